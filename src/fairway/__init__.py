@@ -1,0 +1,1 @@
+"""fairway: reliable group channels over the Waku network."""

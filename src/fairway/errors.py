@@ -1,0 +1,116 @@
+"""The error tree: what fairway raises to its caller.
+
+::
+
+    FairwayError
+    +-- ConfigurationError          an option has a value that cannot work (also a ValueError)
+    +-- LocalError                  the caller's own doing; nothing was sent
+    |   +-- EmptyPayloadError
+    |   +-- MessageTooLargeError
+    |   +-- ChannelClosedError
+    |   +-- EncryptionError         the encryption hook failed; nothing leaves in clear
+    +-- RemoteError                 bytes from outside that do not follow a specification
+    |   +-- DecodeError             not decodable as the named format
+    |   |   +-- SegmentError        a segment that breaks a rule of seed 003 or LIP-243
+    |   +-- DecryptionError         not sealed for us, or tampered with
+    +-- RlnError                    the RLN proof provider could not serve (``kind`` says how)
+    +-- ErasureCodeError            Reed-Solomon was asked for the impossible
+    |   +-- NotEnoughShardsError    fewer shards are left than there is data
+    +-- SnapshotError               a stored state that this version cannot read
+
+Local and remote faults are apart (as in h11): a program may blame itself for the first and must survive
+the second. Decoders raise `DecodeError` and nothing else; the protocol layers count it and never raise it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class FairwayError(Exception):
+    """Base of every error that fairway raises on purpose."""
+
+
+class ConfigurationError(FairwayError, ValueError):
+    """An option has a value that cannot work; the text says which values can."""
+
+
+class LocalError(FairwayError):
+    """The caller asked for something that cannot be done; nothing was sent."""
+
+
+class EmptyPayloadError(LocalError):
+    """A message has no content (seed 000, "Irrecoverable errors")."""
+
+
+class MessageTooLargeError(LocalError):
+    """A message is larger than the configured maximum (seed 002, "Segmentation")."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int, hint: str = "raise the limit or send it in parts") -> None:
+        super().__init__(f"the message has {size_bytes} bytes, at most {limit_bytes} are allowed; {hint}")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class ChannelClosedError(LocalError):
+    """The channel is closed or was never started."""
+
+
+class EncryptionError(LocalError):
+    """The encryption hook failed to seal a message; it stays unsent, never in clear."""
+
+
+class RemoteError(FairwayError):
+    """Something received does not follow its specification."""
+
+
+class DecodeError(RemoteError):
+    """Bytes that cannot be decoded as the named format."""
+
+
+class SegmentError(DecodeError):
+    """A segment that breaks a rule; ``reason`` is one word for counters."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class DecryptionError(RemoteError):
+    """Bytes that were not sealed for this channel, or were tampered with.
+
+    On a shared content topic this is everyday traffic: it is counted, never surfaced one by one.
+    """
+
+
+class RlnErrorKind(Enum):
+    """Why an RLN proof provider could not serve (the LIP "RLN API")."""
+
+    NOT_READY = "not-ready"
+    """The provider is still starting or syncing its tree: try again later."""
+    TRANSIENT = "transient"
+    """A passing fault: try again later."""
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    """No unused message number is left in this epoch: wait for the next."""
+    PERMANENT = "permanent"
+    """No proof will ever be had: the seeds' irrecoverable "RLN proof generation failed"."""
+
+
+class RlnError(FairwayError):
+    """The RLN proof provider could not serve a request."""
+
+    def __init__(self, kind: RlnErrorKind, detail: str = "") -> None:
+        super().__init__(f"RLN proof generation failed ({kind.value}){': ' if detail else ''}{detail}")
+        self.kind = kind
+
+
+class ErasureCodeError(FairwayError, ValueError):
+    """Reed-Solomon was asked for something outside its domain."""
+
+
+class NotEnoughShardsError(ErasureCodeError):
+    """Fewer shards are left than there is data to recover."""
+
+
+class SnapshotError(FairwayError):
+    """A stored state that this version cannot read."""

@@ -1,0 +1,238 @@
+"""Every event that an application can see: frozen dataclasses that a ``match`` takes apart.
+
+One set of events serves three vocabularies of names: kebab-case of seeds 000 and 001, ``reliable:message:*`` of seed
+002 and LIP-173, and the names of the Logos C interface. `EVENT_NAMES` maps each event to all of them.
+
+``message_id`` is the id of the logical message (SHA-256 of the payload before segmentation, lower-case hex) and may
+repeat; ``request_id`` is unique per send. Times are integer milliseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkInfo:
+    """Which segment of a message an event is about (seed 000, ChunkInfo)."""
+
+    chunk_index: int
+    """Zero-based; data segments first, then parity segments."""
+    total_chunks: int
+    """Data segments of the message; 1 if it was not segmented."""
+    is_parity: bool = False
+    """Whether this is a parity segment, whose index starts at total_chunks."""
+
+
+class SendErrorReason(Enum):
+    """The irrecoverable errors of seed 000, "Irrecoverable errors"."""
+
+    ENCODING_FAILED = "encoding failed"
+    EMPTY_PAYLOAD = "empty payload"
+    MESSAGE_TOO_LARGE = "message size too large"
+    RLN_PROOF_FAILED = "RLN proof generation failed"
+    ENCRYPTION_FAILED = "encryption failed"
+    REJECTED = "rejected by the network"
+
+
+class DropReason(Enum):
+    """Why an ephemeral message was not sent (seed 000, EphemeralDropReason)."""
+
+    RATE_LIMIT_APPROACHED = "rate_limit_approached"
+    RATE_LIMIT_REACHED = "rate_limit_reached"
+    NOT_READY = "not_ready"
+
+
+class LossReason(Enum):
+    """Why a message will never be delivered here."""
+
+    TIMEOUT = "timeout"
+    """It was cited, asked for, and did not come within lost_timeout_ms."""
+    SEGMENTS_EXPIRED = "segments-expired"
+    SEGMENTS_EVICTED = "segments-evicted"
+    HASH_MISMATCH = "hash-mismatch"
+
+
+class ChannelStatus(Enum):
+    """Seed 002: whether messages are known to be missing."""
+
+    SYNCING = "syncing"
+    SYNCED = "synced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEvent:
+    """Base of the events about one message that was sent here."""
+
+    request_id: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSending(MessageEvent):
+    """A segment is about to go over the wire; repeats with every retry."""
+
+    chunk_info: ChunkInfo
+    attempt: int = 0
+    """0 for the first transmission, then the number of the retry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSent(MessageEvent):
+    """The network accepted a segment; it is not acknowledged yet. Repeats with every retry."""
+
+    chunk_info: ChunkInfo
+    message_hash: bytes
+    """Deterministic hash of the WakuMessage that carried it, 32 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSent(MessageEvent):
+    """Every segment of the message was accepted by the network (LIP-173 "sent")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePossiblyAcknowledged(MessageEvent):
+    """A participant's bloom filter holds the segment: probable, not certain."""
+
+    chunk_info: ChunkInfo
+    possible_ack_count: int
+    participant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAcknowledged(MessageEvent):
+    """A further segment was acknowledged."""
+
+    chunks_acknowledged: tuple[int, ...]
+    """All data segments acknowledged so far, ascending."""
+    total_chunks: int
+    acknowledged_by: tuple[str, ...]
+    """Who acknowledged the segment that this event is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDelivered(MessageEvent):
+    """The message as a whole was acknowledged as far as the send asked for."""
+
+    delivered_to: tuple[str, ...]
+    """Participants that are known to hold the whole message."""
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSendError(MessageEvent):
+    """A segment could not be sent and never will be; it is not retried."""
+
+    chunk_info: ChunkInfo
+    reason: SendErrorReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryError(MessageEvent):
+    """Retries are exhausted, or the send failed for good: delivery is not known to have happened."""
+
+    detail: str
+    acknowledged_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQueued(MessageEvent):
+    """The rate limit holds a segment back until about ``expected_ms``."""
+
+    chunk_info: ChunkInfo
+    expected_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EphemeralMessageDropped(MessageEvent):
+    """An ephemeral message was neither sent nor queued."""
+
+    reason: DropReason
+    rate_limit_utilization: int
+    """Percentage of the epoch's quota that is used, 0 to 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """A whole message from another participant, once, in causal order. ``bytes(event)`` is its payload."""
+
+    message_id: str
+    sender_id: str
+    channel_id: str
+    content_topic: str
+    payload: bytes
+    timestamp_ns: int
+    """Timestamp of the WakuMessage that completed it; 0 when it had none."""
+    message_hashes: tuple[bytes, ...]
+    """Hashes of the WakuMessages that carried it."""
+    sds_ids: tuple[str, ...]
+    """SDS ids of its segments, in order of the segments received."""
+    ephemeral: bool = False
+    dependencies_met: bool = True
+    """False only with delivery="arrival", or when a dependency was declared lost."""
+    recovered: bool = False
+    """Whether Reed-Solomon filled in lost segments."""
+
+    def __bytes__(self) -> bytes:
+        """Return the payload."""
+        return self.payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrretrievableMessage:
+    """A message that others cite, or whose segments came in part, will not be delivered."""
+
+    message_id: str
+    """SDS message id, or for a segment set the hex hash of the whole payload."""
+    reason: LossReason
+    sender_id: str | None = None
+    retrieval_hint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusChanged:
+    """The channel began or ceased to miss messages."""
+
+    status: ChannelStatus
+
+
+Event = (
+    MessageSending
+    | MessageSent
+    | RequestSent
+    | MessagePossiblyAcknowledged
+    | MessageAcknowledged
+    | MessageDelivered
+    | MessageSendError
+    | DeliveryError
+    | MessageQueued
+    | EphemeralMessageDropped
+    | MessageReceived
+    | IrretrievableMessage
+    | StatusChanged
+)
+
+EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
+    MessageSending: ("sending-message",),
+    MessageSent: ("message-sent",),
+    RequestSent: ("reliable:message:sent", "onChannelMessageSent"),
+    MessagePossiblyAcknowledged: ("message-possibly-acknowledged",),
+    MessageAcknowledged: ("message-acknowledged",),
+    MessageDelivered: ("reliable:message:delivered",),
+    MessageSendError: (
+        "sending-message-irrecoverable-error",
+        "reliable:message:send-error",
+        "onChannelMessageError",
+    ),
+    DeliveryError: ("reliable:message:delivery-error",),
+    MessageQueued: ("message-queued", "onMessageQueued"),
+    EphemeralMessageDropped: ("ephemeral-message-dropped",),
+    MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
+    IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
+    StatusChanged: ("status",),
+}
+"""The names under which each event is known to the seeds, LIP-173 and the Logos C interface."""

@@ -1,0 +1,258 @@
+"""Every knob, one dataclass per layer, one docstring line per field; and the two profiles.
+
+Defaults are those of design.md 5.10: `Profile.WAKU` follows seeds 000 and 001 and js-waku, `Profile.LOGOS` follows
+LIP-173. Durations are integer milliseconds, sizes are bytes, unless a name says otherwise. Values are checked
+when an options object is made, so a wrong one fails where it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from fairway.errors import ConfigurationError
+
+MAX_SEGMENTS: Final = 256
+"""Seed 003, "Sending": never more than 256 segments, data and parity together."""
+
+
+class Profile(Enum):
+    """Which of the two incompatible wires a channel speaks; the protocol behind them is one."""
+
+    WAKU = "waku"
+    """The SDS specification and js-waku; segments of seed 003."""
+    LOGOS = "logos"
+    """nim-sds; segments of LIP-243; WakuMessage.meta carries the marker of LIP-173."""
+
+
+class Delivery(Enum):
+    """When a received message is handed to the application."""
+
+    CAUSAL = "causal"
+    """After every message that it depends on (or that one's loss) was announced."""
+    ARRIVAL = "arrival"
+    """As soon as it is complete, still exactly once, with its dependency status."""
+
+
+class IdRule(Enum):
+    """How the SDS message id of an own message is made. On receipt ids are opaque."""
+
+    UNIQUE = "unique"
+    """SHA-256 over sender id, Lamport timestamp and content: unique per segment (design.md 5.2)."""
+    PAYLOAD = "payload"
+    """SHA-256 of the content alone, as js-waku does: two people saying "ok" are one message there."""
+    KECCAK_TIMESTAMP = "keccak-timestamp"
+    """Keccak-256 over sender id, Unix nanoseconds and content, as logos-delivery does."""
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise ConfigurationError(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentationConfig:
+    """Segmentation and reassembly (seed 003; LIP-243)."""
+
+    segment_size_bytes: int = 102_400
+    """Seed 003: largest payload of a data segment. LIP-243: largest encoded segment."""
+    parity_rate: float = 0.125
+    """Parity segments per data segment; 0 turns Reed-Solomon off."""
+    max_total_segments: int = MAX_SEGMENTS
+    """Data and parity segments of one message together; all participants must agree."""
+    max_message_size_bytes: int = 1_048_576
+    """Larger messages are refused (seed 002: 1 MiB)."""
+    reassembly_timeout_ms: int = 86_400_000
+    """A set that gained no segment for this long is given up. Its segments were acknowledged when they came,
+    so giving up early would turn acknowledgements into lies: the sender's retries end long before this."""
+    max_sets_per_sender: int = 100
+    """Incomplete sets kept per sender; the least recently grown one is evicted."""
+    max_buffered_bytes_per_sender: int = 33_554_432
+    """Segment payload kept per sender in incomplete sets."""
+    max_buffered_bytes: int = 268_435_456
+    """Segment payload kept in incomplete sets of all senders together."""
+    max_completed_sets: int = 10_000
+    """Completed sets remembered, so that surplus segments are recognised."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.segment_size_bytes >= 1,
+            f"segment_size_bytes must be at least 1, not {self.segment_size_bytes}",
+        )
+        _require(0 <= self.parity_rate <= 1, f"parity_rate must lie in 0..1, not {self.parity_rate}")
+        _require(
+            1 <= self.max_total_segments <= 65_536,
+            f"max_total_segments must lie in 1..65536, not {self.max_total_segments}",
+        )
+        _require(self.max_message_size_bytes >= 1, "max_message_size_bytes must be at least 1")
+        _require(self.reassembly_timeout_ms > 0, "reassembly_timeout_ms must be positive")
+        _require(self.max_sets_per_sender >= 1, "max_sets_per_sender must be at least 1")
+        _require(
+            self.max_buffered_bytes_per_sender >= self.segment_size_bytes,
+            "max_buffered_bytes_per_sender must hold at least one segment",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairConfig:
+    """SDS-R, the repair of messages that one participant misses and another holds."""
+
+    enabled: bool = True
+    """Ask for and answer repairs. sender_id stands in history entries either way."""
+    t_min_ms: int = 30_000
+    """Earliest a missing message is asked for after it was noticed."""
+    t_max_ms: int = 120_000
+    """Latest it is asked for first, and the window in which answers are spread."""
+    response_groups: int = 1
+    """Groups that answer in turn; the spec says participants div 128 + 1."""
+    max_requests_per_message: int = 3
+    """Requests that ride on one outgoing message."""
+    max_tracked: int = 1_000
+    """Entries kept in each of the two repair buffers."""
+    retained_messages: int = 1_000
+    """Messages kept whole to answer requests."""
+    retained_bytes: int = 33_554_432
+    """Bytes of messages kept whole to answer requests."""
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
+        _require(self.response_groups >= 1, "response_groups must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdsConfig:
+    """Scalable Data Sync (the SDS specification; seed 000, "SDS MessageChannel integration")."""
+
+    causal_history_size: int = 2
+    """Messages cited by each message. The spec recommends 2; js-waku uses 200."""
+    bloom_capacity: int = 10_000
+    """Messages the bloom filter is sized for (seed 000: bloom_filter_size). js-waku peers must agree."""
+    bloom_error_rate: float = 0.001
+    """Wanted rate of false positives at capacity."""
+    possible_acks_threshold: int = 2
+    """Participants whose bloom filters must hold a message before that alone acknowledges it."""
+    lost_timeout_ms: int = 600_000
+    """A dependency missing for this long is declared lost and its dependants are delivered; 0 = never."""
+    lamport_tolerance_ms: int = 3_600_000
+    """Received Lamport timestamps move the own clock at most to now plus this; 0 = no bound."""
+    max_causal_history: int = 1_000
+    """History entries of a received message that are looked at; the newest count."""
+    max_repair_requests: int = 100
+    """Repair requests of a received message that are looked at."""
+    max_incoming_buffer: int = 10_000
+    """Messages parked until their dependencies come; the longest waiting is released first when full."""
+    max_incoming_buffer_bytes: int = 134_217_728
+    """Bytes of parked messages."""
+    id_rule: IdRule = IdRule.UNIQUE
+    """How ids of own messages are made."""
+    repair: RepairConfig = field(default_factory=RepairConfig)
+    """SDS-R."""
+
+    def __post_init__(self) -> None:
+        _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
+        _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
+        _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
+        _require(self.possible_acks_threshold >= 1, "possible_acks_threshold must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitConfig:
+    """The rate limit manager (seeds 000 and 002, "Rate Limit Manager")."""
+
+    enabled: bool = False
+    """Limit at all. Turns itself on when a node or an RLN provider tells a quota."""
+    epoch_ms: int = 600_000
+    """Length of an epoch; epochs are aligned to the Unix epoch, as RLN's are."""
+    messages_per_epoch: int | None = None
+    """Transmissions allowed per epoch; must be given when enabled."""
+    approached_threshold: float = 0.9
+    """Share of the quota from which only users' messages are sent."""
+    first_segment_only: bool = False
+    """Charge only the first segment of a message (seed 002). Only for networks without RLN."""
+    max_queued: int = 100_000
+    """Transmissions that wait for a coming epoch."""
+
+    def __post_init__(self) -> None:
+        _require(self.epoch_ms > 0, f"epoch_ms must be positive, not {self.epoch_ms}")
+        _require(0 < self.approached_threshold <= 1, "approached_threshold must lie in (0, 1]")
+        _require(
+            not self.enabled or (self.messages_per_epoch is not None and self.messages_per_epoch >= 0),
+            "an enabled rate limit needs messages_per_epoch (0 or more)",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReliableChannelOptions:
+    """Everything about one channel (seeds 000 and 001, ReliableChannelOptions; seed 002, ReliableChannelConfig)."""
+
+    profile: Profile = Profile.WAKU
+    """Which wire the channel speaks."""
+    delivery: Delivery = Delivery.CAUSAL
+    """When messages reach the application."""
+    sync_min_interval_ms: int = 30_000
+    """Sync messages go out at a random time within this; 0 = never."""
+    retry_interval_ms: int = 30_000
+    """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long."""
+    max_retry_attempts: int = 10
+    """Retransmissions before delivery is given up with an event."""
+    retrieve_frequency_ms: int = 10_000
+    """How often the store is asked for missing messages; 0 = never."""
+    sweep_in_buf_interval_ms: int = 5_000
+    """How often the incoming buffer is swept."""
+    query_on_connect: bool = True
+    """Ask the store for the time away whenever a store node becomes reachable."""
+    auto_start: bool = True
+    """Start the channel when it is created."""
+    process_task_min_elapse_ms: int = 0
+    """Least time between two rounds of processing received messages; 0 = at once."""
+    max_missing: int = 10_000
+    """Missing messages tracked for retrieval (seed 000, "Resource exhaustion")."""
+    max_hashes_per_query: int = 50
+    """Message hashes in one store query."""
+    max_wire_message_bytes: int = 153_600
+    """Largest encoded WakuMessage that leaves (64/WAKU2-NETWORK: 150 KiB)."""
+    max_received_bytes: int = 1_048_576
+    """Largest payload that is looked at when received."""
+    cluster_id: int = 1
+    """Network cluster (64/WAKU2-NETWORK)."""
+    shard_count: int = 8
+    """Shards of the cluster, for autosharding."""
+    segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
+    """Segmentation layer."""
+    sds: SdsConfig = field(default_factory=SdsConfig)
+    """SDS layer."""
+    rate_limit: RateLimitConfig = field(default_factory=RateLimitConfig)
+    """Rate limit manager."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "sync_min_interval_ms",
+            "retry_interval_ms",
+            "max_retry_attempts",
+            "retrieve_frequency_ms",
+        ):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require(self.sweep_in_buf_interval_ms > 0, "sweep_in_buf_interval_ms must be positive")
+
+    @classmethod
+    def waku(cls) -> ReliableChannelOptions:
+        """Return the defaults of `Profile.WAKU`."""
+        return cls()
+
+    @classmethod
+    def js_waku(cls) -> ReliableChannelOptions:
+        """Return the defaults with js-waku's causal history of 200 (40 kB a message)."""
+        return cls(sds=SdsConfig(causal_history_size=200))
+
+    @classmethod
+    def logos(cls) -> ReliableChannelOptions:
+        """Return the defaults of LIP-173 and nim-sds."""
+        return cls(
+            profile=Profile.LOGOS,
+            retry_interval_ms=5_000,
+            max_retry_attempts=5,
+            sync_min_interval_ms=2_000,
+            segmentation=SegmentationConfig(parity_rate=0.0),
+            sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP, repair=replace(RepairConfig(), t_max_ms=300_000)),
+        )

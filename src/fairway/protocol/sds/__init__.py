@@ -1,0 +1,1 @@
+"""Scalable Data Sync: causal order, acknowledgement and repair within one channel (the SDS specification)."""

@@ -1,0 +1,382 @@
+"""One participant's view of one SDS channel (the SDS specification; seed 000, "SDS Integration").
+
+`MessageChannel` is the state machine of SDS: what is sent carries a Lamport timestamp, causal history, bloom filter
+and repair requests; what is received is checked against the local history, delivered or parked, and weighed as evidence
+about own messages. It neither encodes nor sends: messages go out as values, and what happened comes back as outcomes,
+in the order in which it happened.
+
+Sending is two steps, because a message belongs to the history only once it was handed to the network: `send` makes it
+and starts waiting for acknowledgements, `broadcast` confirms it with its retrieval hint.
+
+No step's cost grows with the history. Everything that the network can make larger is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.errors import EmptyPayloadError
+from fairway.options import SdsConfig
+from fairway.protocol.journal import Journal
+from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage, Review
+from fairway.protocol.sds.dependencies import Dependencies
+from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
+from fairway.protocol.sds.history import HistoryRecord, LocalHistory
+from fairway.protocol.sds.incoming import Parked
+from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.sds.outcome import (
+    BloomIgnored,
+    DependenciesMissing,
+    Ignored,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+    MessageReviewed,
+    OwnMessageRecovered,
+    RepairRequested,
+    ResponseScheduled,
+    SdsOutcome,
+)
+from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.retained import RetainedMessages
+from fairway.protocol.sds.rolling_bloom import RollingBloom
+from fairway.wire.bloom import BloomParameters
+from fairway.wire.sds import HistoryEntry, Kind, ReceivedBloom, SdsMessage
+
+META: Final = "sds"
+HISTORY: Final = "history"
+OUTGOING: Final = "outgoing"
+ACKNOWLEDGEMENTS: Final = "acknowledgements"
+PARTICIPANTS: Final = "participants"
+
+_MAX_PARTICIPANTS: Final = 100_000
+"""Participants counted for response groups."""
+
+
+class MessageChannel:
+    """The SDS state of one participant in one channel."""
+
+    def __init__(
+        self,
+        channel_id: str,
+        sender_id: str,
+        config: SdsConfig | None = None,
+        *,
+        now_ms: int,
+        dialect: SdsDialect = WAKU_DIALECT,
+        journal: Journal | None = None,
+    ) -> None:
+        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state")."""
+        self.channel_id = channel_id
+        self.sender_id = sender_id
+        self.config = config = config or SdsConfig()
+        self.dialect = dialect
+        self.journal = journal if journal is not None else Journal()
+        self.bloom_parameters = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
+        self.lamport = now_ms // dialect.lamport_unit_ms
+        self.sequence = 0
+        self.history = LocalHistory(config.causal_history_size)
+        self.bloom = RollingBloom(self.bloom_parameters, dialect.codec.bloom)
+        self.outgoing = OutgoingBuffer(dialect.codec, self.bloom_parameters, config.possible_acks_threshold)
+        self.retained = RetainedMessages(config.repair, self.journal, dialect.codec)
+        self.repair = Repair(sender_id, config.repair, dialect.repair, self.journal)
+        self.dependencies = Dependencies(config, self.journal, self.history, self.repair, self._deliver_parked)
+        self.participants: set[str] = set()
+
+    def send(
+        self,
+        content: bytes,
+        now_ms: int,
+        *,
+        required_count: int = 1,
+        required_from: frozenset[str] = frozenset(),
+        tracked: bool = True,
+    ) -> SdsMessage:
+        """Make a content message (SDS spec, "Send Message") and wait for its acknowledgement if ``tracked``.
+
+        With `IdRule.PAYLOAD`, content that still waits for acknowledgement is not made anew: that message comes back.
+        """
+        if not content:
+            raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
+        self._advance_clock(now_ms)
+        message_id = self._make_id(content, now_ms)
+        waiting = self.outgoing.messages.get(message_id)
+        if waiting is not None:
+            return waiting.message
+        message = SdsMessage(
+            message_id=message_id,
+            sender_id=self.sender_id,
+            channel_id=self.channel_id,
+            lamport_timestamp=self.lamport,
+            causal_history=self._causal_history(now_ms),
+            bloom_filter=self._bloom_field(),
+            repair_request=self.repair.take_requests(now_ms),
+            content=content,
+        )
+        if tracked:
+            self.sequence += 1
+            self.outgoing.messages[message_id] = OutgoingMessage(
+                message=message,
+                sequence=self.sequence,
+                positions=[],
+                required_count=required_count,
+                required_from=required_from,
+            )
+            self.journal.touch(OUTGOING, message_id)
+        return message
+
+    def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
+        """Confirm that an own message was handed to the network; ``hint`` is the hash of its WakuMessage.
+
+        From now on others may cite it, so it is part of history and bloom filter. A later call adds a missing hint.
+        """
+        message_id = message.message_id
+        if message_id in self.history:
+            self.add_hint(message_id, hint)
+            return
+        positions = self.bloom.insert(message_id)
+        waiting = self.outgoing.messages.get(message_id)
+        if waiting is not None:
+            waiting.positions = positions
+        self._enter_history(message, hint)
+        self.retained.keep(message)
+
+    def add_hint(self, message_id: str, hint: bytes | None) -> None:
+        """Give a message in the history a retrieval hint; the first one known stays (design.md 5.8)."""
+        if hint is not None and self.history.set_hint(message_id, hint):
+            self.journal.touch(HISTORY, message_id)
+
+    def send_ephemeral(self, content: bytes, now_ms: int) -> SdsMessage:
+        """Make an ephemeral message (SDS spec, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
+        if not content:
+            raise EmptyPayloadError("an ephemeral message needs content")
+        return SdsMessage(
+            message_id=self._make_id(content, now_ms),
+            sender_id=self.sender_id,
+            channel_id=self.channel_id,
+            content=content,
+        )
+
+    def send_sync(self, now_ms: int, sync_id: str | None = None) -> SdsMessage | None:
+        """Make a sync message (SDS spec, "Periodic Sync Message"), or None while there is nothing to tell.
+
+        It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
+        """
+        self._advance_clock(now_ms)
+        history = self._causal_history(now_ms)
+        requests = self.repair.take_requests(now_ms)
+        if not history and not requests:
+            return None
+        return SdsMessage(
+            message_id=sync_id or f"sync-{self._make_id(b'', now_ms)[:16]}",
+            sender_id=self.sender_id,
+            channel_id=self.channel_id,
+            lamport_timestamp=self.lamport,
+            causal_history=history,
+            bloom_filter=self._bloom_field(),
+            repair_request=requests,
+        )
+
+    def receive(
+        self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None = None
+    ) -> list[SdsOutcome]:
+        """Process a message from the network (SDS spec, "Receive Message").
+
+        ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand.
+        """
+        message_id = message.message_id
+        if message.channel_id != self.channel_id:
+            return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
+        if self._already_received(message):
+            # Somebody answered for it: whoever else was about to, need not (SDS-R).
+            self.repair.forget(message_id)
+            self.add_hint(message_id, hint)
+            return [MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)]
+        if message.sender_id == self.sender_id:
+            return self._receive_own(message, hint, now_ms)
+        kind = message.kind
+        outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
+        if kind is Kind.EPHEMERAL:
+            return outcomes
+        if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
+            self.participants.add(message.sender_id)
+            self.journal.touch(PARTICIPANTS, message.sender_id)
+        self.repair.forget(message_id)
+        if message.repair_request:
+            outcomes += self._review_repair_requests(message, now_ms)
+        cited = message.causal_history[-self.config.max_causal_history :]
+        if self.outgoing.messages:
+            outcomes += self._review_acknowledgements(message, cited)
+        if kind is Kind.CONTENT:
+            self.bloom.insert(message_id)
+        missing = self.dependencies.unmet(message_id, cited)
+        if not missing:
+            if kind is Kind.CONTENT:
+                outcomes += self._deliver(message, hint, now_ms)
+                self.retained.keep(message, encoded)
+        else:
+            outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
+        return outcomes
+
+    def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
+        """Nobody needs to wait for these ids any more, since their content is known; dependants are delivered."""
+        return self.dependencies.settle(message_ids, now_ms)
+
+    def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
+        """Declare lost what has been missing for too long, and report what is still missing.
+
+        SDS spec, "Periodic Incoming Buffer Sweep".
+        """
+        return self.dependencies.sweep(now_ms)
+
+    def sweep_outgoing(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
+        """Return own messages that are unacknowledged, and those that are possibly acknowledged.
+
+        SDS spec, "Periodic Outgoing Buffer Sweep". Deciding when to broadcast them again is the caller's part.
+        """
+        unacknowledged: list[SdsMessage] = []
+        possibly: list[SdsMessage] = []
+        for waiting in self.outgoing:
+            seen = waiting.message.message_id in self.outgoing.possible
+            (possibly if seen else unacknowledged).append(waiting.message)
+        return unacknowledged, possibly
+
+    def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
+        """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
+        due = [(message_id, self.retained.encoded(message_id)) for message_id in self.repair.take_responses(now_ms)]
+        return [(message_id, encoded) for message_id, encoded in due if encoded is not None]
+
+    def next_deadline(self) -> int | None:
+        """Return when a sweep has something to do: a loss to declare, a repair to answer or to ask for."""
+        times = (
+            self.repair.next_request_at(),
+            self.repair.next_response_at(),
+            self.dependencies.next_loss_at(),
+        )
+        return min((at for at in times if at is not None), default=None)
+
+    def forget_outgoing(self, message_id: str) -> None:
+        """Stop waiting for the acknowledgement of an own message."""
+        if self.outgoing.remove(message_id):
+            self.journal.touch(OUTGOING, message_id)
+            self.journal.touch(ACKNOWLEDGEMENTS, message_id)
+
+    def _advance_clock(self, now_ms: int) -> None:
+        """SDS spec, "Send Message": the later of wall clock and own clock plus one."""
+        self.lamport = max(now_ms // self.dialect.lamport_unit_ms, self.lamport + 1)
+        self.journal.touch(META, "")
+
+    def _make_id(self, content: bytes, now_ms: int) -> str:
+        return make_message_id(
+            self.config.id_rule,
+            sender_id=self.sender_id,
+            lamport=self.lamport,
+            content=content,
+            now_ms=now_ms,
+            sequence=self.sequence,
+        )
+
+    def _latest_lamport(self, now_ms: int) -> int | None:
+        """Return the latest timestamp that is believed, or None for no bound (design.md 5.9)."""
+        tolerance = self.config.lamport_tolerance_ms
+        return (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else None
+
+    def _causal_history(self, now_ms: int) -> tuple[HistoryEntry, ...]:
+        latest = self._latest_lamport(now_ms)
+        return self.history.last(None if latest is None else max(latest, self.lamport))
+
+    def _bloom_field(self) -> bytes:
+        return self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
+
+    def _already_received(self, message: SdsMessage) -> bool:
+        """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
+        return message.message_id in self.history or message.message_id in self.dependencies.incoming
+
+    def _receive_own(self, message: SdsMessage, hint: bytes | None, now_ms: int) -> list[SdsOutcome]:
+        """Ignore an own message that came back (SDS spec: SHOULD), unless this process has forgotten it.
+
+        Others cite what we sent in an earlier life. It is taken back into the history, without delivery and without
+        acknowledging anything, so that nothing waits for it in vain.
+        """
+        ignored: list[SdsOutcome] = [MessageIgnored(message_id=message.message_id, why=Ignored.OWN)]
+        if message.kind is not Kind.CONTENT or message.message_id in self.outgoing:
+            return ignored
+        self.bloom.insert(message.message_id)
+        self._follow_clock(message, now_ms)
+        self._enter_history(message, hint)
+        self.repair.forget(message.message_id)
+        return [
+            OwnMessageRecovered(message_id=message.message_id),
+            *self.dependencies.release_waiters(message.message_id, now_ms),
+        ]
+
+    def _review_repair_requests(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        requests = message.repair_request[: self.config.max_repair_requests]
+        ids = tuple(entry.message_id for entry in requests)
+        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=ids, participant=message.sender_id)]
+        for entry in requests:
+            self.repair.heard_request(entry.message_id, now_ms)
+            if entry.message_id in self.history and entry.message_id in self.retained:
+                at_ms = self.repair.schedule_response(entry, now_ms, len(self.participants) + 1)
+                if at_ms is not None:
+                    outcomes.append(ResponseScheduled(message_id=entry.message_id, at_ms=at_ms))
+        return outcomes
+
+    def _review_acknowledgements(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[SdsOutcome]:
+        """SDS spec, "Review ACK Status"."""
+        outcomes: list[SdsOutcome] = self._reviewed(self.outgoing.review_citations(cited, message.sender_id))
+        field = message.bloom_filter
+        if field is None or not self.outgoing.messages:
+            return outcomes
+        bloom = self._read_bloom(field)
+        if bloom is None:
+            return [*outcomes, BloomIgnored(message_id=message.message_id, size_bytes=len(field))]
+        return outcomes + self._reviewed(self.outgoing.review_bloom(bloom, cited, message.sender_id))
+
+    def _read_bloom(self, field: bytes) -> ReceivedBloom | None:
+        return self.dialect.codec.read_bloom(field, self.bloom_parameters)
+
+    def _reviewed(self, reviews: list[Review]) -> list[SdsOutcome]:
+        for review in reviews:
+            self.journal.touch(ACKNOWLEDGEMENTS, review.message_id)
+            if review.satisfied:
+                self.journal.touch(OUTGOING, review.message_id)
+        return [MessageReviewed(review=review) for review in reviews]
+
+    def _wait_for(
+        self, message: SdsMessage, hint: bytes | None, missing: list[HistoryEntry], now_ms: int, encoded: bytes | None
+    ) -> list[SdsOutcome]:
+        """Park a content message, and ask for what is missing; a sync message only tells what is missing."""
+        if message.kind is Kind.CONTENT:
+            data = encoded if encoded is not None else self.dialect.codec.encode(message)
+            self.dependencies.park(message, data, hint, missing, now_ms)
+        outcomes = self.dependencies.note_missing(missing, now_ms)
+        outcomes.append(DependenciesMissing(entries=tuple(missing)))
+        return outcomes + self.dependencies.keep_within_bounds(now_ms)
+
+    def _deliver(self, message: SdsMessage, hint: bytes | None, now_ms: int) -> list[SdsOutcome]:
+        """SDS spec, "Deliver Message": move the clock, insert into the log, hand on; then release dependants."""
+        self._follow_clock(message, now_ms)
+        self._enter_history(message, hint)
+        ready: list[SdsOutcome] = [MessageReady(message_id=message.message_id, dependencies_met=True)]
+        return ready + self.dependencies.release_waiters(message.message_id, now_ms)
+
+    def _follow_clock(self, message: SdsMessage, now_ms: int) -> None:
+        stamped = message.lamport_timestamp or 0
+        latest = self._latest_lamport(now_ms)
+        believed = stamped if latest is None else min(stamped, latest)
+        if believed > self.lamport:
+            self.lamport = believed
+            self.journal.touch(META, "")
+
+    def _enter_history(self, message: SdsMessage, hint: bytes | None) -> None:
+        message_id = message.message_id
+        record = HistoryRecord(message.lamport_timestamp or 0, message_id, hint, message.sender_id)
+        if self.history.add(record):
+            self.journal.touch(HISTORY, message_id)
+            self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
+
+    def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
+        self._follow_clock(parked.message, now_ms)
+        self._enter_history(parked.message, parked.retrieval_hint)
+        self.retained.keep(parked.message, parked.encoded)

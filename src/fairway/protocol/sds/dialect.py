@@ -1,0 +1,29 @@
+"""What distinguishes SDS on the two wires: codec, arithmetic of repair, unit of time. The protocol behind is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.options import Profile
+from fairway.protocol.sds.repair import NIM_REPAIR, WAKU_REPAIR, RepairHash
+from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdsDialect:
+    """The choices of one family of implementations."""
+
+    codec: SdsCodec
+    repair: RepairHash
+    lamport_unit_ms: int
+    """Milliseconds in one unit of a Lamport timestamp."""
+    has_ephemeral: bool
+    """Whether the wire can say that a message is ephemeral."""
+
+
+WAKU_DIALECT: Final = SdsDialect(codec=WAKU_SDS, repair=WAKU_REPAIR, lamport_unit_ms=1, has_ephemeral=True)
+"""The SDS specification and js-waku."""
+LOGOS_DIALECT: Final = SdsDialect(codec=NIM_SDS, repair=NIM_REPAIR, lamport_unit_ms=1_000, has_ephemeral=False)
+"""nim-sds."""
+DIALECTS: Final = {Profile.WAKU: WAKU_DIALECT, Profile.LOGOS: LOGOS_DIALECT}

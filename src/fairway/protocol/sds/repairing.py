@@ -1,0 +1,113 @@
+"""Both sides of SDS-R for one participant: when to ask, whom to answer, when to be silent.
+
+A request is repeated, each time after twice the wait, for as long as the message is missing; hearing somebody else ask
+counts as having asked (js-waku asks once and then never again). An answer is called off when the message is heard.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.options import RepairConfig
+from fairway.protocol.journal import Journal
+from fairway.protocol.sds.repair import (
+    RepairBuffer,
+    RepairHash,
+    backed_off,
+    in_response_group,
+    request_offset,
+    response_groups_for,
+)
+from fairway.wire.sds import HistoryEntry
+
+REPAIR_REQUESTS: Final = "repair_requests"
+REPAIR_RESPONSES: Final = "repair_responses"
+
+
+class Repair:
+    """The outgoing and the incoming repair buffer."""
+
+    def __init__(self, participant_id: str, config: RepairConfig, hashes: RepairHash, journal: Journal) -> None:
+        self.requests = RepairBuffer(config.max_tracked)
+        self.responses = RepairBuffer(config.max_tracked)
+        self.config = config
+        self._participant_id = participant_id
+        self._hashes = hashes
+        self._journal = journal
+
+    def schedule_request(self, entry: HistoryEntry, now_ms: int) -> int | None:
+        """Plan to ask for a missing message; return T_req if that is new."""
+        if not self.config.enabled:
+            return None
+        at_ms = now_ms + self._request_offset(entry.message_id)
+        added, evicted = self.requests.add(entry, at_ms)
+        if evicted is not None:
+            self._journal.touch(REPAIR_REQUESTS, evicted)
+        if not added:
+            return None
+        self._journal.touch(REPAIR_REQUESTS, entry.message_id)
+        return at_ms
+
+    def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
+        """Return what to ask for now: the most overdue entries, at most as many as one message carries (SDS-R)."""
+        if not self.config.enabled or not len(self.requests):
+            return ()
+        due = self.requests.due(now_ms)[: self.config.max_requests_per_message]
+        for scheduled in due:
+            self._back_off(scheduled.entry.message_id, scheduled.asked + 1, now_ms)
+        return tuple(scheduled.entry for scheduled in due)
+
+    def heard_request(self, message_id: str, now_ms: int) -> None:
+        """Somebody else asked for a message: our own request waits as though it had been made."""
+        scheduled = self.requests.get(message_id)
+        if scheduled is not None:
+            self._back_off(message_id, scheduled.asked + 1, now_ms)
+
+    def schedule_response(self, entry: HistoryEntry, now_ms: int, participants: int) -> int | None:
+        """Plan to answer for a message that we hold; return T_resp if we shall and it is new."""
+        author = entry.sender_id
+        if not self.config.enabled or not author:
+            return None
+        groups = self.config.response_groups or response_groups_for(participants)
+        if not in_response_group(self._hashes, self._participant_id, author, entry.message_id, groups):
+            return None
+        at_ms = now_ms + self._hashes.response_offset(
+            self._participant_id, author, entry.message_id, self.config.t_max_ms
+        )
+        added, evicted = self.responses.add(entry, at_ms)
+        if evicted is not None:
+            self._journal.touch(REPAIR_RESPONSES, evicted)
+        if not added:
+            return None
+        self._journal.touch(REPAIR_RESPONSES, entry.message_id)
+        return at_ms
+
+    def take_responses(self, now_ms: int) -> list[str]:
+        """Return the ids of messages whose answer is due, and forget them."""
+        due = [scheduled.entry.message_id for scheduled in self.responses.due(now_ms)]
+        for message_id in due:
+            self.responses.remove(message_id)
+            self._journal.touch(REPAIR_RESPONSES, message_id)
+        return due
+
+    def forget(self, message_id: str) -> None:
+        """Neither ask for nor answer a message that was heard (SDS-R: remove from both buffers)."""
+        if self.requests.remove(message_id):
+            self._journal.touch(REPAIR_REQUESTS, message_id)
+        if self.responses.remove(message_id):
+            self._journal.touch(REPAIR_RESPONSES, message_id)
+
+    def next_request_at(self) -> int | None:
+        """Return when the next request is due."""
+        return self.requests.next_at()
+
+    def next_response_at(self) -> int | None:
+        """Return when the next answer is due."""
+        return self.responses.next_at()
+
+    def _request_offset(self, message_id: str) -> int:
+        return request_offset(self._hashes, self._participant_id, message_id, self.config)
+
+    def _back_off(self, message_id: str, asked: int, now_ms: int) -> None:
+        self.requests.reschedule(message_id, now_ms + backed_off(self._request_offset(message_id), asked), asked)
+        self._journal.touch(REPAIR_REQUESTS, message_id)

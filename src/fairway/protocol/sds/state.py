@@ -1,0 +1,209 @@
+"""The state of a `MessageChannel` as rows (see `fairway.protocol.journal`), and back.
+
+What is not stored is rebuilt: the bloom filter from the newest messages of the history, what a parked message waits for
+from its causal history. Ancestry is rebuilt from own unacknowledged messages alone; at worst an acknowledgement that
+rests on a descendant comes as a possible one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from fairway.errors import DecodeError, SnapshotError
+from fairway.protocol.journal import Row
+from fairway.protocol.sds.acknowledgements import Evidence, OutgoingMessage
+from fairway.protocol.sds.channel import (
+    ACKNOWLEDGEMENTS,
+    HISTORY,
+    META,
+    OUTGOING,
+    PARTICIPANTS,
+    MessageChannel,
+)
+from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
+from fairway.protocol.sds.history import HistoryRecord
+from fairway.protocol.sds.incoming import MissingMessage
+from fairway.protocol.sds.repair import RepairBuffer
+from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
+from fairway.protocol.sds.retained import RETAINED
+from fairway.wire.sds import HistoryEntry
+
+TABLES: Final = (
+    META,
+    HISTORY,
+    SETTLED,
+    OUTGOING,
+    ACKNOWLEDGEMENTS,
+    PARKED,
+    MISSING,
+    REPAIR_REQUESTS,
+    REPAIR_RESPONSES,
+    RETAINED,
+    PARTICIPANTS,
+)
+"""In the order in which they are loaded: what a row needs was loaded before it."""
+
+
+class SdsState:
+    """A channel seen as rows."""
+
+    def __init__(self, channel: MessageChannel) -> None:
+        self._channel = channel
+
+    def row(self, table: str, key: str) -> Row | None:
+        """Return the present row of a key, or None if it is gone."""
+        channel = self._channel
+        match table:
+            case "sds":
+                return (channel.lamport, channel.sequence)
+            case "history":
+                record = channel.history.get(key)
+                return None if record is None else (record.lamport, record.retrieval_hint, record.sender_id)
+            case "settled":
+                return (channel.dependencies.settled[key],) if key in channel.dependencies.settled else None
+            case "outgoing":
+                waiting = channel.outgoing.messages.get(key)
+                return None if waiting is None else self._outgoing_row(waiting)
+            case "acknowledgements":
+                return self._acknowledgement_row(key)
+            case "parked":
+                parked = channel.dependencies.incoming.parked.get(key)
+                if parked is None:
+                    return None
+                return (parked.order, parked.encoded, parked.retrieval_hint, parked.since_ms)
+            case "missing":
+                missing = channel.dependencies.incoming.missing.get(key)
+                if missing is None:
+                    return None
+                _, hint, sender = missing.entry
+                return (hint, sender, missing.since_ms, missing.last_cited_ms)
+            case "repair_requests":
+                return self._repair_row(channel.repair.requests, key)
+            case "repair_responses":
+                return self._repair_row(channel.repair.responses, key)
+            case "retained":
+                encoded = channel.retained.encoded(key)
+                return None if encoded is None else (encoded,)
+            case "participants":
+                return () if key in channel.participants else None
+        raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield the whole state."""
+        channel = self._channel
+        keys: dict[str, Iterable[str]] = {
+            META: ("",),
+            HISTORY: (record.message_id for record in channel.history),
+            SETTLED: channel.dependencies.settled,
+            OUTGOING: channel.outgoing.messages,
+            ACKNOWLEDGEMENTS: channel.outgoing.messages,
+            PARKED: channel.dependencies.incoming.parked,
+            MISSING: channel.dependencies.incoming.missing,
+            REPAIR_REQUESTS: (scheduled.entry.message_id for scheduled in channel.repair.requests),
+            REPAIR_RESPONSES: (scheduled.entry.message_id for scheduled in channel.repair.responses),
+            RETAINED: channel.retained.ids(),
+            PARTICIPANTS: channel.participants,
+        }
+        for table in TABLES:
+            for key in keys[table]:
+                row = self.row(table, key)
+                if row is not None:
+                    yield table, key, row
+
+    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
+        """Fill a new channel with rows of `rows`, in any order."""
+        tables: dict[str, list[tuple[str, Row]]] = {table: [] for table in TABLES}
+        for table, key, row in rows:
+            if table not in tables:
+                raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
+            tables[table].append((key, row))
+        try:
+            self._load_tables(tables)
+        except (ValueError, TypeError, DecodeError) as error:
+            raise SnapshotError(f"a stored row does not have the shape that this version writes: {error}") from error
+        self._rebuild()
+        self._channel.journal.drain()
+
+    def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
+        channel = self._channel
+        for _, (lamport, sequence) in tables[META]:
+            channel.lamport, channel.sequence = lamport, sequence
+        for key, (lamport, hint, sender) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
+            channel.history.add(HistoryRecord(lamport, key, hint, sender))
+        for key, (lost,) in tables[SETTLED]:
+            channel.dependencies.settled[key] = lost
+        for key, row in sorted(tables[OUTGOING], key=lambda item: item[1][0]):
+            self._load_outgoing(key, row)
+        for key, (acknowledged, possible) in tables[ACKNOWLEDGEMENTS]:
+            self._load_acknowledgement(key, acknowledged, possible)
+        for _, (order, encoded, hint, since_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
+            message = channel.dialect.codec.decode(encoded)
+            missing = [e for e in message.causal_history if e.message_id not in channel.history]
+            missing = [e for e in missing if e.message_id not in channel.dependencies.settled]
+            parked = channel.dependencies.incoming.park(message, encoded, hint, missing, since_ms, order)
+            parked.lost_dependency = any(
+                channel.dependencies.settled.get(e.message_id, False) for e in message.causal_history
+            )
+        for key, (hint, sender, since_ms, last_ms) in sorted(tables[MISSING], key=lambda item: item[1][2]):
+            entry = HistoryEntry(key, hint, sender)
+            channel.dependencies.incoming.missing[key] = MissingMessage(
+                entry=entry, since_ms=since_ms, last_cited_ms=last_ms
+            )
+        for buffer, table in (
+            (channel.repair.requests, REPAIR_REQUESTS),
+            (channel.repair.responses, REPAIR_RESPONSES),
+        ):
+            for key, (hint, sender, at_ms, asked) in sorted(tables[table], key=lambda item: item[1][2]):
+                buffer.add(HistoryEntry(key, hint, sender), at_ms, asked)
+        for key, (encoded,) in tables[RETAINED]:
+            channel.retained.keep_encoded(key, encoded)
+        channel.participants.update(key for key, _ in tables[PARTICIPANTS])
+
+    def _rebuild(self) -> None:
+        channel = self._channel
+        count = max(0, channel.bloom_parameters.capacity - len(channel.dependencies.incoming))
+        newest = islice(channel.history, max(0, len(channel.history) - count), None)
+        channel.bloom.refill([record.message_id for record in newest] + list(channel.dependencies.incoming.parked))
+        for waiting in channel.outgoing:
+            message = waiting.message
+            if message.message_id in channel.history:
+                waiting.positions = channel.dialect.codec.bloom.positions(message.message_id, channel.bloom_parameters)
+            channel.outgoing.ancestry.record(message.message_id, message.causal_history, channel.outgoing.messages)
+
+    def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
+        encoded = self._channel.dialect.codec.encode(waiting.message)
+        return (waiting.sequence, encoded, waiting.required_count, tuple(sorted(waiting.required_from)))
+
+    def _load_outgoing(self, key: str, row: Row) -> None:
+        sequence, encoded, count, names = row
+        self._channel.outgoing.messages[key] = OutgoingMessage(
+            message=self._channel.dialect.codec.decode(encoded),
+            sequence=sequence,
+            positions=[],
+            required_count=count,
+            required_from=frozenset(names),
+        )
+
+    def _acknowledgement_row(self, key: str) -> Row | None:
+        waiting = self._channel.outgoing.messages.get(key)
+        possible = tuple(self._channel.outgoing.possible.get(key, ()))
+        if waiting is None or not (waiting.acknowledged_by or possible):
+            return None
+        return tuple((who, evidence.value) for who, evidence in waiting.acknowledged_by.items()), possible
+
+    def _load_acknowledgement(self, key: str, acknowledged: Row, possible: Row) -> None:
+        waiting = self._channel.outgoing.messages.get(key)
+        if waiting is not None:
+            waiting.acknowledged_by = {who: Evidence(value) for who, value in acknowledged}
+            if possible:
+                self._channel.outgoing.possible[key] = list(possible)
+
+    @staticmethod
+    def _repair_row(buffer: RepairBuffer, key: str) -> Row | None:
+        scheduled = buffer.get(key)
+        if scheduled is None:
+            return None
+        _, hint, sender = scheduled.entry
+        return (hint, sender, scheduled.at_ms, scheduled.asked)

@@ -1,0 +1,169 @@
+"""The bloom filter of SDS, bit for bit as js-waku and nim-sds write it.
+
+A filter holds message ids so that a sender learns, with some doubt, what others have received (SDS spec, "Outgoing
+buffer": possibly acknowledged). Parameters are fixed by the channel and, on the Waku wire, not transmitted: two
+participants must agree on them. The two wires differ in three things, which `BloomWire` names: the string hash, the
+order of bytes in a 64-bit word, and whether the words travel bare or wrapped in a message with their parameters.
+
+Bits live in a bytearray that has the layout of the wire already, so that a snapshot is one copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from fairway.errors import ConfigurationError
+from fairway.wire.hashing import farmhash64, murmur3_pair
+
+_SUFFIX: Final = b" b"
+MAX_HASHES: Final = 12
+"""More hash functions than this are refused when they are asked for by number, as in Nim and js-waku."""
+_FIRST_COLUMN: Final = (2, 2, 3, 4, 5, 6, 8, 9, 11, 12, 13, 15)
+"""Fewest bits per element that the error table of Nim's bloom filter lists for 1, 2, ... 12 hash functions."""
+_LAST_COLUMN: Final = 32
+"""Its widest column: 4 bytes per element."""
+
+
+def murmur_base_hashes(text: str) -> tuple[int, int]:
+    """Return the two base hashes of the Waku wire: murmur3 as a *signed* 32-bit integer, made positive."""
+    first, second = murmur3_pair(text.encode(), _SUFFIX)
+    return min(first, 0x1_0000_0000 - first), min(second, 0x1_0000_0000 - second)
+
+
+def farm_base_hashes(text: str) -> tuple[int, int]:
+    """Return the two base hashes of the Logos wire: FarmHash as a *signed* 64-bit integer, made positive."""
+    data = text.encode()
+    first, second = farmhash64(data), farmhash64(data + _SUFFIX)
+    return min(first, 0x1_0000_0000_0000_0000 - first), min(second, 0x1_0000_0000_0000_0000 - second)
+
+
+def _bits_per_element_for(hash_count: int, error_rate: float) -> int:
+    """Return the smallest whole m/n at which hash_count functions stay strictly below error_rate.
+
+    Nim and js-waku look this up in a printed table of (1 - e^(-k n/m))^k: three significant digits, held in single
+    precision. Both roundings decide (7 functions at 0.001 need 16 bits, not 15), so they are done here as well. The
+    row of three functions repeats four of its cells, which shifts what follows.
+    """
+    repeated = 4 if hash_count == 3 else 0
+    for bits in range(_FIRST_COLUMN[hash_count - 1], _LAST_COLUMN + repeated + 1):
+        column = bits - repeated if bits >= 16 else bits
+        rate = (1.0 - math.exp(-hash_count / column)) ** hash_count
+        if float(np.float32(f"{rate:.2e}")) < error_rate:
+            return bits
+    raise ConfigurationError(
+        f"{hash_count} hash functions cannot reach an error rate of {error_rate} with less than 4 bytes per element; "
+        "allow more errors or leave the number of functions to the filter"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomParameters:
+    """Size of a filter: how many bits, how many hash functions."""
+
+    capacity: int
+    error_rate: float
+    hash_count: int
+    bit_count: int
+
+    @classmethod
+    def of(cls, capacity: int, error_rate: float, hash_count: int | None = None) -> Self:
+        """Return the parameters that js-waku and nim-sds derive from capacity and error rate.
+
+        Raises `ConfigurationError` for values that no filter can have.
+        """
+        if capacity < 1 or not 0 < error_rate < 1:
+            raise ConfigurationError(
+                f"a bloom filter needs capacity >= 1 and 0 < error_rate < 1, not {capacity} and {error_rate}"
+            )
+        if hash_count is None:
+            bits = math.ceil(-math.log(error_rate) / math.log(2) ** 2)
+            hashes = math.floor(math.log(2) * bits + 0.5)
+        elif not 1 <= hash_count <= MAX_HASHES:
+            raise ConfigurationError(f"hash_count must lie in 1..{MAX_HASHES}, not {hash_count}")
+        else:
+            bits, hashes = _bits_per_element_for(hash_count, error_rate), hash_count
+        return cls(capacity=capacity, error_rate=error_rate, hash_count=hashes, bit_count=capacity * bits)
+
+    @property
+    def byte_length(self) -> int:
+        """Bytes of the filter: whole 64-bit words, and a spare one when the bits fill them exactly."""
+        return 8 * (1 + self.bit_count // 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomWire:
+    """How one wire hashes ids and lays out bits."""
+
+    name: str
+    base_hashes: Callable[[str], tuple[int, int]]
+    byte_flip: int
+    """XOR on the index of a byte: 7 turns 64-bit words big-endian, 0 leaves them little-endian."""
+
+    def positions(self, message_id: str, parameters: BloomParameters) -> list[int]:
+        """Return the bit indices of an id, in the order of the hash functions."""
+        m = parameters.bit_count
+        a, b = self.base_hashes(message_id)
+        a %= m
+        b %= m
+        return [(a + i * b) % m for i in range(parameters.hash_count)]
+
+
+WAKU_BLOOM: Final = BloomWire(name="waku", base_hashes=murmur_base_hashes, byte_flip=7)
+"""Bare big-endian words; murmur3 (js-waku)."""
+NIM_BLOOM: Final = BloomWire(name="nim", base_hashes=farm_base_hashes, byte_flip=0)
+"""Little-endian words; FarmHash (nim-sds on Nim 2.2 and later)."""
+
+
+class BloomFilter:
+    """A filter that ids are put into."""
+
+    __slots__ = ("_bits", "parameters", "wire")
+
+    def __init__(self, parameters: BloomParameters, wire: BloomWire = WAKU_BLOOM, bits: bytes | None = None) -> None:
+        self.parameters = parameters
+        self.wire = wire
+        if bits is not None and len(bits) < parameters.byte_length:
+            raise ConfigurationError(f"a filter of {parameters.byte_length} bytes was given only {len(bits)}")
+        self._bits = bytearray(parameters.byte_length if bits is None else bits[: parameters.byte_length])
+
+    def insert(self, message_id: str) -> list[int]:
+        """Put an id in and return its bit positions."""
+        positions = self.wire.positions(message_id, self.parameters)
+        self.set(positions)
+        return positions
+
+    def set(self, positions: Iterable[int]) -> None:
+        """Set the bits at positions."""
+        bits, flip = self._bits, self.wire.byte_flip
+        for position in positions:
+            bits[(position >> 3) ^ flip] |= 1 << (position & 7)
+
+    def reset(self, positions: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> None:
+        """Make positions the only bits that are set."""
+        flags = np.zeros(self.parameters.byte_length * 8, np.uint8)
+        flags[positions] = 1
+        packed = np.packbits(flags, bitorder="little")
+        self._bits[:] = (packed.reshape(-1, 8)[:, ::-1] if self.wire.byte_flip else packed).tobytes()
+
+    def __contains__(self, message_id: str) -> bool:
+        return holds(self._bits, self.wire.positions(message_id, self.parameters), self.wire.byte_flip)
+
+    def __bytes__(self) -> bytes:
+        """Return the words as they travel on the wire."""
+        return bytes(self._bits)
+
+    def set_positions(self) -> list[int]:
+        """Return the indices of all set bits, ascending."""
+        words = np.frombuffer(bytes(self._bits), np.uint8).reshape(-1, 8)
+        ordered = words[:, ::-1] if self.wire.byte_flip else words
+        return [int(i) for i in np.flatnonzero(np.unpackbits(ordered.reshape(-1), bitorder="little"))]
+
+
+def holds(bits: bytes | bytearray, positions: Iterable[int], byte_flip: int) -> bool:
+    """Return whether all positions are set in a filter's bytes; short-circuits on the first that is not."""
+    return all(bits[(position >> 3) ^ byte_flip] >> (position & 7) & 1 for position in positions)
