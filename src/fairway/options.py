@@ -104,8 +104,8 @@ class RepairConfig:
     """Earliest a missing message is asked for after it was noticed."""
     t_max_ms: int = 120_000
     """Latest it is asked for first, and the window in which answers are spread."""
-    response_groups: int = 1
-    """Groups that answer in turn; the spec says participants div 128 + 1."""
+    response_groups: int = 0
+    """Groups of which one answers a request; 0 = participants seen div 128 + 1, as the spec says."""
     max_requests_per_message: int = 3
     """Requests that ride on one outgoing message."""
     max_tracked: int = 1_000
@@ -117,7 +117,7 @@ class RepairConfig:
 
     def __post_init__(self) -> None:
         _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
-        _require(self.response_groups >= 1, "response_groups must be at least 1")
+        _require(self.response_groups >= 0, "response_groups must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

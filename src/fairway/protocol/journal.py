@@ -40,6 +40,10 @@ class Journal:
         """Note that a row was put, changed or deleted."""
         self._dirty[table, key] = None
 
+    def retract(self, table: str, key: str) -> bool:
+        """Forget a touch, because the row came and went within one operation; return whether there was one."""
+        return self._dirty.pop((table, key), self) is None
+
     def drain(self) -> list[tuple[str, str]]:
         """Return the noted keys and forget them."""
         dirty = list(self._dirty)

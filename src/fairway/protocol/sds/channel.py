@@ -146,6 +146,11 @@ class MessageChannel:
         if hint is not None and self.history.set_hint(message_id, hint):
             self.journal.touch(HISTORY, message_id)
 
+    def withdraw_hint(self, message_id: str, hint: bytes) -> None:
+        """Take a hint back, because the network never took the WakuMessage that it is the hash of."""
+        if self.history.clear_hint(message_id, hint):
+            self.journal.touch(HISTORY, message_id)
+
     def send_ephemeral(self, content: bytes, now_ms: int) -> SdsMessage:
         """Make an ephemeral message (SDS spec, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
         if not content:
@@ -358,7 +363,7 @@ class MessageChannel:
         """SDS spec, "Deliver Message": move the clock, insert into the log, hand on; then release dependants."""
         self._follow_clock(message, now_ms)
         self._enter_history(message, hint)
-        ready: list[SdsOutcome] = [MessageReady(message_id=message.message_id, dependencies_met=True)]
+        ready: list[SdsOutcome] = [MessageReady(message=message, dependencies_met=True)]
         return ready + self.dependencies.release_waiters(message.message_id, now_ms)
 
     def _follow_clock(self, message: SdsMessage, now_ms: int) -> None:

@@ -115,7 +115,7 @@ class Dependencies:
                 self.incoming.take(released_id)
                 self._journal.touch(PARKED, released_id)
                 self._deliver(parked, now_ms)
-                outcomes.append(MessageReady(message_id=released_id, dependencies_met=not parked.lost_dependency))
+                outcomes.append(MessageReady(message=parked.message, dependencies_met=not parked.lost_dependency))
                 settled.append((released_id, False))
         return outcomes
 

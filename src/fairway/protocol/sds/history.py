@@ -81,10 +81,17 @@ class LocalHistory:
 
     def set_hint(self, message_id: str, hint: bytes) -> bool:
         """Give a message the retrieval hint that it lacks; return whether anything changed."""
+        return self._change_hint(message_id, None, hint)
+
+    def clear_hint(self, message_id: str, hint: bytes) -> bool:
+        """Take a hint back if it is this one; return whether anything changed."""
+        return self._change_hint(message_id, hint, None)
+
+    def _change_hint(self, message_id: str, old_hint: bytes | None, new_hint: bytes | None) -> bool:
         old = self._records.get(message_id)
-        if old is None or old.retrieval_hint is not None:
+        if old is None or old.retrieval_hint != old_hint:
             return False
-        new = old._replace(retrieval_hint=hint)
+        new = old._replace(retrieval_hint=new_hint)
         chunk = self._chunk_of(old)
         chunk[self._bisect(chunk, old)] = new
         self._records[message_id] = new

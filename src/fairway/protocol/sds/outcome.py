@@ -37,9 +37,14 @@ class MessageArrived:
 class MessageReady:
     """A content message is in the history now: everything that it depends on is there, or was declared lost."""
 
-    message_id: str
+    message: SdsMessage
     dependencies_met: bool
     """False if a dependency was declared lost."""
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return self.message.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

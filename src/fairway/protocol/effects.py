@@ -1,0 +1,86 @@
+"""What the protocol wants done outside: effects, as values.
+
+Every operation of the stack returns a tuple of effects, to be carried out in order. `Persist` always comes first, so
+that whatever leaves was counted and recorded before it left. None of them needs an answer at once; the answers that
+some have are calls on the stack (`Stack.published`, `Stack.cipher_done`, `Stack.receive` for what a store query finds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from enum import Enum
+
+from fairway.events import Event
+from fairway.protocol.journal import Row
+from fairway.wire.waku_message import WakuMessage
+
+
+class Purpose(Enum):
+    """Why something is transmitted; `bandwidth` by purpose is the first thing an operator asks for."""
+
+    CONTENT = "content"
+    RETRY = "retry"
+    REPAIR = "repair"
+    SYNC = "sync"
+    EPHEMERAL = "ephemeral"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One row to put, or to delete if ``row`` is None."""
+
+    table: str
+    key: str
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Make these changes durable before anything that follows."""
+
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Hand these bytes to the network, and call `Stack.published` with the token when it answered."""
+
+    token: int
+    purpose: Purpose
+    pubsub_topic: str
+    message: WakuMessage
+    encoded: bytes
+    """The message's bytes. Send these very bytes: their hash is what others will ask a store for."""
+    message_hash: bytes
+    sds_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStore:
+    """Ask a store node, and feed what it finds to `Stack.receive`.
+
+    Either by hash, or, where hints are missing or led nowhere, by time on the channel's content topic.
+    """
+
+    message_hashes: tuple[bytes, ...] = ()
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitCipher:
+    """Await what an asynchronous encryption hook returned, and call `Stack.cipher_done` with its result."""
+
+    token: int
+    awaitable: Awaitable[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """Tell the application."""
+
+    event: Event
+
+
+Effect = Persist | Publish | QueryStore | AwaitCipher | Emit

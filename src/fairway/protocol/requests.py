@@ -1,0 +1,335 @@
+"""What became of every send: one request, its segments, and who acknowledged which.
+
+A request is one call of ``send``; it ends in exactly one terminal event, `MessageDelivered` or `DeliveryError`. It is
+delivered when as many participants as the sender asked for, and those that he named, hold the whole message: all its
+data segments, or any as many of its segments as suffice to rebuild it. When one participant is enough, data segments
+acknowledged by different ones count together, as in seed 000.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairway.errors import SnapshotError
+from fairway.events import (
+    ChunkInfo,
+    DeliveryError,
+    Event,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessagePossiblyAcknowledged,
+    MessageSendError,
+    MessageSent,
+    RequestSent,
+    SendErrorReason,
+)
+from fairway.protocol.journal import Journal, Row
+from fairway.protocol.sds.acknowledgements import Review
+
+REQUESTS: Final = "requests"
+SEGMENTS: Final = "segments"
+
+
+@dataclass(slots=True, kw_only=True)
+class SentSegment:
+    """One segment of a request; its SDS message has the same id."""
+
+    sds_id: str
+    request_id: str
+    chunk_index: int
+    is_parity: bool
+    attempts: int = 0
+    """Transmissions so far."""
+    retry_at: int | None = None
+    """When it is sent again unless acknowledged; None while it waits to be sent at all."""
+    accepted: bool = False
+    """Whether the network took it at least once."""
+    acknowledged_by: set[str] = field(default_factory=set)
+    possibly: bool = False
+    """Whether somebody's bloom filter holds it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SendRequest:
+    """One call of ``send`` that has not ended."""
+
+    request_id: str
+    message_id: str
+    data_count: int
+    required_count: int
+    required_from: frozenset[str]
+    segments: list[str] = field(default_factory=list)
+    """SDS ids in the order of the segments; shorter than complete while parts still wait for their turn."""
+    part_count: int
+    was_sent: bool = False
+
+
+class Requests:
+    """All sends that have not ended yet."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.open: dict[str, SendRequest] = {}
+        self.segments: dict[str, SentSegment] = {}
+        self._journal = journal
+        self._retries: list[tuple[int, str]] = []
+
+    def add(self, request: SendRequest) -> None:
+        """Begin a request."""
+        self.open[request.request_id] = request
+        self._journal.touch(REQUESTS, request.request_id)
+
+    def add_segment(self, request: SendRequest, sds_id: str, chunk_index: int, *, is_parity: bool) -> SentSegment:
+        """Add the next segment of a request."""
+        segment = SentSegment(
+            sds_id=sds_id, request_id=request.request_id, chunk_index=chunk_index, is_parity=is_parity
+        )
+        self.segments[sds_id] = segment
+        request.segments.append(sds_id)
+        self._touch(segment)
+        self._journal.touch(REQUESTS, request.request_id)
+        return segment
+
+    def chunk_info(self, segment: SentSegment) -> ChunkInfo:
+        """Return how events name a segment."""
+        return ChunkInfo(
+            chunk_index=segment.chunk_index,
+            total_chunks=self.open[segment.request_id].data_count,
+            is_parity=segment.is_parity,
+        )
+
+    def transmitted(self, segment: SentSegment, retry_at: int | None) -> None:
+        """Note that a segment was handed to the network, and when that is repeated."""
+        segment.attempts += 1
+        self.plan_retry(segment, retry_at)
+
+    def plan_retry(self, segment: SentSegment, retry_at: int | None) -> None:
+        """Set when a segment is sent again."""
+        segment.retry_at = retry_at
+        if retry_at is not None:
+            heapq.heappush(self._retries, (retry_at, segment.sds_id))
+        self._touch(segment)
+
+    def take_due(self, now_ms: int) -> list[SentSegment]:
+        """Return the segments whose retry is due; each needs a new plan."""
+        due: list[SentSegment] = []
+        while self._retries and self._retries[0][0] <= now_ms:
+            at_ms, sds_id = heapq.heappop(self._retries)
+            segment = self.segments.get(sds_id)
+            if segment is not None and segment.retry_at == at_ms:
+                segment.retry_at = None
+                due.append(segment)
+        return due
+
+    def next_retry_at(self) -> int | None:
+        """Return when the next retry is due."""
+        while self._retries:
+            at_ms, sds_id = self._retries[0]
+            segment = self.segments.get(sds_id)
+            if segment is not None and segment.retry_at == at_ms:
+                return at_ms
+            heapq.heappop(self._retries)
+        return None
+
+    def accepted(self, sds_id: str, message_hash: bytes) -> Iterator[Event]:
+        """Note that the network took a segment, and tell so."""
+        segment = self.segments.get(sds_id)
+        if segment is None:
+            return
+        request = self.open[segment.request_id]
+        segment.accepted = True
+        self._touch(segment)
+        yield MessageSent(
+            request_id=request.request_id,
+            message_id=request.message_id,
+            chunk_info=self.chunk_info(segment),
+            message_hash=message_hash,
+        )
+        complete = len(request.segments) == request.part_count
+        if not request.was_sent and complete and all(self.segments[s].accepted for s in request.segments):
+            request.was_sent = True
+            self._journal.touch(REQUESTS, request.request_id)
+            yield RequestSent(request_id=request.request_id, message_id=request.message_id)
+
+    def review(self, review: Review, now_ms: int) -> Iterator[Event]:
+        """Apply evidence that SDS found about a segment."""
+        segment = self.segments.get(review.message_id)
+        if segment is None:
+            return
+        request = self.open[segment.request_id]
+        self._touch(segment)
+        if review.evidence is None:
+            segment.possibly = True
+            yield MessagePossiblyAcknowledged(
+                request_id=request.request_id,
+                message_id=request.message_id,
+                chunk_info=self.chunk_info(segment),
+                possible_ack_count=review.possible_count,
+                participant=review.participant,
+            )
+            return
+        segment.acknowledged_by.update(review.acknowledged_by)
+        if not segment.is_parity:
+            chunks = sorted(s.chunk_index for s in self._segments_of(request) if s.acknowledged_by and not s.is_parity)
+            yield MessageAcknowledged(
+                request_id=request.request_id,
+                message_id=request.message_id,
+                chunks_acknowledged=tuple(chunks),
+                total_chunks=request.data_count,
+                acknowledged_by=tuple(sorted(segment.acknowledged_by)),
+            )
+        if self._is_delivered(request):
+            yield MessageDelivered(
+                request_id=request.request_id,
+                message_id=request.message_id,
+                delivered_to=tuple(sorted(self._holders(request))),
+                at_ms=now_ms,
+            )
+
+    def needs_retry(self, segment: SentSegment) -> bool:
+        """Return whether anybody whose acknowledgement is wanted may still lack a segment."""
+        request = self.open[segment.request_id]
+        known = segment.acknowledged_by
+        if request.required_count == 1 and not request.required_from:
+            return not known
+        if len(known) < request.required_count or not request.required_from <= known:
+            return True
+        # Everybody has this segment, but no one participant enough of them: repeat what somebody lacks.
+        everybody = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
+        return known != everybody
+
+    def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> Iterator[Event]:
+        """Tell that a segment can never be sent, which ends its request."""
+        request = self.open[segment.request_id]
+        yield MessageSendError(
+            request_id=request.request_id,
+            message_id=request.message_id,
+            chunk_info=self.chunk_info(segment),
+            reason=reason,
+            detail=detail,
+        )
+        yield self.delivery_error(request, f"segment {segment.chunk_index}: {reason.value}")
+
+    def delivery_error(self, request: SendRequest, detail: str) -> DeliveryError:
+        """Return the terminal event of a request whose delivery is not known to have happened."""
+        known: set[str] = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
+        return DeliveryError(
+            request_id=request.request_id,
+            message_id=request.message_id,
+            detail=detail,
+            acknowledged_by=tuple(sorted(known)),
+        )
+
+    def close(self, request_id: str) -> list[str]:
+        """End a request, and return the SDS ids that nobody waits for any more."""
+        request = self.open.pop(request_id, None)
+        if request is None:
+            return []
+        self._journal.touch(REQUESTS, request_id)
+        for sds_id in request.segments:
+            self.segments.pop(sds_id, None)
+            self._journal.touch(SEGMENTS, sds_id)
+        return request.segments
+
+    def row(self, table: str, key: str) -> Row | None:
+        """Return the present row of a request or a segment."""
+        if table == REQUESTS:
+            request = self.open.get(key)
+            return None if request is None else _request_row(request)
+        segment = self.segments.get(key)
+        return None if segment is None else _segment_row(segment)
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield all requests, then all segments."""
+        for request_id, request in self.open.items():
+            yield REQUESTS, request_id, _request_row(request)
+        for sds_id, segment in self.segments.items():
+            yield SEGMENTS, sds_id, _segment_row(segment)
+
+    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
+        """Fill an empty table with rows of `rows`, in any order."""
+        try:
+            found = list(rows)
+            for table, key, row in found:
+                if table == REQUESTS:
+                    message_id, data_count, required_count, names, segments, part_count, was_sent = row
+                    self.open[key] = SendRequest(
+                        request_id=key,
+                        message_id=message_id,
+                        data_count=data_count,
+                        required_count=required_count,
+                        required_from=frozenset(names),
+                        segments=list(segments),
+                        part_count=part_count,
+                        was_sent=was_sent,
+                    )
+            for table, key, row in found:
+                if table == SEGMENTS:
+                    request_id, chunk_index, is_parity, attempts, retry_at, accepted, names, possibly = row
+                    segment = SentSegment(
+                        sds_id=key,
+                        request_id=request_id,
+                        chunk_index=chunk_index,
+                        is_parity=is_parity,
+                        attempts=attempts,
+                        accepted=accepted,
+                        acknowledged_by=set(names),
+                        possibly=possibly,
+                    )
+                    self.segments[key] = segment
+                    self.plan_retry(segment, retry_at)
+        except (ValueError, TypeError) as error:
+            raise SnapshotError(
+                f"a stored request does not have the shape that this version writes: {error}"
+            ) from error
+
+    def _touch(self, segment: SentSegment) -> None:
+        self._journal.touch(SEGMENTS, segment.sds_id)
+
+    def _segments_of(self, request: SendRequest) -> Iterator[SentSegment]:
+        return (self.segments[sds_id] for sds_id in request.segments)
+
+    def _holders(self, request: SendRequest) -> set[str]:
+        """Return the participants that acknowledged enough segments to have the whole message."""
+        counts: dict[str, int] = {}
+        for segment in self._segments_of(request):
+            for participant in segment.acknowledged_by:
+                counts[participant] = counts.get(participant, 0) + 1
+        return {participant for participant, count in counts.items() if count >= request.data_count}
+
+    def _is_delivered(self, request: SendRequest) -> bool:
+        if len(request.segments) < request.data_count:
+            return False
+        holders = self._holders(request)
+        if len(holders) >= request.required_count and request.required_from <= holders:
+            return True
+        if request.required_count > 1 or request.required_from:
+            return False
+        return all(s.acknowledged_by for s in self._segments_of(request) if not s.is_parity)
+
+
+def _request_row(request: SendRequest) -> Row:
+    return (
+        request.message_id,
+        request.data_count,
+        request.required_count,
+        tuple(sorted(request.required_from)),
+        tuple(request.segments),
+        request.part_count,
+        request.was_sent,
+    )
+
+
+def _segment_row(segment: SentSegment) -> Row:
+    return (
+        segment.request_id,
+        segment.chunk_index,
+        segment.is_parity,
+        segment.attempts,
+        segment.retry_at,
+        segment.accepted,
+        tuple(sorted(segment.acknowledged_by)),
+        segment.possibly,
+    )

@@ -1,0 +1,84 @@
+"""Which missing messages to ask a store for, and when (seed 000, "Missing message retrieval").
+
+A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
+own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
+the time when it was noticed?". Questions about one message are spaced ever further; how many messages
+are asked about at once, and how often by time, is bounded (seed 000, "Resource exhaustion").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import QueryStore
+from fairway.protocol.sds.incoming import MissingMessage
+
+_TRIES_BEFORE_SPACING: Final = 3
+_MAX_DOUBLINGS: Final = 8
+_RANGE_BEFORE_MS: Final = 3_600_000
+"""How far before it was noticed a missing message is looked for by time."""
+_RANGE_EVERY_MS: Final = 60_000
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+
+
+class Retrieval:
+    """The schedule of store queries for missing messages."""
+
+    def __init__(self, options: ReliableChannelOptions) -> None:
+        self._frequency_ms = options.retrieve_frequency_ms
+        self._max_hashes = options.max_hashes_per_query
+        self._max_missing = options.max_missing
+        self._tries: dict[str, tuple[int, int]] = {}
+        self._next_at: int | None = None
+        self._next_range_at = 0
+
+    def next_at(self, missing: Iterable[MissingMessage], now_ms: int) -> int | None:
+        """Return when to ask next, or None while nothing is missing."""
+        if not self._frequency_ms or not any(True for _ in missing):
+            self._next_at = None
+            return None
+        if self._next_at is None:
+            # Most gaps close by themselves a moment later: whatever is missing may just be late.
+            self._next_at = now_ms + self._frequency_ms
+        return self._next_at
+
+    def due(self, missing: Iterable[MissingMessage], now_ms: int) -> list[QueryStore]:
+        """Return the queries to make now, and plan the next round."""
+        if not self._frequency_ms:
+            return []
+        self._next_at = now_ms + self._frequency_ms
+        hashes: list[bytes] = []
+        by_time: list[int] = []
+        wanted: dict[str, tuple[int, int]] = {}
+        for count, message in enumerate(missing):
+            if count >= self._max_missing:
+                break
+            message_id, hint, _ = message.entry
+            tries, at_ms = self._tries.get(message_id, (0, now_ms))
+            if at_ms <= now_ms:
+                if hint is not None:
+                    hashes.append(hint)
+                if hint is None or tries >= _TRIES_BEFORE_SPACING:
+                    by_time.append(message.since_ms)
+                tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
+            wanted[message_id] = (tries, at_ms)
+        self._tries = wanted
+        unique = list(dict.fromkeys(hashes))
+        queries = [
+            QueryStore(message_hashes=tuple(unique[start : start + self._max_hashes]))
+            for start in range(0, len(unique), self._max_hashes)
+        ]
+        if by_time and now_ms >= self._next_range_at:
+            self._next_range_at = now_ms + _RANGE_EVERY_MS
+            start_ms = min(by_time) - _RANGE_BEFORE_MS
+            queries.append(
+                QueryStore(
+                    start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=now_ms * _NANOSECONDS_PER_MILLISECOND
+                )
+            )
+        return queries
+
+    def _spacing(self, tries: int) -> int:
+        return self._frequency_ms << min(max(0, tries - _TRIES_BEFORE_SPACING), _MAX_DOUBLINGS)

@@ -1,0 +1,424 @@
+"""One channel's whole protocol: the layers of the seeds' diagram, and the two orders in which they are passed.
+
+::
+
+    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
+    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `Stack._process`
+
+Seed 002 gives both orders; seeds 000 and 001 draw the rate limit above SDS, which cannot hold since retries, repair and
+sync messages are charged as well (design.md 5.3).
+
+`Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
+asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fairway.errors import DecodeError, EmptyPayloadError, MessageTooLargeError
+from fairway.events import (
+    ChannelStatus,
+    DropReason,
+    EphemeralMessageDropped,
+    Event,
+    IrretrievableMessage,
+    LossReason,
+    StatusChanged,
+)
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.arrivals import Arrivals
+from fairway.protocol.ciphering import Ciphering
+from fairway.protocol.effects import Change, Effect, Emit, Persist, Purpose
+from fairway.protocol.encryption import Encryption, waku_version_of
+from fairway.protocol.inbound import Inbound, Settle, logical_message_id
+from fairway.protocol.jitter import Jitter
+from fairway.protocol.journal import Journal
+from fairway.protocol.outbound import LOGOS_MARKER, Outbound
+from fairway.protocol.outbox import Outbox, PendingPart
+from fairway.protocol.ratelimit import NoProof, RlnProofProvider
+from fairway.protocol.requests import Requests, SendRequest
+from fairway.protocol.retrieval import Retrieval
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.dialect import DIALECTS
+from fairway.protocol.sds.outcome import (
+    DependenciesLost,
+    DependenciesMissing,
+    Ignored,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+    MessageReviewed,
+    SdsOutcome,
+)
+from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.sending import Sending
+from fairway.protocol.stack_state import StackState
+from fairway.protocol.statistics import StackStatistics, Tally
+from fairway.protocol.sync_timer import AFTER_OWN_SYNC, NORMAL, SyncTimer
+from fairway.wire.sds import Kind
+from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+
+class Accepted(NamedTuple):
+    """The answer to a send."""
+
+    request_id: str
+    """Unique per send; events about it carry it."""
+    message_id: str
+    """Id of the logical message: SHA-256 of the payload."""
+    effects: tuple[Effect, ...]
+
+
+class Carrier(NamedTuple):
+    """The WakuMessage that an SDS message came in."""
+
+    message_hash: bytes
+    timestamp_ns: int
+
+
+class Stack:
+    """The protocol state of one participant in one channel."""
+
+    def __init__(
+        self,
+        channel_id: str,
+        sender_id: str,
+        content_topic: str,
+        options: ReliableChannelOptions | None = None,
+        *,
+        now_ms: int,
+        seed: bytes,
+        encryption: Encryption | None = None,
+        rln: RlnProofProvider | None = None,
+    ) -> None:
+        """Make a channel without a past.
+
+        ``now_ms`` is the time in milliseconds since the Unix epoch. ``seed`` stands for all randomness of timers and
+        request ids; give it at least 16 random bytes that are not used for anything else.
+        """
+        self.options = options = options or ReliableChannelOptions()
+        self.content_topic = content_topic
+        dialect = DIALECTS[options.profile]
+        segment_format = LIP_243 if options.profile is Profile.LOGOS else SEED_003
+        self._journal = Journal()
+        self._jitter = Jitter(seed)
+        self.sds = MessageChannel(
+            channel_id, sender_id, options.sds, now_ms=now_ms, dialect=dialect, journal=self._journal
+        )
+        self._segmenter = Segmenter(options.segmentation, segment_format)
+        reassembler = Reassembler(
+            options.segmentation, segment_format, on_change=lambda key: self._journal.touch("reassembly", key)
+        )
+        self._requests = Requests(self._journal)
+        self._outbox = Outbox(self._journal)
+        self._inbound = Inbound(content_topic, options, self.sds, self._segmenter, reassembler, Arrivals(self._journal))
+        self._effects: list[Effect] = []
+        self._tally = Tally()
+        self._ciphering = Ciphering(encryption, self._effects.append)
+        self._outbound = Outbound(content_topic, options, waku_version_of(encryption), rln or NoProof(), self._journal)
+        self._sending = Sending(
+            options,
+            self.sds,
+            self._requests,
+            self._outbound,
+            self._outbox,
+            self._ciphering,
+            self._effects,
+            self._tally,
+        )
+        self._sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
+        self._retrieval = Retrieval(options)
+        self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
+        self._status = ChannelStatus.SYNCED
+        self._now_ms = now_ms
+        self._state = StackState(
+            sds=self.sds,
+            requests=self._requests,
+            arrivals=self._inbound.arrivals,
+            reassembler=reassembler,
+            outbound=self._outbound,
+            outbox=self._outbox,
+            jitter=self._jitter,
+            journal=self._journal,
+        )
+
+    def send(
+        self,
+        payload: bytes,
+        now_ms: int,
+        *,
+        required_count: int = 1,
+        required_from: Iterable[str] = (),
+    ) -> Accepted:
+        """Send a message to everybody in the channel (seed 002: Segment, Apply SDS, Encrypt, Dispatch).
+
+        It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
+        ``required_from`` acknowledged it. Raises `EmptyPayloadError` and `MessageTooLargeError`; then nothing was sent.
+        """
+        if not payload:
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        parts = self._segmenter.split(payload).parts
+        request = SendRequest(
+            request_id=self._jitter.identifier(),
+            message_id=logical_message_id(payload),
+            data_count=parts[0].data_count,
+            required_count=required_count,
+            required_from=frozenset(required_from),
+            part_count=len(parts),
+        )
+        self._requests.add(request)
+        self._outbox.extend(request.request_id, parts)
+        self._send_parts(now_ms)
+        self._sync.restart(now_ms, NORMAL)
+        return Accepted(request.request_id, request.message_id, self._finish(now_ms))
+
+    def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
+        """Send a message that nobody needs to have (seed 000, "Ephemeral messages").
+
+        It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event.
+        """
+        if not payload:
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        limit = self.options.segmentation.segment_size_bytes
+        parts = self._segmenter.split(payload).parts if self.options.profile is Profile.LOGOS else ()
+        if len(payload) > limit or len(parts) > 1:
+            # Seed 000: "Ephemeral messages are NEVER segmented (if too large, they are rejected)".
+            raise MessageTooLargeError(len(payload), limit, "ephemeral messages are never segmented; use send")
+        content = parts[0].content if parts else payload
+        request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
+        limiter = self._outbound.limiter
+        dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
+        if dropped is None:
+            self._sending.ephemeral(content, request_id, message_id, now_ms)
+        else:
+            self._tell(
+                EphemeralMessageDropped(
+                    request_id=request_id,
+                    message_id=message_id,
+                    reason=dropped,
+                    rate_limit_utilization=limiter.utilization(now_ms),
+                )
+            )
+        return Accepted(request_id, message_id, self._finish(now_ms))
+
+    def receive(self, message: WakuMessage, now_ms: int) -> tuple[Effect, ...]:
+        """Process a message from the network (seed 002: Decrypt, Apply SDS, Reassemble).
+
+        Whatever it is, nothing is raised: what cannot be used is counted (`statistics`).
+        """
+        if self._is_acceptable(message):
+            carrier = Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
+            self._ciphering.open(
+                message.payload,
+                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now),
+                failed=lambda _, __: self._tally.add("undecryptable"),
+                now_ms=now_ms,
+            )
+        return self._finish(now_ms)
+
+    def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
+        """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
+        self._ciphering.done(token, result, now_ms)
+        self._send_parts(now_ms)
+        return self._finish(now_ms)
+
+    def published(
+        self, token: int, now_ms: int, *, accepted: bool, permanent: bool = False, detail: str = ""
+    ) -> tuple[Effect, ...]:
+        """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``)."""
+        self._sending.answered(token, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+        return self._finish(now_ms)
+
+    def tick(self, now_ms: int) -> tuple[Effect, ...]:
+        """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
+        if now_ms >= self._next_sweep_at:
+            self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
+            self._process(self.sds.sweep_incoming(now_ms), None, now_ms)
+            self._tell(*self._inbound.expire(now_ms))
+        if self._outbound.connected:
+            self._sending.answer_repairs(now_ms)
+            self._sending.retry(now_ms)
+            self._send_sync(now_ms)
+            missing = self.sds.dependencies.incoming.missing.values()
+            retrieve_at = self._retrieval.next_at(missing, now_ms)
+            if retrieve_at is not None and retrieve_at <= now_ms:
+                self._effects += self._retrieval.due(missing, now_ms)
+        self._sending.dispatch(now_ms)
+        return self._finish(now_ms)
+
+    def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
+        """Hold everything while the node is offline, and go on when it is back.
+
+        Seed 000, "Message retries": SHOULD NOT retry sending if the node is known to be offline.
+        """
+        if connected and not self._outbound.connected:
+            self.sds.dependencies.restart_clocks(now_ms)
+        self._outbound.connected = connected
+        self._sending.dispatch(now_ms)
+        return self._finish(now_ms)
+
+    def set_node_quota(
+        self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
+    ) -> tuple[Effect, ...]:
+        """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
+        self._outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        self._sending.dispatch(now_ms)
+        return self._finish(now_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned."""
+        times = [self._inbound.reassembler.next_deadline(), self.sds.dependencies.next_loss_at()]
+        if self.sds.dependencies.incoming.missing or self.sds.dependencies.incoming.parked:
+            times.append(self._next_sweep_at)
+        if self._outbound.connected:
+            missing = self.sds.dependencies.incoming.missing.values()
+            times += [
+                self._sync.at_ms,
+                self._sync_for_repair_at(),
+                self.sds.repair.next_response_at(),
+                self._requests.next_retry_at(),
+                self._retrieval.next_at(missing, self._now_ms),
+                self._outbound.next_send_at(self._now_ms),
+            ]
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def status(self) -> ChannelStatus:
+        """Whether messages are known to be missing (seed 002)."""
+        return self._status
+
+    def statistics(self) -> StackStatistics:
+        """Return what went in and out so far, and what is held."""
+        incoming = self.sds.dependencies.incoming
+        return self._tally.statistics(
+            history=len(self.sds.history),
+            unacknowledged=len(self.sds.outgoing),
+            parked=len(incoming),
+            missing=len(incoming.missing),
+            open_requests=len(self._requests.open),
+            queued=self._outbound.limiter.queued(),
+            discarded=self._inbound.discarded,
+        )
+
+    def snapshot(self) -> tuple[Change, ...]:
+        """Return the complete state as rows; `Persist` effects carry what changes of it from then on."""
+        return tuple(Change(table=table, key=key, row=row) for table, key, row in self._state.rows())
+
+    def restore(self, rows: Iterable[Change], now_ms: int) -> tuple[Effect, ...]:
+        """Give a channel that was just made the past that rows tell, and go on where it stopped."""
+        self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
+        self._now_ms = now_ms
+        self.sds.dependencies.restart_clocks(now_ms)
+        self._sync.restart(now_ms, NORMAL)
+        self._sending.resume(now_ms)
+        self._send_parts(now_ms)
+        return self._finish(now_ms)
+
+    def _send_parts(self, now_ms: int) -> None:
+        while self._outbox and not self._ciphering.sealing_content:
+            self._send_part(self._outbox.take(), now_ms)
+
+    def _send_part(self, part: PendingPart, now_ms: int) -> None:
+        """Pass one segment down the layers; dispatching is what the rate limit lets happen at once or later."""
+        segment, message = self._sending.apply_sds(part, now_ms)
+        self._sending.encrypt(
+            message,
+            then=lambda sealed, now: self._sending.rate_limit(segment, message, sealed, now),
+            failed=lambda error, _: self._sending.give_up(segment, error),
+            now_ms=now_ms,
+        )
+
+    def _is_acceptable(self, message: WakuMessage) -> bool:
+        options = self.options
+        if message.content_topic != self.content_topic:
+            self._tally.add("foreign_topic")
+        elif len(message.payload) > options.max_received_bytes:
+            self._tally.add("oversized")
+        elif (message.version or 0) != self._outbound.waku_version:
+            self._tally.add("undecryptable")
+        elif options.profile is Profile.LOGOS and message.meta != LOGOS_MARKER:
+            self._tally.add("unmarked")
+        else:
+            self._tally.add("received")
+            return True
+        return False
+
+    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
+        try:
+            message = self.sds.dialect.codec.decode(plaintext)
+        except DecodeError:
+            self._tally.add("undecodable")
+            return
+        self._process(self.sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
+
+    def _process(self, outcomes: list[SdsOutcome], carrier: Carrier | None, now_ms: int) -> None:
+        """Act on what SDS found, in order; settling lost segments may make it find more."""
+        for outcome in outcomes:
+            match outcome:
+                case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
+                    self._sync.content_received(now_ms)
+                    self._tell_or_settle(self._inbound.arrived(message, *carrier, now_ms), now_ms)
+                case MessageArrived(kind=Kind.SYNC):
+                    self._sync.sync_received(now_ms)
+                case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
+                    self._tell(*self._inbound.ephemeral(message, *carrier))
+                case MessageReady(message=message, dependencies_met=met):
+                    self._tell(*self._inbound.released(message, met=met))
+                case MessageReviewed(review=review):
+                    self._sending.reviewed(review, now_ms)
+                case DependenciesMissing(entries=entries):
+                    rebuilt = self._inbound.rebuilt_among(entry.message_id for entry in entries)
+                    self._process(self.sds.settle(list(rebuilt), now_ms), carrier, now_ms)
+                case DependenciesLost(entries=entries):
+                    for message_id, hint, sender_id in entries:
+                        self._tell(
+                            IrretrievableMessage(
+                                message_id=message_id,
+                                reason=LossReason.TIMEOUT,
+                                sender_id=sender_id,
+                                retrieval_hint=hint,
+                            )
+                        )
+                case MessageIgnored(why=why):
+                    self._tally.add(why.value)
+                    if why is Ignored.DUPLICATE:
+                        self._sync.copy_received(now_ms)
+
+    def _tell_or_settle(self, found: Iterable[Event | Settle], now_ms: int) -> None:
+        for item in found:
+            if isinstance(item, Settle):
+                self._process(self.sds.settle(list(item.sds_ids), now_ms), None, now_ms)
+            else:
+                self._tell(item)
+
+    def _sync_for_repair_at(self) -> int | None:
+        """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""
+        return self.sds.repair.next_request_at() if self._sync.at_ms is not None else None
+
+    def _send_sync(self, now_ms: int) -> None:
+        times = (self._sync.at_ms, self._sync_for_repair_at())
+        if all(at is None or at > now_ms for at in times):
+            return
+        self._sync.restart(now_ms, AFTER_OWN_SYNC)
+        message = self.sds.send_sync(now_ms)
+        if message is not None:
+            self._sending.untracked(message, Purpose.SYNC, now_ms)
+
+    def _tell(self, *events: Event) -> None:
+        self._effects += [Emit(event=event) for event in events]
+
+    def _finish(self, now_ms: int) -> tuple[Effect, ...]:
+        """Return the effects of an operation, what must be durable first."""
+        self._now_ms = now_ms
+        status = ChannelStatus.SYNCING if self.sds.dependencies.incoming.missing else ChannelStatus.SYNCED
+        if status is not self._status:
+            self._status = status
+            self._tell(StatusChanged(status=status))
+        changes = self._state.changes()
+        effects = (Persist(changes=changes), *self._effects) if changes else tuple(self._effects)
+        self._effects.clear()
+        return effects

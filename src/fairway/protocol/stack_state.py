@@ -1,0 +1,118 @@
+"""The complete state of a `Stack` as rows, and the changes of it since the last operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fairway.errors import SnapshotError
+from fairway.protocol.arrivals import ARRIVALS, AWAITING, Arrivals
+from fairway.protocol.effects import Change
+from fairway.protocol.jitter import Jitter
+from fairway.protocol.journal import Journal, Row
+from fairway.protocol.outbound import RATE_LIMIT, STAMP, Outbound
+from fairway.protocol.outbox import OUTBOX, Outbox
+from fairway.protocol.requests import REQUESTS, SEGMENTS, Requests
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.protocol.segmentation.reassembler import Reassembler
+
+SCHEMA: Final = "schema"
+JITTER: Final = "jitter"
+REASSEMBLY: Final = "reassembly"
+SCHEMA_VERSION: Final = 1
+
+
+class StackState:
+    """Asks each layer for its rows."""
+
+    def __init__(
+        self,
+        *,
+        sds: MessageChannel,
+        requests: Requests,
+        arrivals: Arrivals,
+        reassembler: Reassembler,
+        outbound: Outbound,
+        outbox: Outbox,
+        jitter: Jitter,
+        journal: Journal,
+    ) -> None:
+        self._sds = SdsState(sds)
+        self._requests = requests
+        self._arrivals = arrivals
+        self._reassembler = reassembler
+        self._outbound = outbound
+        self._outbox = outbox
+        self._jitter = jitter
+        self._journal = journal
+        self._persisted_jitter = 0
+        journal.touch(SCHEMA, "")
+
+    def row(self, table: str, key: str) -> Row | None:
+        """Return the present row of a key, or None if it is gone."""
+        if table in TABLES:
+            return self._sds.row(table, key)
+        if table in {REQUESTS, SEGMENTS}:
+            return self._requests.row(table, key)
+        if table in {ARRIVALS, AWAITING}:
+            return self._arrivals.row(table, key)
+        if table == REASSEMBLY:
+            return self._reassembler.row(key)
+        if table in {RATE_LIMIT, STAMP}:
+            return self._outbound.row(table)
+        if table == OUTBOX:
+            return self._outbox.row(key)
+        if table == JITTER:
+            return (self._jitter.counter,)
+        if table == SCHEMA:
+            return (SCHEMA_VERSION,)
+        raise SnapshotError(f"there is no table {table!r}")
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield the whole state."""
+        yield SCHEMA, "", (SCHEMA_VERSION,)
+        yield from self._sds.rows()
+        yield from self._requests.rows()
+        yield from self._arrivals.rows()
+        for key, row in self._reassembler.rows():
+            yield REASSEMBLY, key, row
+        yield RATE_LIMIT, "", self._outbound.row(RATE_LIMIT)
+        yield STAMP, "", self._outbound.row(STAMP)
+        yield from self._outbox.rows()
+        yield JITTER, "", (self._jitter.counter,)
+
+    def changes(self) -> tuple[Change, ...]:
+        """Return what changed since this was asked last."""
+        dirty = self._journal.drain()
+        if dirty and self._jitter.counter != self._persisted_jitter:
+            # Timers alone are not worth a write; the counter goes along with the next one.
+            self._persisted_jitter = self._jitter.counter
+            dirty.append((JITTER, ""))
+        return tuple(Change(table=table, key=key, row=self.row(table, key)) for table, key in dirty)
+
+    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
+        """Fill the layers of a new stack with rows of `rows`, in any order."""
+        groups: dict[str, list[tuple[str, str, Row]]] = {}
+        for table, key, row in rows:
+            groups.setdefault("sds" if table in TABLES else table, []).append((table, key, row))
+        versions = [row for _, _, row in groups.pop(SCHEMA, [])]
+        if versions and versions != [(SCHEMA_VERSION,)]:
+            raise SnapshotError(
+                f"the stored state has version {versions[0][0]}, this program reads {SCHEMA_VERSION}; "
+                "use the program that wrote it, or one that can migrate it"
+            )
+        self._sds.load(groups.pop("sds", []))
+        self._requests.load([*groups.pop(REQUESTS, []), *groups.pop(SEGMENTS, [])])
+        self._arrivals.load([*groups.pop(ARRIVALS, []), *groups.pop(AWAITING, [])])
+        self._reassembler.load((key, row) for _, key, row in groups.pop(REASSEMBLY, []))
+        self._outbox.load(groups.pop(OUTBOX, []))
+        for table in (RATE_LIMIT, STAMP):
+            for _, _, row in groups.pop(table, []):
+                self._outbound.load(table, row)
+        for _, _, (counter,) in groups.pop(JITTER, []):
+            self._jitter.counter = self._persisted_jitter = counter
+        if groups:
+            raise SnapshotError(f"the stored state has tables that this version does not know: {sorted(groups)}")
+        self._journal.drain()
+        self._journal.touch(SCHEMA, "")

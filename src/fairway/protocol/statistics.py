@@ -1,0 +1,112 @@
+"""What a channel counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairway.protocol.effects import Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackStatistics:
+    """Counts since the stack was made, and what it holds now."""
+
+    received: int
+    """WakuMessages on the channel's topic that were looked at."""
+    duplicates: int
+    """SDS messages that had been received before."""
+    own: int
+    """Own messages that came back."""
+    foreign_topic: int
+    """WakuMessages of another content topic."""
+    foreign_channel: int
+    """SDS messages of another channel on the same topic."""
+    unmarked: int
+    """WakuMessages without the marker of the Logos profile."""
+    oversized: int
+    """WakuMessages too long to be looked at."""
+    undecryptable: int
+    """Not sealed for this channel, or of another WakuMessage version."""
+    undecodable: int
+    """Opened, but no SDS message."""
+    discarded: Mapping[str, int]
+    """Segments that were no good, by reason."""
+    not_taken: int
+    """Transmissions that the node did not take."""
+    not_sealed: int
+    """Retries, repairs or sync messages that the encryption hook did not seal."""
+    refused: int
+    """Repairs or sync messages that could never be sent."""
+    transmissions: Mapping[Purpose, int]
+    """WakuMessages handed to the node, by purpose."""
+    transmitted_bytes: Mapping[Purpose, int]
+    """Their encoded size."""
+    history: int
+    """Messages in the local history."""
+    unacknowledged: int
+    """Own SDS messages that wait for acknowledgement."""
+    parked: int
+    """Messages that wait for their dependencies."""
+    missing: int
+    """Messages that are cited and not here."""
+    open_requests: int
+    """Sends that have not ended."""
+    queued: int
+    """Transmissions that the rate limit holds."""
+
+
+class Tally:
+    """Counters behind `StackStatistics`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._transmissions: Counter[Purpose] = Counter()
+        self._bytes: Counter[Purpose] = Counter()
+
+    def add(self, name: str) -> None:
+        """Count one."""
+        self._counts[name] += 1
+
+    def sent(self, purpose: Purpose, size_bytes: int) -> None:
+        """Count a transmission."""
+        self._transmissions[purpose] += 1
+        self._bytes[purpose] += size_bytes
+
+    def statistics(
+        self,
+        *,
+        history: int,
+        unacknowledged: int,
+        parked: int,
+        missing: int,
+        open_requests: int,
+        queued: int,
+        discarded: Mapping[str, int],
+    ) -> StackStatistics:
+        """Return the counts beside what is held now."""
+        counts = self._counts
+        return StackStatistics(
+            received=counts["received"],
+            duplicates=counts["duplicate"],
+            own=counts["own"],
+            foreign_topic=counts["foreign_topic"],
+            foreign_channel=counts["foreign-channel"],
+            unmarked=counts["unmarked"],
+            oversized=counts["oversized"],
+            undecryptable=counts["undecryptable"],
+            undecodable=counts["undecodable"],
+            discarded=dict(discarded),
+            not_taken=counts["not_taken"],
+            not_sealed=counts["not_sealed"],
+            refused=counts["refused"],
+            transmissions=dict(self._transmissions),
+            transmitted_bytes=dict(self._bytes),
+            history=history,
+            unacknowledged=unacknowledged,
+            parked=parked,
+            missing=missing,
+            open_requests=open_requests,
+            queued=queued,
+        )

@@ -1,0 +1,58 @@
+"""When to send a sync message (seed 000, "Synchronization messages"; SDS spec, "Periodic Sync Message").
+
+The interval is shared responsibility: every participant waits a random part of it, and whoever hears another's sync
+message waits anew, so that one speaks for all. Two things do not wait for others: a copy of a message that was received
+before, because its sender plainly lacks our acknowledgement; and a repair request that is due (SDS-R).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.protocol.jitter import Jitter
+
+AFTER_CONTENT_RECEIVED: Final = 0.5
+"""Sooner, for somebody waits for an acknowledgement."""
+NORMAL: Final = 1.0
+AFTER_OWN_SYNC: Final = 2.0
+"""Seed 000 names this factor for a failed sync; js-waku takes it after every one, and so do we: nothing is new."""
+
+
+class SyncTimer:
+    """The time of the next sync message."""
+
+    def __init__(self, interval_ms: int, jitter: Jitter, now_ms: int) -> None:
+        self.at_ms: int | None = None
+        self._interval_ms = interval_ms
+        self._jitter = jitter
+        self._owed = False
+        self.restart(now_ms, NORMAL)
+
+    def restart(self, now_ms: int, factor: float) -> None:
+        """Begin a new wait."""
+        self._owed = False
+        self.at_ms = self._draw(now_ms, factor)
+
+    def content_received(self, now_ms: int) -> None:
+        """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
+        self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))
+
+    def copy_received(self, now_ms: int) -> None:
+        """Owe an acknowledgement, which nobody else's sync message can replace."""
+        if not self._owed:
+            self._owed = True
+            self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))
+
+    def sync_received(self, now_ms: int) -> None:
+        """Let another's sync message suppress ours."""
+        if not self._owed:
+            self.restart(now_ms, NORMAL)
+
+    def _bring_forward(self, at_ms: int | None) -> None:
+        if at_ms is not None and (self.at_ms is None or at_ms < self.at_ms):
+            self.at_ms = at_ms
+
+    def _draw(self, now_ms: int, factor: float) -> int | None:
+        if not self._interval_ms:
+            return None
+        return now_ms + round(self._jitter.fraction() * self._interval_ms * factor)
