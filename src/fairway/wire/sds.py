@@ -13,22 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
-
-from google.protobuf.message import DecodeError as ProtobufDecodeError
+from typing import Final, NamedTuple, Protocol
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
 from fairway.wire.proto import sds_pb2
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
 """Longer input is refused unread; a WakuMessage cannot carry more."""
 MAX_ENTRIES: Final = 10_000
 """History entries, or repair requests, beyond which a message is refused; js-waku sends 200."""
+MAX_NAME_LENGTH: Final = 1_024
+"""Longer ids and hints make a message undecodable: they are kept long after it. Implementations write 64 and 32."""
 _MAX_BLOOM_HASHES: Final = 64
 """Hash functions that a received filter of the Logos wire may claim to have."""
 _REMEMBERED_ENTRIES: Final = 65_536
 """History entries whose bytes are remembered; consecutive messages repeat nearly all of theirs."""
+_REMEMBERED_LENGTH: Final = 512
+"""Bytes of the longest entry that is remembered."""
 
 
 class Kind(Enum):
@@ -99,18 +102,22 @@ class SdsCodec(Protocol):
         """Return the filter in a bloom field, or None if it cannot be one (which is not an error)."""
 
 
-def _parse(schema: Callable[[bytes], Any], data: bytes, what: str) -> Any:
-    if len(data) > MAX_SDS_BYTES:
-        raise DecodeError(f"{what}: {len(data)} bytes, at most {MAX_SDS_BYTES} are read")
-    try:
-        return schema(data)
-    except (ProtobufDecodeError, UnicodeDecodeError) as error:
-        raise DecodeError(f"{what}: {len(data)} bytes that are not a protobuf message of this type") from error
+def _check_message(message_id: str, sender_id: str, channel_id: str, entries: int) -> None:
+    if max(len(message_id), len(sender_id), len(channel_id)) > MAX_NAME_LENGTH:
+        raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} characters")
+    if entries > MAX_ENTRIES:
+        raise DecodeError(f"SDS message: {entries} entries, at most {MAX_ENTRIES} are read")
 
 
-def _check_entries(count: int, what: str) -> None:
-    if count > MAX_ENTRIES:
-        raise DecodeError(f"{what}: {count} entries, at most {MAX_ENTRIES} are read")
+def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None:
+    if max(len(message_id), len(retrieval_hint), len(sender_id)) > MAX_NAME_LENGTH:
+        raise DecodeError(f"SDS history entry: an id or a hint of more than {MAX_NAME_LENGTH} characters")
+
+
+def _remembering(decode: Callable[[bytes], HistoryEntry]) -> Callable[[bytes], HistoryEntry]:
+    """Decode through a memory, which only entries of ordinary length may enter."""
+    remembered = lru_cache(_REMEMBERED_ENTRIES)(decode)
+    return lambda data: remembered(data) if len(data) <= _REMEMBERED_LENGTH else decode(data)
 
 
 @lru_cache(_REMEMBERED_ENTRIES)
@@ -121,23 +128,15 @@ def _encode_entry(entry: HistoryEntry) -> bytes:
     ).SerializeToString()
 
 
-@lru_cache(_REMEMBERED_ENTRIES)
-def _decode_small_entry(data: bytes) -> HistoryEntry:
-    return _decode_entry_uncached(data)
-
-
-def _decode_entry_uncached(data: bytes) -> HistoryEntry:
-    raw = _parse(sds_pb2.HistoryEntry.FromString, data, "SDS history entry")
+@_remembering
+def _decode_entry(data: bytes) -> HistoryEntry:
+    raw = parse(sds_pb2.HistoryEntry, data, max_bytes=MAX_SDS_BYTES)
+    _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
     return HistoryEntry(
         raw.message_id,
         raw.retrieval_hint if raw.HasField("retrieval_hint") else None,
         raw.sender_id if raw.HasField("sender_id") else None,
     )
-
-
-def _decode_entry(data: bytes) -> HistoryEntry:
-    """Decode through the memory, which only entries of ordinary length may enter."""
-    return _decode_small_entry(data) if len(data) <= 512 else _decode_entry_uncached(data)
 
 
 class _WakuSds:
@@ -147,25 +146,28 @@ class _WakuSds:
     bloom = WAKU_BLOOM
 
     def encode(self, message: SdsMessage) -> bytes:
-        return sds_pb2.SdsMessage(
-            sender_id=message.sender_id,
-            message_id=message.message_id,
-            channel_id=message.channel_id,
-            lamport_timestamp=message.lamport_timestamp,
-            causal_history=map(_encode_entry, message.causal_history),
-            bloom_filter=message.bloom_filter,
-            repair_request=map(_encode_entry, message.repair_request),
-            content=message.content,
-        ).SerializeToString()
+        try:
+            return sds_pb2.SdsMessage(
+                sender_id=message.sender_id,
+                message_id=message.message_id,
+                channel_id=message.channel_id,
+                lamport_timestamp=message.lamport_timestamp,
+                causal_history=map(_encode_entry, message.causal_history),
+                bloom_filter=message.bloom_filter,
+                repair_request=map(_encode_entry, message.repair_request),
+                content=message.content,
+            ).SerializeToString()
+        except ENCODE_FAULTS as error:
+            raise not_encodable("SDS message", error) from error
 
     def decode(self, data: bytes) -> SdsMessage:
-        raw = _parse(sds_pb2.SdsMessage.FromString, data, "SDS message")
+        raw = parse(sds_pb2.SdsMessage, data, max_bytes=MAX_SDS_BYTES)
         content: bytes | None = raw.content if raw.HasField("content") else None
         lamport: int | None = raw.lamport_timestamp if raw.HasField("lamport_timestamp") else None
         if lamport is None and not content:
             raise DecodeError("SDS message: neither a Lamport timestamp nor content")
         history, requests = raw.causal_history, raw.repair_request
-        _check_entries(len(history) + len(requests), "SDS message")
+        _check_message(raw.message_id, raw.sender_id, raw.channel_id, len(history) + len(requests))
         return SdsMessage(
             message_id=raw.message_id,
             sender_id=raw.sender_id,
@@ -194,27 +196,22 @@ def _encode_nim_entry(entry: HistoryEntry) -> bytes:
     ).SerializeToString()
 
 
-@lru_cache(_REMEMBERED_ENTRIES)
-def _decode_small_nim_entry(data: bytes) -> HistoryEntry:
-    return _decode_nim_entry_uncached(data)
-
-
-def _decode_nim_entry_uncached(data: bytes) -> HistoryEntry:
+@_remembering
+def _decode_nim_entry(data: bytes) -> HistoryEntry:
     try:
-        raw = _parse(sds_pb2.NimHistoryEntry.FromString, data, "nim-sds history entry")
+        raw = parse(sds_pb2.NimHistoryEntry, data, max_bytes=MAX_SDS_BYTES)
     except DecodeError:
         # The first nim-sds wrote bare ids; the present one still reads them.
         try:
-            return HistoryEntry(data.decode())
+            bare_id = data.decode()
         except UnicodeDecodeError as error:
             raise DecodeError("nim-sds history entry: neither an entry nor a bare id") from error
+        _check_entry(bare_id, b"", "")
+        return HistoryEntry(bare_id)
     if not raw.message_id:
         raise DecodeError("nim-sds history entry: no message id")
+    _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
     return HistoryEntry(raw.message_id, raw.retrieval_hint or None, raw.sender_id or None)
-
-
-def _decode_nim_entry(data: bytes) -> HistoryEntry:
-    return _decode_small_nim_entry(data) if len(data) <= 512 else _decode_nim_entry_uncached(data)
 
 
 class _NimSds:
@@ -224,32 +221,36 @@ class _NimSds:
     bloom = NIM_BLOOM
 
     def encode(self, message: SdsMessage) -> bytes:
-        return sds_pb2.NimSdsMessage(
-            message_id=message.message_id,
-            # Required there, so that a message without one carries zero.
-            lamport_timestamp=message.lamport_timestamp or 0,
-            causal_history=map(_encode_nim_entry, message.causal_history),
-            channel_id=message.channel_id,
-            content=message.content or b"",
-            bloom_filter=message.bloom_filter or b"",
-            sender_id=message.sender_id,
-            repair_request=map(_encode_nim_entry, message.repair_request),
-        ).SerializeToString()
+        try:
+            return sds_pb2.NimSdsMessage(
+                message_id=message.message_id,
+                # Required there, so that a message without one carries zero.
+                lamport_timestamp=message.lamport_timestamp or 0,
+                causal_history=map(_encode_nim_entry, message.causal_history),
+                channel_id=message.channel_id,
+                content=message.content or b"",
+                bloom_filter=message.bloom_filter or b"",
+                sender_id=message.sender_id,
+                repair_request=map(_encode_nim_entry, message.repair_request),
+            ).SerializeToString()
+        except ENCODE_FAULTS as error:
+            raise not_encodable("nim-sds message", error) from error
 
     def decode(self, data: bytes) -> SdsMessage:
-        raw = _parse(sds_pb2.NimSdsMessage.FromString, data, "nim-sds message")
+        raw = parse(sds_pb2.NimSdsMessage, data, max_bytes=MAX_SDS_BYTES)
         for name in ("message_id", "lamport_timestamp", "channel_id", "content"):
             if not raw.HasField(name):
                 raise DecodeError(f"nim-sds message: the required field {name} is missing")
-        _check_entries(len(raw.causal_history) + len(raw.repair_request), "nim-sds message")
+        history, requests = raw.causal_history, raw.repair_request
+        _check_message(raw.message_id, raw.sender_id, raw.channel_id, len(history) + len(requests))
         return SdsMessage(
             message_id=raw.message_id,
             sender_id=raw.sender_id,
             channel_id=raw.channel_id,
             lamport_timestamp=raw.lamport_timestamp,
-            causal_history=tuple(map(_decode_nim_entry, raw.causal_history)),
+            causal_history=tuple(map(_decode_nim_entry, history)),
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
-            repair_request=tuple(map(_decode_nim_entry, raw.repair_request)),
+            repair_request=tuple(map(_decode_nim_entry, requests)),
             content=raw.content,
         )
 
@@ -264,7 +265,7 @@ class _NimSds:
 
     def read_bloom(self, field: bytes, expected: BloomParameters) -> ReceivedBloom | None:  # noqa: ARG002 - told here
         try:
-            raw = _parse(sds_pb2.NimBloomFilter.FromString, field, "nim-sds bloom filter")
+            raw = parse(sds_pb2.NimBloomFilter, field, max_bytes=MAX_SDS_BYTES)
         except DecodeError:
             return None
         names = ("words", "capacity", "error_rate_millionths", "hash_count", "bit_count")

@@ -1,0 +1,303 @@
+"""Light push: a client asks a service node to publish a message (seed 004; 19/WAKU2-LIGHTPUSH for version 2).
+
+Requests hold the message as the very bytes that came, because a service node must hash and relay those.
+`STATUS_TABLE` is the list of result codes with what a client should do about each. Seed 004 says that
+"the list of error codes is not complete and can be extended in the future": an unknown code survives
+decoding, and `client_action` treats it as the generic code of its class.
+
+503 means "no peers to relay" in seed 004; newer node software uses 503 for "service not available" and
+505 for the missing peers. To a client both say that this node cannot reach the network now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from fairway.errors import DecodeError
+from fairway.wire.proto import lightpush_pb2
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage, decode_carried_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LIGHTPUSH_PROTOCOL: Final = "/vac/waku/lightpush/3.0.0"
+"""Protocol identifier of seed 004."""
+
+LIGHTPUSH_V2_PROTOCOL: Final = "/vac/waku/lightpush/2.0.0-beta1"
+"""Protocol identifier of the previous version, 19/WAKU2-LIGHTPUSH."""
+
+MAX_RESPONSE_BYTES: Final = 65_536
+"""Longer responses are not parsed; all they hold is an id, two numbers and a sentence."""
+
+
+class StatusCode(IntEnum):
+    """Result codes of seed 004, "Examples of possible error codes", and those that node software added."""
+
+    SUCCESS = 200
+    BAD_REQUEST = 400
+    PAYLOAD_TOO_LARGE = 413
+    INVALID_MESSAGE = 420
+    UNSUPPORTED_PUBSUB_TOPIC = 421
+    TOO_MANY_REQUESTS = 429
+    INTERNAL_SERVER_ERROR = 500
+    SERVICE_NOT_AVAILABLE = 503
+    OUT_OF_RLN_PROOF = 504
+    NO_PEERS_TO_RELAY = 505
+
+
+class ClientAction(Enum):
+    """What a client should do about a result."""
+
+    DONE = "done"
+    """The node relayed the message."""
+    NO_PEERS = "no-peers"
+    """The node has nobody to relay to: ask another node, and this one when it has found peers."""
+    RETRY_ELSEWHERE = "retry-elsewhere"
+    """This node will not, another one may: ask another node, or this one after a pause if there is none."""
+    RETRY_LATER = "retry-later"
+    """The same request may succeed after a pause, here or elsewhere."""
+    NEVER_RESEND_UNCHANGED = "never-resend-unchanged"
+    """The message or the request itself is refused; every node would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusMeaning:
+    """A row of `STATUS_TABLE`."""
+
+    action: ClientAction
+    """What a client should do."""
+    note: str
+    """What the code says, for people."""
+
+
+STATUS_TABLE: Final[Mapping[int, StatusMeaning]] = MappingProxyType(
+    {
+        StatusCode.SUCCESS: StatusMeaning(
+            action=ClientAction.DONE,
+            note="relayed; relay_peer_count says to how many peers",
+        ),
+        StatusCode.BAD_REQUEST: StatusMeaning(
+            action=ClientAction.NEVER_RESEND_UNCHANGED,
+            note="the request is malformed",
+        ),
+        StatusCode.PAYLOAD_TOO_LARGE: StatusMeaning(
+            action=ClientAction.NEVER_RESEND_UNCHANGED,
+            note="the message is larger than the network allows",
+        ),
+        StatusCode.INVALID_MESSAGE: StatusMeaning(
+            action=ClientAction.NEVER_RESEND_UNCHANGED,
+            note="the message failed validation, for example of its RLN proof or its timestamp",
+        ),
+        StatusCode.UNSUPPORTED_PUBSUB_TOPIC: StatusMeaning(
+            action=ClientAction.RETRY_ELSEWHERE,
+            note="the node does not serve this pubsub topic",
+        ),
+        StatusCode.TOO_MANY_REQUESTS: StatusMeaning(
+            action=ClientAction.RETRY_LATER,
+            note="more requests than the node allows",
+        ),
+        StatusCode.INTERNAL_SERVER_ERROR: StatusMeaning(
+            action=ClientAction.RETRY_ELSEWHERE,
+            note="the node failed",
+        ),
+        StatusCode.SERVICE_NOT_AVAILABLE: StatusMeaning(
+            action=ClientAction.NO_PEERS,
+            note="the node has no relay peers, or does not relay at present",
+        ),
+        StatusCode.OUT_OF_RLN_PROOF: StatusMeaning(
+            action=ClientAction.RETRY_ELSEWHERE,
+            note="the message has no RLN proof and the node cannot make one",
+        ),
+        StatusCode.NO_PEERS_TO_RELAY: StatusMeaning(
+            action=ClientAction.NO_PEERS,
+            note="the node has no relay peers",
+        ),
+    }
+)
+"""Every known result code with what a client should do."""
+
+_UNKNOWN_BY_HUNDRED: Final[Mapping[int, ClientAction]] = MappingProxyType(
+    {4: ClientAction.NEVER_RESEND_UNCHANGED, 5: ClientAction.RETRY_ELSEWHERE}
+)
+
+
+def client_action(status_code: int) -> ClientAction:
+    """Return what a client should do about ``status_code``, known or not.
+
+    Only 200 is a success: seed 004, "Payloads", "has value 200 in case of success". An unknown 4xx counts as
+    400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
+    """
+    meaning = STATUS_TABLE.get(status_code)
+    if meaning is not None:
+        return meaning.action
+    return _UNKNOWN_BY_HUNDRED.get(status_code // 100, ClientAction.RETRY_ELSEWHERE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightPushRequest:
+    """A request to publish one message (seed 004, "Payloads")."""
+
+    request_id: str
+    """Repeated in the response."""
+    pubsub_topic: str | None = None
+    """Where to publish; absent leaves it to autosharding."""
+    message_bytes: bytes | None = None
+    """The encoded `WakuMessage`. A request without one is a bad request, kept so that it can be answered."""
+
+    def message(self) -> WakuMessage:
+        """Return the message, or raise `DecodeError` if it is absent or not decodable."""
+        return decode_carried_message(self.message_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightPushResponse:
+    """The answer to a `LightPushRequest` (seed 004, "Payloads")."""
+
+    request_id: str
+    """That of the request."""
+    status_code: int
+    """A `StatusCode`, or one that is not known here."""
+    status_desc: str | None = None
+    """An explanation for people."""
+    relay_peer_count: int | None = None
+    """Peers the message was relayed to; may be absent or 0 on error (seed 004, "Message Relaying")."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the node relayed the message."""
+        return self.status_code == StatusCode.SUCCESS
+
+    @property
+    def action(self) -> ClientAction:
+        """What the client should do now."""
+        return client_action(self.status_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRequestV2:
+    """A request of 19/WAKU2-LIGHTPUSH, with the id of the envelope that it comes in."""
+
+    request_id: str
+    """Repeated in the response."""
+    pubsub_topic: str = ""
+    """Where to publish; empty means absent."""
+    message_bytes: bytes | None = None
+    """The encoded `WakuMessage`; a request without one is kept so that it can be answered."""
+
+    def message(self) -> WakuMessage:
+        """Return the message, or raise `DecodeError` if it is absent or not decodable."""
+        return decode_carried_message(self.message_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushResponseV2:
+    """A response of 19/WAKU2-LIGHTPUSH, with the id of the envelope that it comes in."""
+
+    request_id: str
+    """That of the request."""
+    is_success: bool
+    """Whether the node relayed the message."""
+    info: str | None = None
+    """An explanation for people."""
+
+
+def encode_lightpush_request(request: LightPushRequest) -> bytes:
+    """Return ``request`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
+    try:
+        return lightpush_pb2.LightPushRequest(
+            request_id=request.request_id,
+            pubsub_topic=request.pubsub_topic,
+            message=request.message_bytes,
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("LightPushRequest", error) from error
+
+
+def decode_lightpush_request(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
+    """Return the request that ``data`` encodes, or raise `DecodeError`; its message is not looked at."""
+    parsed = parse(lightpush_pb2.LightPushRequest, data, max_bytes=max_bytes)
+    return LightPushRequest(
+        request_id=parsed.request_id,
+        pubsub_topic=parsed.pubsub_topic if parsed.HasField("pubsub_topic") else None,
+        message_bytes=parsed.message if parsed.HasField("message") else None,
+    )
+
+
+def encode_lightpush_response(response: LightPushResponse) -> bytes:
+    """Return ``response`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
+    try:
+        return lightpush_pb2.LightPushResponse(
+            request_id=response.request_id,
+            status_code=response.status_code,
+            status_desc=response.status_desc,
+            relay_peer_count=response.relay_peer_count,
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("LightPushResponse", error) from error
+
+
+def decode_lightpush_response(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> LightPushResponse:
+    """Return the response that ``data`` encodes, or raise `DecodeError`."""
+    parsed = parse(lightpush_pb2.LightPushResponse, data, max_bytes=max_bytes)
+    return LightPushResponse(
+        request_id=parsed.request_id,
+        status_code=parsed.status_code,
+        status_desc=parsed.status_desc if parsed.HasField("status_desc") else None,
+        relay_peer_count=parsed.relay_peer_count if parsed.HasField("relay_peer_count") else None,
+    )
+
+
+def encode_push_request_v2(request: PushRequestV2) -> bytes:
+    """Return ``request`` in its version 2 envelope, or raise `ConfigurationError`."""
+    try:
+        return lightpush_pb2.PushRpcV2(
+            request_id=request.request_id,
+            request=lightpush_pb2.PushRequestV2(
+                pubsub_topic=request.pubsub_topic, message=request.message_bytes
+            ).SerializeToString(),
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("PushRPC", error) from error
+
+
+def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> PushRequestV2:
+    """Return the version 2 request in ``data``, or raise `DecodeError`, also if the envelope has none."""
+    envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=max_bytes)
+    if not envelope.HasField("request"):
+        raise DecodeError("PushRPC: no request in it")
+    parsed = parse(lightpush_pb2.PushRequestV2, envelope.request, max_bytes=max_bytes)
+    return PushRequestV2(
+        request_id=envelope.request_id,
+        pubsub_topic=parsed.pubsub_topic,
+        message_bytes=parsed.message if parsed.HasField("message") else None,
+    )
+
+
+def encode_push_response_v2(response: PushResponseV2) -> bytes:
+    """Return ``response`` in its version 2 envelope, or raise `ConfigurationError`."""
+    try:
+        return lightpush_pb2.PushRpcV2(
+            request_id=response.request_id,
+            response=lightpush_pb2.PushResponseV2(
+                is_success=response.is_success, info=response.info
+            ).SerializeToString(),
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("PushRPC", error) from error
+
+
+def decode_push_response_v2(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> PushResponseV2:
+    """Return the version 2 response in ``data``, or raise `DecodeError`, also if the envelope has none."""
+    envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=max_bytes)
+    if not envelope.HasField("response"):
+        raise DecodeError("PushRPC: no response in it")
+    parsed = parse(lightpush_pb2.PushResponseV2, envelope.response, max_bytes=max_bytes)
+    return PushResponseV2(
+        request_id=envelope.request_id,
+        is_success=parsed.is_success,
+        info=parsed.info if parsed.HasField("info") else None,
+    )

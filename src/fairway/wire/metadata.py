@@ -1,0 +1,62 @@
+"""Metadata: two nodes tell each other their cluster and shards when they connect (66/WAKU2-METADATA).
+
+Request and response have the same layout. The RFC's field 2 is a repeated number and its packing is where
+implementations part: js-waku can only read it unpacked (one tag per number), Google's encoders pack it by
+default, and node software writes it twice, field 2 unpacked and field 3 packed. So field 2 is always written
+unpacked here, and all three forms are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.wire.proto import metadata_pb2
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+
+METADATA_PROTOCOL: Final = "/vac/waku/metadata/1.0.0"
+"""Protocol identifier."""
+
+MAX_METADATA_BYTES: Final = 65_536
+"""Longer messages are not parsed; 1,024 shards written twice need less than a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakuMetadata:
+    """What a node says about itself."""
+
+    cluster_id: int | None = None
+    """The network it is part of; absent only in what others sent."""
+    shards: tuple[int, ...] = ()
+    """The shards it relays; empty for light clients."""
+
+
+def encode_metadata(metadata: WakuMetadata, *, also_packed: bool = True) -> bytes:
+    """Return ``metadata`` as protobuf, with the shards in field 2 and, if ``also_packed``, in field 3 too.
+
+    66/WAKU2-METADATA, "Providing Cluster Id": a node MUST include its cluster id. Raises `ConfigurationError`
+    without one, and for a number that does not fit a uint32.
+    """
+    if metadata.cluster_id is None:
+        raise ConfigurationError("a node must tell its cluster_id; it is None")
+    try:
+        return metadata_pb2.WakuMetadata(
+            cluster_id=metadata.cluster_id,
+            shards_unpacked=metadata.shards,
+            shards=metadata.shards if also_packed else (),
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("WakuMetadata", error) from error
+
+
+def decode_metadata(data: bytes, max_bytes: int = MAX_METADATA_BYTES) -> WakuMetadata:
+    """Return the metadata that ``data`` encodes, or raise `DecodeError`.
+
+    Field 3 counts if it is there, as in node software; otherwise field 2, packed or not.
+    """
+    parsed = parse(metadata_pb2.WakuMetadata, data, max_bytes=max_bytes)
+    return WakuMetadata(
+        cluster_id=parsed.cluster_id if parsed.HasField("cluster_id") else None,
+        shards=tuple(parsed.shards or parsed.shards_unpacked),
+    )

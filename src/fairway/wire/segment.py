@@ -1,0 +1,233 @@
+"""Segments: the pieces that a large message is cut into, in the two formats that exist.
+
+`SEED_003` is seed 003, "Wire Format": a data segment tells the number of data segments, a parity segment the
+number of parity segments, nothing tells the length of the whole, and a payload that fits one segment travels
+as it is. `LIP_243` is its successor: each segment tells both counts and the length, each payload is wrapped.
+
+The formats give the same field numbers different meanings, so bytes of one often parse as the other. Which
+one is spoken is a matter of `fairway.options.Profile`, never of trial.
+
+Invariant: a `Segment` that came out of ``decode`` obeys every validation rule of its format, and its counts
+are bounded by what the caller allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+
+from fairway.errors import SegmentError
+from fairway.options import MAX_SEGMENTS
+from fairway.wire.proto import segment_pb2 as pb
+
+HASH_BYTES: Final = 32
+"""Length of a Keccak-256 digest."""
+
+UNDECODABLE: Final = "undecodable"
+"""`SegmentError.reason` of bytes that are not the protobuf message at all."""
+
+INVALID: Final = "invalid"
+"""`SegmentError.reason` of a message that breaks a validation rule."""
+
+_SEED_003_MIN_BYTES: Final = 36
+# Tag, length and 32 bytes of hash, then tag and value of the one count that may not be zero. Every other way
+# to write these two fields (overlong varints, unknown fields in between) is longer.
+
+_UINT32_MAX: Final = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment of one message, whichever format it travels in."""
+
+    payload_hash: bytes
+    """Keccak-256 of the whole payload before segmentation, 32 bytes."""
+    index: int
+    """Zero-based, within the segment's own class (data or parity)."""
+    data_count: int
+    """Data segments of the message; 0 where the format does not tell (parity of seed 003)."""
+    parity_count: int
+    """Parity segments of the message; 0 for none, or where the format does not tell (data of seed 003)."""
+    is_parity: bool
+    """Whether the payload is a Reed-Solomon parity shard rather than a piece of the message."""
+    payload: bytes
+    """The piece of the message, or the parity shard."""
+    payload_length: int | None
+    """Length of the whole payload in bytes; None in seed 003, which does not tell."""
+
+
+class SegmentFormat(Protocol):
+    """How segments are written to and read from bytes."""
+
+    @property
+    def name(self) -> str:
+        """Name of the format, for people."""
+
+    @property
+    def self_describing(self) -> bool:
+        """Whether each segment tells both counts and the length, so that a count of 0 means none."""
+
+    def is_segment(self, data: bytes) -> bool:
+        """Whether a receiver takes these bytes for a segment rather than for a whole message."""
+
+    def encode(self, segment: Segment) -> bytes:
+        """Return the bytes of a segment."""
+
+    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+        """Return the segment in these bytes.
+
+        Raises `SegmentError` with reason "undecodable" or "invalid", and nothing else.
+        """
+
+
+class _Seed003:
+    """Seed 003, "Wire Format"."""
+
+    name: Final = "seed-003"
+    self_describing: Final = False
+
+    def is_segment(self, data: bytes) -> bool:
+        """Whether the bytes satisfy seed 003, "Validation" (however many segments they claim).
+
+        The usual encoding begins ``0a 20``, but protobuf lets fields come in any order and lets unknown ones
+        stand before them, so only parsing settles it. It stays cheap: bytes that are not protobuf fail within
+        the first few, and what is too short for a hash and a count is not parsed.
+        """
+        if len(data) < _SEED_003_MIN_BYTES:
+            return False
+        try:
+            _check_seed_003(_parse_seed_003(data))
+        except SegmentError:
+            return False
+        return True
+
+    def encode(self, segment: Segment) -> bytes:
+        """Return the bytes of a segment; fields at their default are left out, as proto3 does."""
+        message = pb.SegmentMessageProto(entire_message_hash=segment.payload_hash, payload=segment.payload)
+        if segment.is_parity:
+            message.parity_segment_index = segment.index
+            message.parity_segments_count = segment.parity_count
+        else:
+            message.index = segment.index
+            message.segment_count = segment.data_count
+        return message.SerializeToString()
+
+    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+        """Return the segment in these bytes (seed 003, "Receiving": MUST validate each segment)."""
+        message = _parse_seed_003(data)
+        is_parity = _check_seed_003(message)
+        _check_total(
+            message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments
+        )
+        return Segment(
+            payload_hash=message.entire_message_hash,
+            index=message.parity_segment_index if is_parity else message.index,
+            data_count=message.segment_count,
+            # "used if segments_count == 0": whatever a data segment says there is ignored.
+            parity_count=message.parity_segments_count if is_parity else 0,
+            is_parity=is_parity,
+            payload=message.payload,
+            payload_length=None,
+        )
+
+
+class _Lip243:
+    """LIP-243, "Wire Format"."""
+
+    name: Final = "lip-243"
+    self_describing: Final = True
+
+    def is_segment(self, data: bytes) -> bool:  # noqa: ARG002 - the answer does not depend on the bytes
+        """Return True: every payload is wrapped, so whatever is not a valid segment is discarded."""
+        return True
+
+    def encode(self, segment: Segment) -> bytes:
+        """Return the bytes of a segment; fields at their default are left out."""
+        message = pb.SegmentMessage(
+            original_payload_hash=segment.payload_hash,
+            original_payload_length=segment.payload_length or 0,
+            index=segment.index,
+            data_segment_count=segment.data_count,
+            parity_segment_count=segment.parity_count or None,
+            is_parity=segment.is_parity,
+            payload=segment.payload,
+        )
+        return message.SerializeToString()
+
+    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+        """Return the segment in these bytes, checked against the validity rules of LIP-243."""
+        message = pb.SegmentMessage()
+        try:
+            message.ParseFromString(data)
+        except ProtobufDecodeError as error:
+            raise SegmentError(UNDECODABLE, "not a LIP-243 segment") from error
+        _check_hash(message.original_payload_hash)
+        if message.original_payload_length > _UINT32_MAX:
+            raise SegmentError(INVALID, f"length {message.original_payload_length} exceeds 32 bits")
+        if message.data_segment_count < 1:
+            raise SegmentError(INVALID, "a message has at least 1 data segment, not 0")
+        _check_total(message.data_segment_count, message.parity_segment_count, max_total_segments)
+        own_count = message.parity_segment_count if message.is_parity else message.data_segment_count
+        if message.index >= own_count:
+            raise SegmentError(INVALID, f"index {message.index} of {own_count} segments")
+        return Segment(
+            payload_hash=message.original_payload_hash,
+            index=message.index,
+            data_count=message.data_segment_count,
+            parity_count=message.parity_segment_count,
+            is_parity=message.is_parity,
+            payload=message.payload,
+            payload_length=message.original_payload_length,
+        )
+
+
+def _parse_seed_003(data: bytes) -> pb.SegmentMessageProto:
+    message = pb.SegmentMessageProto()
+    try:
+        message.ParseFromString(data)
+    except ProtobufDecodeError as error:
+        raise SegmentError(UNDECODABLE, "not a seed 003 segment") from error
+    return message
+
+
+def _check_seed_003(message: pb.SegmentMessageProto) -> bool:
+    """Enforce seed 003, "Validation" ("Receivers MUST enforce"); return whether it is a parity segment."""
+    _check_hash(message.entire_message_hash)
+    if message.segment_count >= 2 and message.index < message.segment_count:
+        return False
+    if (
+        message.segment_count == 0
+        and message.parity_segments_count > 0
+        and message.parity_segment_index < message.parity_segments_count
+    ):
+        return True
+    # "No other combinations are permitted."
+    raise SegmentError(
+        INVALID,
+        f"data segment {message.index} of {message.segment_count}, "
+        f"parity segment {message.parity_segment_index} of {message.parity_segments_count}",
+    )
+
+
+def _check_hash(payload_hash: bytes) -> None:
+    # Seed 003, "Validation": entire_message_hash.length == 32; LIP-243 demands the same.
+    if len(payload_hash) != HASH_BYTES:
+        raise SegmentError(INVALID, f"a hash of {len(payload_hash)} bytes, expected {HASH_BYTES}")
+
+
+def _check_total(data_count: int, parity_count: int, max_total_segments: int) -> None:
+    # Seed 003, "Denial of Service": validate segment counts (<= 256).
+    if data_count + parity_count > max_total_segments:
+        raise SegmentError(
+            INVALID,
+            f"{data_count} data and {parity_count} parity segments, at most {max_total_segments} allowed",
+        )
+
+
+SEED_003: Final[SegmentFormat] = _Seed003()
+"""Segments of seed 003 (`fairway.options.Profile.WAKU`)."""
+
+LIP_243: Final[SegmentFormat] = _Lip243()
+"""Segments of LIP-243 (`fairway.options.Profile.LOGOS`)."""

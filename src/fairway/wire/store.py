@@ -1,0 +1,240 @@
+"""Store: ask a service node for past messages, by content and time or by message hash (13/WAKU2-STORE).
+
+An entry holds its message as the very bytes that were published. What the RFC demands of a request's
+combination of fields is one sentence per rule in `StoreQueryRequest.problem`: a client's encoder refuses
+such a request, a service node may answer it with 400. js-waku breaks one of the rules, it looks up hashes
+*and* names the pubsub topic; ``checked=False`` encodes that too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.proto import store_pb2
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage, decode_carried_message
+
+STORE_QUERY_PROTOCOL: Final = "/vac/waku/store-query/3.0.0"
+"""Protocol identifier."""
+
+MAX_REQUEST_BYTES: Final = 1_048_576
+"""Longer requests are not parsed: room for thirty thousand hashes."""
+
+MAX_RESPONSE_BYTES: Final = 4_194_304
+"""Longer responses are not parsed. js-waku has the same limit, so a service node must page below it."""
+
+MAX_RESPONSE_ENTRIES: Final = 10_000
+"""Responses with more entries are refused; node software has at most 100 on a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreQueryRequest:
+    """A query. ``None`` and empty collections mean absent on the wire."""
+
+    request_id: str
+    """Unique; repeated in the response."""
+    include_data: bool = False
+    """Whether messages are wanted, or only their hashes."""
+    pubsub_topic: str | None = None
+    """Content filter: where the messages were published."""
+    content_topics: tuple[str, ...] = ()
+    """Content filter: any of these."""
+    time_start_ns: int | None = None
+    """Content filter: timestamps from here on (inclusive), nanoseconds."""
+    time_end_ns: int | None = None
+    """Content filter: timestamps before this (exclusive), nanoseconds."""
+    message_hashes: tuple[bytes, ...] = ()
+    """Look-up: messages with any of these hashes."""
+    pagination_cursor: bytes | None = None
+    """Hash of the entry after which (or before which) to go on, as the previous response had it."""
+    pagination_forward: bool = False
+    """Oldest first, or newest page first."""
+    pagination_limit: int | None = None
+    """Most entries wanted on a page."""
+
+    def problem(self) -> str | None:
+        """Return what 13/WAKU2-STORE forbids about this request, or ``None`` if it is in order."""
+        if not self.request_id:
+            # "Store Query Request": "This request MUST contain a request_id".
+            return "a store query needs a request_id"
+        if self.message_hashes and (
+            self.pubsub_topic is not None
+            or self.content_topics
+            or self.time_start_ns is not None
+            or self.time_end_ns is not None
+        ):
+            # "Message hash lookup queries": the client MUST NOT set any of the content filter fields.
+            return "a query by message hash excludes pubsub topic, content topics and times"
+        if any(len(message_hash) != MESSAGE_HASH_BYTES for message_hash in self.message_hashes):
+            return f"message hashes have {MESSAGE_HASH_BYTES} bytes"
+        if (self.pubsub_topic is None) != (not self.content_topics):
+            # "Content filtered queries": "Both fields MUST either be set or unset."
+            return "pubsub topic and content topics go together: give both or neither"
+        if self.time_start_ns is not None and self.time_end_ns is not None and self.time_start_ns > self.time_end_ns:
+            # "Filter matching": from time_start until before time_end.
+            return f"the time range ends at {self.time_end_ns}, before it starts at {self.time_start_ns}"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """An entry of a store: the key, and the value if it was asked for (13/WAKU2-STORE, "Key-Value Pairs")."""
+
+    message_hash: bytes
+    """The key, 32 bytes."""
+    message_bytes: bytes | None = None
+    """The encoded `WakuMessage`; goes together with the pubsub topic."""
+    pubsub_topic: str | None = None
+    """Where it was published."""
+
+    def message(self) -> WakuMessage:
+        """Return the message, or raise `DecodeError` if it is absent or not decodable."""
+        return decode_carried_message(self.message_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreQueryResponse:
+    """A page of entries, always oldest first, or an error."""
+
+    request_id: str
+    """That of the request."""
+    status_code: int | None = None
+    """As in HTTP; the RFC demands it, absent is an error."""
+    status_desc: str | None = None
+    """An explanation for people."""
+    messages: tuple[StoredMessage, ...] = ()
+    """The entries."""
+    pagination_cursor: bytes | None = None
+    """Present if there is more: what the next request gives as its cursor."""
+    malformed_entries: int = 0
+    """Entries that were left out when decoding, because they are no protobuf or have no 32-byte key."""
+
+    @property
+    def is_success(self) -> bool:
+        """13/WAKU2-STORE, "Store Query Response": successful status codes are in the 2xx range."""
+        return self.status_code is not None and 200 <= self.status_code < 300
+
+
+def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = True) -> bytes:
+    """Return ``request`` as protobuf.
+
+    Raises `ConfigurationError` for a value that a field cannot hold and, if ``checked``, for what
+    `StoreQueryRequest.problem` finds.
+    """
+    problem = request.problem() if checked else None
+    if problem is not None:
+        raise ConfigurationError(problem)
+    try:
+        return store_pb2.StoreQueryRequest(
+            request_id=request.request_id,
+            include_data=request.include_data,
+            pubsub_topic=request.pubsub_topic,
+            content_topics=request.content_topics,
+            time_start=request.time_start_ns,
+            time_end=request.time_end_ns,
+            message_hashes=request.message_hashes,
+            pagination_cursor=request.pagination_cursor,
+            pagination_forward=request.pagination_forward,
+            pagination_limit=request.pagination_limit,
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("StoreQueryRequest", error) from error
+
+
+def decode_store_query_request(data: bytes, max_bytes: int = MAX_REQUEST_BYTES) -> StoreQueryRequest:
+    """Return the request that ``data`` encodes, or raise `DecodeError`.
+
+    The combination of fields is not judged here; a service node asks `StoreQueryRequest.problem`.
+    """
+    parsed = parse(store_pb2.StoreQueryRequest, data, max_bytes=max_bytes)
+    has = parsed.HasField
+    return StoreQueryRequest(
+        request_id=parsed.request_id,
+        include_data=parsed.include_data,
+        pubsub_topic=parsed.pubsub_topic if has("pubsub_topic") else None,
+        content_topics=tuple(parsed.content_topics),
+        time_start_ns=parsed.time_start if has("time_start") else None,
+        time_end_ns=parsed.time_end if has("time_end") else None,
+        message_hashes=tuple(parsed.message_hashes),
+        pagination_cursor=parsed.pagination_cursor if has("pagination_cursor") else None,
+        pagination_forward=parsed.pagination_forward,
+        pagination_limit=parsed.pagination_limit if has("pagination_limit") else None,
+    )
+
+
+def encode_store_query_response(response: StoreQueryResponse) -> bytes:
+    """Return ``response`` as protobuf, or raise `ConfigurationError` as `encode_stored_message` does."""
+    try:
+        return store_pb2.StoreQueryResponse(
+            request_id=response.request_id,
+            status_code=response.status_code,
+            status_desc=response.status_desc,
+            messages=[encode_stored_message(entry) for entry in response.messages],
+            pagination_cursor=response.pagination_cursor,
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("StoreQueryResponse", error) from error
+
+
+def decode_store_query_response(
+    data: bytes, max_bytes: int = MAX_RESPONSE_BYTES, max_entries: int = MAX_RESPONSE_ENTRIES
+) -> StoreQueryResponse:
+    """Return the response that ``data`` encodes; the messages in it are not looked at.
+
+    Raises `DecodeError` for what is too long, has more than ``max_entries`` entries or is not protobuf.
+    An entry that cannot be used is left out and counted in `StoreQueryResponse.malformed_entries`.
+    """
+    parsed = parse(store_pb2.StoreQueryResponse, data, max_bytes=max_bytes)
+    count = len(parsed.messages)
+    if count > max_entries:
+        raise DecodeError(f"StoreQueryResponse: {count} entries, at most {max_entries} are read")
+    entries = []
+    for encoded in parsed.messages:
+        try:
+            entries.append(decode_stored_message(encoded))
+        except DecodeError:
+            continue  # counted below
+    return StoreQueryResponse(
+        request_id=parsed.request_id,
+        status_code=parsed.status_code if parsed.HasField("status_code") else None,
+        status_desc=parsed.status_desc if parsed.HasField("status_desc") else None,
+        messages=tuple(entries),
+        pagination_cursor=parsed.pagination_cursor if parsed.HasField("pagination_cursor") else None,
+        malformed_entries=count - len(entries),
+    )
+
+
+def encode_stored_message(entry: StoredMessage) -> bytes:
+    """Return ``entry`` as protobuf; a service node sums these lengths to keep a page below the limit.
+
+    Raises `ConfigurationError` for what 13/WAKU2-STORE, "Waku Message Key-Value Pairs" forbids: an entry MUST
+    contain the key, and MUST NOT have one of message and pubsub topic without the other.
+    """
+    if len(entry.message_hash) != MESSAGE_HASH_BYTES:
+        raise ConfigurationError(f"a message hash has {MESSAGE_HASH_BYTES} bytes, not {len(entry.message_hash)}")
+    if (entry.message_bytes is None) != (entry.pubsub_topic is None):
+        raise ConfigurationError("a store entry has both a message and its pubsub topic, or neither")
+    try:
+        return store_pb2.WakuMessageKeyValue(
+            message_hash=entry.message_hash, message=entry.message_bytes, pubsub_topic=entry.pubsub_topic
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("WakuMessageKeyValue", error) from error
+
+
+def decode_stored_message(data: bytes, max_bytes: int = MAX_RESPONSE_BYTES) -> StoredMessage:
+    """Return the entry that ``data`` encodes, or raise `DecodeError`, also if it has no 32-byte key.
+
+    13/WAKU2-STORE, "Waku Message Key-Value Pairs": message and pubsub topic MUST both be set or unset. If
+    only one came, neither is kept, as in node software: the key can still be asked for elsewhere.
+    """
+    parsed = parse(store_pb2.WakuMessageKeyValue, data, max_bytes=max_bytes)
+    if len(parsed.message_hash) != MESSAGE_HASH_BYTES:
+        raise DecodeError(f"WakuMessageKeyValue: a key of {len(parsed.message_hash)} bytes")
+    if not (parsed.HasField("message") and parsed.HasField("pubsub_topic")):
+        return StoredMessage(message_hash=parsed.message_hash)
+    return StoredMessage(
+        message_hash=parsed.message_hash, message_bytes=parsed.message, pubsub_topic=parsed.pubsub_topic
+    )

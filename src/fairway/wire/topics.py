@@ -1,0 +1,148 @@
+"""Content topics, their shards, and the pubsub topics of shards (23/WAKU2-TOPICS, RELAY-SHARDING).
+
+A content topic is what an application selects messages by, a pubsub topic is the gossip mesh that carries
+them. With autosharding the second follows from the first. Invariant: what `ContentTopic.parse` and
+`StaticShard.parse` accept is exactly what `str` gives back, because filters, stores and message hashes
+compare topics byte by byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Self
+
+from fairway.errors import ConfigurationError
+
+CLUSTER_COUNT: Final = 65_536
+"""RELAY-SHARDING, "Static Sharding": 2**16 clusters."""
+
+SHARDS_PER_CLUSTER: Final = 1_024
+"""RELAY-SHARDING, "Static Sharding": 1024 shards in each."""
+
+_MAX_DIGITS: Final = 10
+_SHOWN_CHARACTERS: Final = 120
+
+
+def _shown(text: str) -> str:
+    """Quote what was given, cut to a length that fits a log line."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
+
+
+def _decimal(text: str) -> int | None:
+    """Return the number that ``text`` is the one canonical spelling of."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        return None
+    return None if text[0] == "0" and text != "0" else int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentTopic:
+    """A content topic in parts: ``/[generation/]application/version/name/encoding`` (23/WAKU2-TOPICS)."""
+
+    application: str
+    """Name of the application; decides the shard together with the version."""
+    version: str
+    """Version of the application."""
+    name: str
+    """What the topic is about; does not affect the shard."""
+    encoding: str
+    """How payloads are encoded, for example ``proto``."""
+    generation: int | None = None
+    """Generation of autosharding; ``None`` where the topic does not spell it, which means 0."""
+
+    def __post_init__(self) -> None:
+        for part in (self.application, self.version, self.name, self.encoding):
+            if not part or "/" in part:
+                raise ConfigurationError(
+                    f"application, version, name and encoding of a content topic must not be empty "
+                    f"nor contain '/', which {_shown(part)} is or does"
+                )
+        if self.generation is not None and not 0 <= self.generation < 10**_MAX_DIGITS:
+            raise ConfigurationError(f"the generation of a content topic must be 0 or more: {self.generation}")
+
+    def __str__(self) -> str:
+        prefix = "" if self.generation is None else f"/{self.generation}"
+        return f"{prefix}/{self.application}/{self.version}/{self.name}/{self.encoding}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return ``text`` in parts, or raise `ConfigurationError` with what was given and what is expected.
+
+        RELAY-SHARDING, "Content Topics Format for Autosharding": content topics MUST follow
+        23/WAKU2-TOPICS; a generation MAY stand in front.
+        """
+        parts = text.split("/")
+        generation = _decimal(parts[1]) if len(parts) == 6 else None
+        if parts[0] or len(parts) not in {5, 6} or (len(parts) == 6 and generation is None) or "" in parts[1:]:
+            raise ConfigurationError(
+                f"{_shown(text)} is not a content topic; expected /application/version/name/encoding, or "
+                "that behind a generation number as in /0/application/version/name/encoding"
+            )
+        application, version, name, encoding = parts[-4:]
+        return cls(application=application, version=version, name=name, encoding=encoding, generation=generation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticShard:
+    """A shard of a cluster, the pair behind a pubsub topic ``/waku/2/rs/{cluster}/{shard}``."""
+
+    cluster_id: int
+    """0 to 65,535."""
+    shard: int
+    """0 to 1,023."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cluster_id < CLUSTER_COUNT:
+            raise ConfigurationError(f"cluster_id must lie in 0..{CLUSTER_COUNT - 1}, not {self.cluster_id}")
+        if not 0 <= self.shard < SHARDS_PER_CLUSTER:
+            raise ConfigurationError(f"shard must lie in 0..{SHARDS_PER_CLUSTER - 1}, not {self.shard}")
+
+    def __str__(self) -> str:
+        return f"/waku/2/rs/{self.cluster_id}/{self.shard}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the shard that the pubsub topic ``text`` names, or raise `ConfigurationError`."""
+        match text.split("/"):
+            case ["", "waku", "2", "rs", cluster_text, shard_text]:
+                cluster_id, shard = _decimal(cluster_text), _decimal(shard_text)
+            case _:
+                cluster_id = shard = None
+        if cluster_id is None or shard is None:
+            raise ConfigurationError(
+                f"{_shown(text)} is not the pubsub topic of a shard; expected /waku/2/rs/cluster/shard "
+                "with two decimal numbers, as in /waku/2/rs/1/0"
+            )
+        return cls(cluster_id=cluster_id, shard=shard)
+
+
+def shard_of(content_topic: str | ContentTopic, shard_count: int) -> int:
+    """Return the shard into which autosharding puts ``content_topic`` in a cluster of ``shard_count`` shards.
+
+    RELAY-SHARDING, "Automatic Sharding", "Algorithm": SHA-256 over application and version, modulo the number
+    of shards. Implementations reduce the last eight bytes only, which is the same for the power of two that
+    every network has, and is what counts for others. Raises `ConfigurationError`.
+    """
+    if not 1 <= shard_count <= SHARDS_PER_CLUSTER:
+        raise ConfigurationError(f"shard_count must lie in 1..{SHARDS_PER_CLUSTER}, not {shard_count}")
+    topic = ContentTopic.parse(content_topic) if isinstance(content_topic, str) else content_topic
+    if topic.generation:
+        raise ConfigurationError(
+            f"{_shown(str(topic))} has generation {topic.generation}; sharding is only defined for generation 0"
+        )
+    try:
+        digest = sha256((topic.application + topic.version).encode()).digest()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{_shown(str(topic))} is not Unicode text: {error}") from error
+    return int.from_bytes(digest[-8:], "big") % shard_count
+
+
+def pubsub_topic(cluster_id: int, shard: int) -> str:
+    """Return ``/waku/2/rs/{cluster_id}/{shard}``, or raise `ConfigurationError` for numbers out of range."""
+    return str(StaticShard(cluster_id=cluster_id, shard=shard))
+
+
+def autoshard(content_topic: str | ContentTopic, cluster_id: int, shard_count: int) -> str:
+    """Return the pubsub topic that carries ``content_topic``; raise as `shard_of` does."""
+    return pubsub_topic(cluster_id, shard_of(content_topic, shard_count))

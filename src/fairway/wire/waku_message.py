@@ -1,0 +1,187 @@
+"""WakuMessage, its wire format and its deterministic hash (14/WAKU2-MESSAGE), and the RLN proof it carries.
+
+Invariant: decoding keeps the difference between "absent" and "present but zero" for every field that has one,
+so what is decoded and encoded again means the same to every implementation. It does not promise the same
+*bytes*: unknown fields are dropped and the field order is ours. Whoever relays or stores a message passes on
+the bytes that came, which is why requests and pushes hold ``message_bytes`` and decode on demand.
+
+The hash does not depend on the encoding. Implementations disagree about one thing, the timestamp that is
+absent or zero; see `ZeroTimestamp`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.proto import message_pb2
+from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_576
+"""Longer encoded messages are not parsed. js-waku's limit; nodes usually have 150 KiB (64/WAKU2-NETWORK)."""
+
+DEFAULT_MAX_ENVELOPE_BYTES: Final = DEFAULT_MAX_MESSAGE_BYTES + 65_536
+"""Longer requests and pushes that carry one message are not parsed; nodes allow the same overhead."""
+
+MAX_META_BYTES: Final = 64
+"""14/WAKU2-MESSAGE, "Message Attributes": meta has "a maximum length limit of 64 bytes"."""
+
+MAX_PROOF_BYTES: Final = 4_096
+"""An encoded `RateLimitProof` has 335 bytes as nodes write it; longer than this is not parsed."""
+
+MESSAGE_HASH_BYTES: Final = 32
+"""Length of a message hash."""
+
+ZeroTimestamp = Literal["include", "omit"]
+"""What an absent or zero timestamp adds to the message hash.
+
+``"include"``: eight zero bytes. The store nodes of the network do this, so it is the key under which they
+keep a message, and the default; 14/WAKU2-MESSAGE, "Message Attributes", reads an omitted timestamp as 0.
+``"omit"``: nothing. js-waku does this, also for a timestamp that is present and zero.
+For every other timestamp both give the same hash: whoever stamps all messages never meets the difference.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakuMessage:
+    """A message of the Waku network. ``None`` means absent on the wire."""
+
+    payload: bytes = b""
+    """What the application sends."""
+    content_topic: str = ""
+    """What filters and stores select by (23/WAKU2-TOPICS)."""
+    version: int | None = None
+    """Scheme of payload encryption, a uint32; absent means 0."""
+    timestamp_ns: int | None = None
+    """When the sender made it, nanoseconds since the Unix epoch, an int64; absent means 0."""
+    meta: bytes | None = None
+    """At most 64 bytes for the application; part of the hash."""
+    rate_limit_proof: bytes | None = None
+    """An encoded `RateLimitProof`."""
+    ephemeral: bool | None = None
+    """True asks stores not to keep it; absent means False."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitProof:
+    """An RLN proof (17/WAKU2-RLN-RELAY). Numbers are 32 bytes, little-endian; empty means absent."""
+
+    proof: bytes = b""
+    """The zero-knowledge proof, 128 bytes compressed."""
+    merkle_root: bytes = b""
+    """Root of the membership tree that it was made against."""
+    epoch: bytes = b""
+    """Epoch number."""
+    share_x: bytes = b""
+    """First coordinate of the share of the identity secret."""
+    share_y: bytes = b""
+    """Second coordinate of it."""
+    nullifier: bytes = b""
+    """Equal for two messages of one member in one epoch under one message number."""
+    rln_identifier: bytes = b""
+    """Which application of RLN; node software writes it, the RFC does not have it."""
+
+
+def encode_waku_message(message: WakuMessage) -> bytes:
+    """Return ``message`` as protobuf, or raise `ConfigurationError` for a value that a field cannot hold."""
+    meta = message.meta
+    if meta is not None and len(meta) > MAX_META_BYTES:
+        # 14/WAKU2-MESSAGE, "Message Attributes": the limit. Nodes refuse the whole message.
+        raise ConfigurationError(f"meta has {len(meta)} bytes, at most {MAX_META_BYTES} are allowed")
+    try:
+        draft = message_pb2.WakuMessage(
+            payload=message.payload,
+            content_topic=message.content_topic,
+            version=message.version,
+            timestamp=message.timestamp_ns,
+            meta=meta,
+            rate_limit_proof=message.rate_limit_proof,
+        )
+        if message.ephemeral is not None:
+            draft.ephemeral = message.ephemeral
+        return draft.SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("WakuMessage", error) from error
+
+
+def decode_waku_message(data: bytes, max_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> WakuMessage:
+    """Return the message that ``data`` encodes.
+
+    Raises `DecodeError` for what is longer than ``max_bytes``, is not protobuf, or has more than 64 bytes of
+    meta (14/WAKU2-MESSAGE, "Message Attributes"; nodes refuse it too, so such a message does not travel).
+    """
+    parsed = parse(message_pb2.WakuMessage, data, max_bytes=max_bytes)
+    has = parsed.HasField
+    meta = parsed.meta if has("meta") else None
+    if meta is not None and len(meta) > MAX_META_BYTES:
+        raise DecodeError(f"WakuMessage: meta has {len(meta)} bytes, at most {MAX_META_BYTES} are allowed")
+    return WakuMessage(
+        payload=parsed.payload,
+        content_topic=parsed.content_topic,
+        version=parsed.version if has("version") else None,
+        timestamp_ns=parsed.timestamp if has("timestamp") else None,
+        meta=meta,
+        rate_limit_proof=parsed.rate_limit_proof if has("rate_limit_proof") else None,
+        ephemeral=parsed.ephemeral if has("ephemeral") else None,
+    )
+
+
+def decode_carried_message(message_bytes: bytes | None, max_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> WakuMessage:
+    """Return the message that a request, a push or a store entry carries.
+
+    Raises `DecodeError` if it carries none, and as `decode_waku_message` does.
+    """
+    if message_bytes is None:
+        raise DecodeError("no WakuMessage where one is needed")
+    return decode_waku_message(message_bytes, max_bytes)
+
+
+def message_hash(pubsub_topic: str, message: WakuMessage, *, zero_timestamp: ZeroTimestamp = "include") -> bytes:
+    """Return the 32 bytes by which the network knows ``message`` on ``pubsub_topic``.
+
+    14/WAKU2-MESSAGE, "Deterministic message hashing": "a message's hash MUST be computed following this
+    schema", SHA-256 over pubsub topic, payload, content topic, meta (absent adds nothing) and timestamp
+    (int64, big-endian). Version, proof and ephemeral do not enter. Raises `ConfigurationError` for a
+    timestamp beyond 64 bits and for topics that are not Unicode text.
+    """
+    timestamp_ns = message.timestamp_ns or 0
+    try:
+        stamped = timestamp_ns != 0 or zero_timestamp == "include"
+        stamp = timestamp_ns.to_bytes(8, "big", signed=True) if stamped else b""
+        topic = pubsub_topic.encode()
+        content_topic = message.content_topic.encode()
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise ConfigurationError(f"the message has no hash: {error}") from error
+    return sha256(b"".join((topic, message.payload, content_topic, message.meta or b"", stamp))).digest()
+
+
+def encode_rate_limit_proof(proof: RateLimitProof) -> bytes:
+    """Return the bytes for `WakuMessage.rate_limit_proof`."""
+    try:
+        return message_pb2.RateLimitProof(
+            proof=proof.proof,
+            merkle_root=proof.merkle_root,
+            epoch=proof.epoch,
+            share_x=proof.share_x,
+            share_y=proof.share_y,
+            nullifier=proof.nullifier,
+            rln_identifier=proof.rln_identifier,
+        ).SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise not_encodable("RateLimitProof", error) from error
+
+
+def decode_rate_limit_proof(data: bytes, max_bytes: int = MAX_PROOF_BYTES) -> RateLimitProof:
+    """Return the proof that ``data`` encodes, or raise `DecodeError`; nothing is verified here."""
+    parsed = parse(message_pb2.RateLimitProof, data, max_bytes=max_bytes)
+    return RateLimitProof(
+        proof=parsed.proof,
+        merkle_root=parsed.merkle_root,
+        epoch=parsed.epoch,
+        share_x=parsed.share_x,
+        share_y=parsed.share_y,
+        nullifier=parsed.nullifier,
+        rln_identifier=parsed.rln_identifier,
+    )

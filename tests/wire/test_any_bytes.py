@@ -1,0 +1,126 @@
+"""Whatever bytes come, a decoder returns a value or raises `DecodeError`, and nothing else.
+
+Table-driven: a decoder is covered when it has a row in `DECODERS`. Each is fed arbitrary bytes, and valid
+encodings of itself and of all others that were cut, spliced and changed, for most of what goes wrong on a wire
+is nearly right.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import DecodeError
+from fairway.wire import filter as waku_filter
+from fairway.wire import lightpush, metadata, relay_shards, store, waku_message
+from fairway.wire.protobuf import FrameDecoder, encode_frame
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder and some valid input for it."""
+
+    decode: Callable[[bytes], object]
+    samples: list[bytes]
+    name: str = ""
+
+    def __str__(self):
+        return self.name or self.decode.__name__
+
+
+def encoded(vectors):
+    return [bytes.fromhex(vector["encoded_hex"]) for vector in vectors]
+
+
+def decode_frames(data):
+    decoder = FrameDecoder(max_frame_bytes=1_000)
+    return list(decoder.feed(data))
+
+
+PROOF = waku_message.RateLimitProof(**dict.fromkeys(waku_message.RateLimitProof.__slots__, bytes(32)))
+
+DECODERS = [
+    Decoder(waku_message.decode_waku_message, encoded(VECTORS["waku_message"])),
+    Decoder(waku_message.decode_rate_limit_proof, [waku_message.encode_rate_limit_proof(PROOF)]),
+    Decoder(lightpush.decode_lightpush_request, encoded(VECTORS["lightpush"]["requests_v3"])),
+    Decoder(lightpush.decode_lightpush_response, encoded(VECTORS["lightpush"]["responses_v3"])),
+    Decoder(lightpush.decode_push_request_v2, encoded(VECTORS["lightpush"]["v2"][:1])),
+    Decoder(lightpush.decode_push_response_v2, encoded(VECTORS["lightpush"]["v2"][1:])),
+    Decoder(waku_filter.decode_filter_subscribe_request, encoded(VECTORS["filter"]["requests"])),
+    Decoder(waku_filter.decode_filter_subscribe_response, encoded(VECTORS["filter"]["responses"])),
+    Decoder(waku_filter.decode_message_push, encoded(VECTORS["filter"]["push"])),
+    Decoder(store.decode_store_query_request, encoded(VECTORS["store"]["requests"])),
+    Decoder(store.decode_store_query_response, encoded(VECTORS["store"]["responses"])),
+    Decoder(
+        store.decode_stored_message,
+        [store.encode_stored_message(store.StoredMessage(message_hash=bytes(32)))],
+    ),
+    Decoder(
+        metadata.decode_metadata,
+        [metadata.encode_metadata(metadata.WakuMetadata(cluster_id=1, shards=(0, 300)))],
+    ),
+    Decoder(
+        relay_shards.decode_relay_shards,
+        [
+            *(bytes.fromhex(vector["hex"]) for vector in VECTORS["relay_shard_codec"]),
+            bytes.fromhex("0001") + bytes(range(128)),
+        ],
+    ),
+    Decoder(decode_frames, [encode_frame(b"one") + encode_frame(bytes(300))]),
+]
+
+SAMPLES = [sample for decoder in DECODERS for sample in decoder.samples]
+
+
+@st.composite
+def nearly_valid(draw):
+    """A valid encoding of anything in which up to five places were overwritten, inserted into, cut or doubled."""
+    data = bytearray(draw(st.sampled_from(SAMPLES)))
+    for _ in range(draw(st.integers(1, 5))):
+        start = draw(st.integers(0, len(data)))
+        end = draw(st.integers(start, min(len(data), start + 8)))
+        other = draw(st.sampled_from(SAMPLES))
+        piece = draw(
+            st.binary(max_size=4)
+            | st.just(bytes(data[start:end]) * 2)
+            | st.integers(0, len(other)).map(lambda cut, other=other: other[cut : cut + 16])
+        )
+        data[start:end] = piece
+    return bytes(data)
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=str)
+def test_the_samples_of_a_decoder_are_valid(decoder):
+    assert decoder.samples
+    for sample in decoder.samples:
+        decoder.decode(sample)
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=str)
+@given(data=st.binary() | nearly_valid())
+def test_any_bytes_give_a_value_or_a_decode_error(decoder, data):
+    try:
+        value = decoder.decode(data)
+    except DecodeError as error:
+        described = str(error)
+    else:
+        described = repr(value)  # reads every field, so that nothing waits to fail until it is looked at
+    assert described
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=str)
+def test_every_beginning_of_a_sample_gives_a_value_or_a_decode_error(decoder):
+    outcomes = set()
+    for sample in decoder.samples:
+        for end in range(len(sample)):
+            try:
+                outcomes.add(type(decoder.decode(sample[:end])))
+            except DecodeError:
+                outcomes.add(DecodeError)
+    assert outcomes

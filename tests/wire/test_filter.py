@@ -1,0 +1,190 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.filter import (
+    FILTER_PUSH_PROTOCOL,
+    FILTER_SUBSCRIBE_PROTOCOL,
+    FilterSubscribeRequest,
+    FilterSubscribeResponse,
+    FilterSubscribeType,
+    MessagePush,
+    decode_filter_subscribe_request,
+    decode_filter_subscribe_response,
+    decode_message_push,
+    encode_filter_subscribe_request,
+    encode_filter_subscribe_response,
+    encode_message_push,
+)
+from fairway.wire.waku_message import WakuMessage, encode_waku_message
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["filter"]
+UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
+
+requests = st.builds(
+    FilterSubscribeRequest,
+    request_id=st.text(),
+    filter_subscribe_type=st.sampled_from(FilterSubscribeType),
+    pubsub_topic=st.none() | st.text(),
+    content_topics=st.lists(st.text()).map(tuple),
+)
+responses = st.builds(
+    FilterSubscribeResponse,
+    request_id=st.text(),
+    status_code=st.integers(0, 2**32 - 1),
+    status_desc=st.none() | st.text(),
+)
+pushes = st.builds(MessagePush, message_bytes=st.binary(), pubsub_topic=st.none() | st.text())
+
+
+def test_the_protocol_ids_are_those_of_js_waku():
+    assert VECTORS["protocol_ids"] == {"subscribe": FILTER_SUBSCRIBE_PROTOCOL, "push": FILTER_PUSH_PROTOCOL}
+
+
+@pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
+def test_requests_encode_and_decode_as_in_js_waku(vector):
+    fields = vector["fields"]
+    request = FilterSubscribeRequest(
+        request_id=fields["requestId"],
+        filter_subscribe_type=FilterSubscribeType[fields["filterSubscribeType"]],
+        pubsub_topic=fields["pubsubTopic"],
+        content_topics=tuple(fields["contentTopics"]),
+    )
+    assert encode_filter_subscribe_request(request).hex() == vector["encoded_hex"]
+    assert decode_filter_subscribe_request(bytes.fromhex(vector["encoded_hex"])) == request
+
+
+@pytest.mark.parametrize("vector", VECTORS["responses"], ids=lambda vector: vector["encoded_hex"])
+def test_responses_encode_and_decode_as_in_js_waku(vector):
+    fields = vector["fields"]
+    response = FilterSubscribeResponse(
+        request_id=fields["requestId"],
+        status_code=fields["statusCode"],
+        status_desc=fields.get("statusDesc"),
+    )
+    assert encode_filter_subscribe_response(response).hex() == vector["encoded_hex"]
+    assert decode_filter_subscribe_response(bytes.fromhex(vector["encoded_hex"])) == response
+
+
+@pytest.mark.parametrize("vector", VECTORS["push"], ids=lambda vector: vector["pubsubTopic"])
+def test_pushes_encode_and_decode_as_in_js_waku(vector):
+    push = MessagePush(message_bytes=bytes.fromhex(vector["message_encoded_hex"]), pubsub_topic=vector["pubsubTopic"])
+    assert encode_message_push(push).hex() == vector["encoded_hex"]
+    assert decode_message_push(bytes.fromhex(vector["encoded_hex"])) == push
+    assert encode_waku_message(push.message()) == push.message_bytes
+
+
+@given(requests)
+def test_any_request_survives_the_wire_or_is_refused_with_its_problem(request):
+    problem = request.problem()
+    if problem is None:
+        encoded = encode_filter_subscribe_request(request) + UNKNOWN_FIELD_1000
+        assert decode_filter_subscribe_request(encoded) == request
+    else:
+        with pytest.raises(ConfigurationError) as caught:
+            encode_filter_subscribe_request(request)
+        assert str(caught.value) == problem
+
+
+@given(responses)
+def test_any_response_survives_the_wire(response):
+    encoded = encode_filter_subscribe_response(response) + UNKNOWN_FIELD_1000
+    assert decode_filter_subscribe_response(encoded) == response
+
+
+@given(pushes)
+def test_any_push_survives_the_wire(push):
+    assert decode_message_push(encode_message_push(push) + UNKNOWN_FIELD_1000) == push
+
+
+def test_an_absent_and_an_empty_pubsub_topic_are_told_apart():
+    absent = decode_filter_subscribe_request(bytes.fromhex("0a0172"))
+    empty = decode_filter_subscribe_request(bytes.fromhex("0a01725200"))
+    assert (absent.pubsub_topic, empty.pubsub_topic) == (None, "")
+
+
+def test_an_unknown_type_of_request_is_a_decode_error():
+    assert decode_filter_subscribe_request(b"\x10\x03").filter_subscribe_type is (FilterSubscribeType.UNSUBSCRIBE_ALL)
+    with pytest.raises(DecodeError, match="unknown type 4"):
+        decode_filter_subscribe_request(b"\x10\x04")
+
+
+@pytest.mark.parametrize("kind", [FilterSubscribeType.SUBSCRIBE, FilterSubscribeType.UNSUBSCRIBE])
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        {},
+        {"pubsub_topic": "/waku/2/rs/1/4"},
+        {"content_topics": ("/app/1/topic/proto",)},
+        {"pubsub_topic": "", "content_topics": ("/app/1/topic/proto",)},
+    ],
+)
+def test_subscribing_and_unsubscribing_need_both_criteria(kind, criteria):
+    request = FilterSubscribeRequest(request_id="r", filter_subscribe_type=kind, **criteria)
+    assert "pubsub_topic and at least one content topic" in request.problem()
+
+
+@pytest.mark.parametrize("kind", [FilterSubscribeType.SUBSCRIBER_PING, FilterSubscribeType.UNSUBSCRIBE_ALL])
+def test_a_ping_and_unsubscribing_from_all_need_no_criteria_but_a_request_id(kind):
+    assert FilterSubscribeRequest(request_id="r", filter_subscribe_type=kind).problem() is None
+    assert "request_id" in FilterSubscribeRequest(request_id="", filter_subscribe_type=kind).problem()
+
+
+@pytest.mark.parametrize(("code", "success"), [(199, False), (200, True), (299, True), (300, False), (0, False)])
+def test_status_codes_from_200_to_299_are_success(code, success):
+    assert FilterSubscribeResponse(request_id="r", status_code=code).is_success is success
+
+
+def test_a_push_hands_on_the_very_bytes_of_its_message():
+    message_bytes = UNKNOWN_FIELD_1000 + bytes.fromhex("12012f0a026869")
+    push = decode_message_push(encode_message_push(MessagePush(message_bytes=message_bytes)))
+    assert push.message_bytes == message_bytes
+    assert push.message() == WakuMessage(payload=b"hi", content_topic="/")
+
+
+def test_a_push_without_a_message_is_a_decode_error_and_one_with_an_empty_message_is_not():
+    with pytest.raises(DecodeError, match="no waku_message"):
+        decode_message_push(bytes.fromhex("12012f"))
+    assert decode_message_push(bytes.fromhex("0a00")) == MessagePush(message_bytes=b"")
+
+
+def test_a_known_field_of_another_wire_type_counts_as_unknown():
+    ping = FilterSubscribeRequest(request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBER_PING)
+    assert decode_filter_subscribe_request(bytes.fromhex("0801120101500558015d01000000")) == ping
+    assert decode_filter_subscribe_response(bytes.fromhex("08015201015801")) == FilterSubscribeResponse(
+        request_id="", status_code=0
+    )
+    with pytest.raises(DecodeError, match="no waku_message"):
+        decode_message_push(bytes.fromhex("0801"))
+
+
+@pytest.mark.parametrize(
+    "decode", [decode_filter_subscribe_request, decode_filter_subscribe_response, decode_message_push]
+)
+def test_what_is_too_long_or_cut_short_is_a_decode_error(decode):
+    with pytest.raises(DecodeError, match="at most"):
+        decode(bytes(2_000_000))
+    with pytest.raises(DecodeError, match="at most 3"):
+        decode(b"\x0a\x02ab", max_bytes=3)
+    with pytest.raises(DecodeError, match="not valid protobuf"):
+        decode(b"\x0a\x05r")
+
+
+@pytest.mark.parametrize(
+    ("encode", "value"),
+    [
+        (
+            encode_filter_subscribe_request,
+            FilterSubscribeRequest(request_id="\ud800", filter_subscribe_type=FilterSubscribeType.SUBSCRIBER_PING),
+        ),
+        (encode_filter_subscribe_response, FilterSubscribeResponse(request_id="r", status_code=2**32)),
+        (encode_message_push, MessagePush(message_bytes=b"", pubsub_topic="\ud800")),
+    ],
+)
+def test_a_value_that_a_field_cannot_hold_is_the_callers_error(encode, value):
+    with pytest.raises(ConfigurationError, match="cannot be encoded"):
+        encode(value)

@@ -1,0 +1,298 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.store import (
+    MAX_RESPONSE_BYTES,
+    STORE_QUERY_PROTOCOL,
+    StoredMessage,
+    StoreQueryRequest,
+    StoreQueryResponse,
+    decode_store_query_request,
+    decode_store_query_response,
+    decode_stored_message,
+    encode_store_query_request,
+    encode_store_query_response,
+    encode_stored_message,
+)
+from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["store"]
+UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
+HASH = bytes(range(32))
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+hashes = st.binary(min_size=32, max_size=32)
+requests = st.builds(
+    StoreQueryRequest,
+    request_id=st.text(),
+    include_data=st.booleans(),
+    pubsub_topic=st.none() | st.text(),
+    content_topics=st.lists(st.text()).map(tuple),
+    time_start_ns=st.none() | int64,
+    time_end_ns=st.none() | int64,
+    message_hashes=st.lists(st.binary()).map(tuple),
+    pagination_cursor=st.none() | st.binary(),
+    pagination_forward=st.booleans(),
+    pagination_limit=st.none() | st.integers(0, 2**64 - 1),
+)
+entries = st.builds(StoredMessage, message_hash=hashes) | st.builds(
+    StoredMessage, message_hash=hashes, message_bytes=st.binary(), pubsub_topic=st.text()
+)
+responses = st.builds(
+    StoreQueryResponse,
+    request_id=st.text(),
+    status_code=st.none() | st.integers(0, 2**32 - 1),
+    status_desc=st.none() | st.text(),
+    messages=st.lists(entries).map(tuple),
+    pagination_cursor=st.none() | st.binary(),
+)
+
+
+def test_the_protocol_id_is_that_of_js_waku():
+    assert VECTORS["protocol_id"] == STORE_QUERY_PROTOCOL
+
+
+@pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
+def test_requests_encode_and_decode_as_in_js_waku(vector):
+    fields = vector["fields"]
+
+    def nanoseconds(name):
+        return None if fields[name] is None else fields[name] * 1_000_000
+
+    cursor = fields["paginationCursor"]
+    request = StoreQueryRequest(
+        request_id=fields["requestId"],
+        include_data=fields["includeData"],
+        pubsub_topic=fields["pubsubTopic"],
+        content_topics=tuple(fields["contentTopics"]),
+        time_start_ns=nanoseconds("timeStart_ms"),
+        time_end_ns=nanoseconds("timeEnd_ms"),
+        message_hashes=tuple(bytes.fromhex(text) for text in fields["messageHashes"]),
+        pagination_cursor=None if cursor is None else bytes.fromhex(cursor),
+        pagination_forward=fields["paginationForward"],
+        pagination_limit=fields["paginationLimit"],
+    )
+    assert encode_store_query_request(request, checked=False).hex() == vector["encoded_hex"]
+    assert decode_store_query_request(bytes.fromhex(vector["encoded_hex"])) == request
+
+
+def response_vector(name):
+    return next(bytes.fromhex(v["encoded_hex"]) for v in VECTORS["responses"] if v["name"] == name)
+
+
+def test_a_page_with_a_message_encodes_and_decodes_as_in_js_waku():
+    message = WakuMessage(
+        payload=b"hi",
+        content_topic="/app/1/topic/proto",
+        version=0,
+        timestamp_ns=1_700_000_000_000_000_000,
+        ephemeral=False,
+    )
+    key = message_hash("/waku/2/rs/1/4", message)
+    response = StoreQueryResponse(
+        request_id="r-1",
+        status_code=200,
+        status_desc="OK",
+        messages=(
+            StoredMessage(
+                message_hash=key,
+                message_bytes=encode_waku_message(message),
+                pubsub_topic="/waku/2/rs/1/4",
+            ),
+        ),
+        pagination_cursor=key,
+    )
+    assert encode_store_query_response(response) == response_vector("1 message")
+    assert decode_store_query_response(response_vector("1 message")) == response
+    assert response.is_success
+    assert response.messages[0].message() == message
+
+
+def test_an_empty_page_and_an_error_decode_as_in_js_waku():
+    empty = decode_store_query_response(response_vector("empty"))
+    assert (empty.status_code, empty.messages, empty.is_success) == (200, (), True)
+    error = decode_store_query_response(response_vector("error"))
+    assert (error.status_code, error.status_desc, error.is_success) == (429, "rate", False)
+    assert encode_store_query_response(error) == response_vector("error")
+
+
+@given(requests)
+def test_any_request_survives_the_wire_with_the_presence_of_every_field(request):
+    encoded = encode_store_query_request(request, checked=False) + UNKNOWN_FIELD_1000
+    assert decode_store_query_request(encoded) == request
+
+
+@given(requests)
+def test_a_request_is_encoded_only_if_it_has_no_problem(request):
+    problem = request.problem()
+    if problem is None:
+        assert encode_store_query_request(request) == encode_store_query_request(request, checked=False)
+    else:
+        with pytest.raises(ConfigurationError) as caught:
+            encode_store_query_request(request)
+        assert str(caught.value) == problem
+
+
+@given(responses)
+def test_any_response_survives_the_wire(response):
+    encoded = encode_store_query_response(response) + UNKNOWN_FIELD_1000
+    assert decode_store_query_response(encoded) == response
+
+
+CONTENT = {"pubsub_topic": "/waku/2/rs/1/4", "content_topics": ("/app/1/topic/proto",)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"message_hashes": (HASH,)},
+        {"message_hashes": (HASH,), "include_data": True, "pagination_cursor": HASH, "pagination_limit": 5},
+        CONTENT,
+        {"time_start_ns": 1},
+        {"time_end_ns": 1},
+        {**CONTENT, "time_start_ns": 1, "time_end_ns": 1},
+    ],
+    ids=repr,
+)
+def test_what_the_specification_allows_is_in_order(fields):
+    assert StoreQueryRequest(request_id="r", **fields).problem() is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"message_hashes": (HASH,), "pubsub_topic": "/p"}, "excludes pubsub topic"),
+        ({"message_hashes": (HASH,), "content_topics": ("/t",)}, "excludes pubsub topic, content topics"),
+        ({"message_hashes": (HASH,), "time_start_ns": 0}, "excludes .* times"),
+        ({"message_hashes": (HASH,), "time_end_ns": 0}, "excludes .* times"),
+        ({"message_hashes": (HASH, HASH[:31])}, "32 bytes"),
+        ({"pubsub_topic": "/p"}, "go together"),
+        ({"content_topics": ("/t",)}, "go together"),
+        ({"time_start_ns": 2, "time_end_ns": 1}, "ends at 1, before it starts at 2"),
+        ({"request_id": ""}, "request_id"),
+    ],
+)
+def test_what_the_specification_forbids_is_named(fields, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        encode_store_query_request(StoreQueryRequest(**{"request_id": "r", **fields}))
+
+
+def test_a_response_without_a_status_is_no_success():
+    response = decode_store_query_response(b"\x0a\x01r")
+    assert (response.status_code, response.is_success) == (None, False)
+
+
+@pytest.mark.parametrize(("code", "success"), [(199, False), (200, True), (299, True), (300, False)])
+def test_status_codes_from_200_to_299_are_success(code, success):
+    assert StoreQueryResponse(request_id="r", status_code=code).is_success is success
+
+
+def test_an_entry_hands_on_the_very_bytes_of_its_message():
+    message_bytes = UNKNOWN_FIELD_1000 + bytes.fromhex("12012f0a026869")
+    entry = StoredMessage(message_hash=HASH, message_bytes=message_bytes, pubsub_topic="/p")
+    decoded = decode_stored_message(encode_stored_message(entry))
+    assert decoded.message_bytes == message_bytes
+    assert decoded.message() == WakuMessage(payload=b"hi", content_topic="/")
+
+
+def test_an_entry_of_a_presence_query_has_no_message():
+    with pytest.raises(DecodeError, match="no WakuMessage"):
+        decode_stored_message(encode_stored_message(StoredMessage(message_hash=HASH))).message()
+
+
+def test_a_malformed_entry_costs_itself_and_is_counted():
+    good = b"\x0a\x20" + HASH
+    bad = [b"", b"\x0a\x1f" + HASH[:31], b"\x0a\x05", b"\x12\x00\x1a\x00"]
+    encoded = b"".join(b"\xa2\x01" + bytes([len(entry)]) + entry for entry in [*bad, good, *bad])
+    response = decode_store_query_response(encoded)
+    assert response.messages == (StoredMessage(message_hash=HASH),)
+    assert response.malformed_entries == 8
+
+
+@pytest.mark.parametrize("half", ["1200", "1a00"])
+def test_a_message_without_its_pubsub_topic_or_the_reverse_leaves_the_key_alone(half):
+    entry = b"\x0a\x20" + HASH + bytes.fromhex(half)
+    assert decode_stored_message(entry) == StoredMessage(message_hash=HASH)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (StoredMessage(message_hash=HASH[:31]), "32 bytes, not 31"),
+        (StoredMessage(message_hash=HASH, message_bytes=b""), "both a message and its pubsub topic"),
+        (StoredMessage(message_hash=HASH, pubsub_topic="/p"), "both a message and its pubsub topic"),
+        (StoredMessage(message_hash=HASH, message_bytes=b"", pubsub_topic="\ud800"), "cannot be encoded"),
+    ],
+)
+def test_an_entry_that_breaks_a_rule_is_not_sent(entry, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        encode_store_query_response(StoreQueryResponse(request_id="r", messages=(entry,)))
+
+
+def test_a_page_of_very_many_entries_is_refused():
+    four_entries = b"\xa2\x01\x00" * 4
+    assert decode_store_query_response(four_entries, max_entries=4).malformed_entries == 4
+    with pytest.raises(DecodeError, match="4 entries, at most 3"):
+        decode_store_query_response(four_entries, max_entries=3)
+    with pytest.raises(DecodeError, match="entries, at most 10000"):
+        decode_store_query_response(b"\xa2\x01\x00" * (MAX_RESPONSE_BYTES // 3))
+
+
+OTHER_WIRE_TYPES = {
+    "request_id as a number": "0801",
+    "include_data as bytes": "120101",
+    "pubsub_topic as a number": "5001",
+    "content_topics as a number": "5801",
+    "time_start as bytes": "620101",
+    "time_end as bytes": "6a0101",
+    "message_hashes as a number": "a00101",
+    "pagination_cursor as a number": "980301",
+    "pagination_forward as bytes": "a2030101",
+    "pagination_limit as bytes": "aa030101",
+}
+
+
+@pytest.mark.parametrize("encoded", OTHER_WIRE_TYPES.values(), ids=OTHER_WIRE_TYPES)
+def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
+    assert decode_store_query_request(bytes.fromhex(encoded)) == StoreQueryRequest(request_id="")
+
+
+def test_a_response_with_fields_of_other_wire_types_counts_them_as_unknown():
+    encoded = bytes.fromhex("0801" + "520101" + "5801" + "a00101" + "980301")
+    assert decode_store_query_response(encoded) == StoreQueryResponse(request_id="")
+
+
+@pytest.mark.parametrize(
+    ("decode", "limit"),
+    [
+        (decode_store_query_request, 1_048_576),
+        (decode_store_query_response, 4_194_304),
+        (decode_stored_message, 4_194_304),
+    ],
+)
+def test_what_is_too_long_or_cut_short_is_a_decode_error(decode, limit):
+    with pytest.raises(DecodeError, match=f"at most {limit}"):
+        decode(bytes(limit + 1))
+    with pytest.raises(DecodeError, match="at most 3"):
+        decode(b"\x0a\x02ab", max_bytes=3)
+    with pytest.raises(DecodeError, match="not valid protobuf"):
+        decode(b"\x0a\x05r")
+
+
+@pytest.mark.parametrize(
+    ("encode", "value"),
+    [
+        (encode_store_query_request, StoreQueryRequest(request_id="r", pagination_limit=-1)),
+        (encode_store_query_request, StoreQueryRequest(request_id="r", time_start_ns=2**63)),
+        (encode_store_query_response, StoreQueryResponse(request_id="r", status_code=2**32)),
+    ],
+)
+def test_a_value_that_a_field_cannot_hold_is_the_callers_error(encode, value):
+    with pytest.raises(ConfigurationError, match="cannot be encoded"):
+        encode(value)

@@ -1,0 +1,173 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError
+from fairway.wire.topics import ContentTopic, StaticShard, autoshard, pubsub_topic, shard_of
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
+
+parts = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1)
+content_topics = st.builds(
+    ContentTopic,
+    application=parts,
+    version=parts,
+    name=parts,
+    encoding=parts,
+    generation=st.none() | st.integers(0, 10**10 - 1),
+)
+
+
+@pytest.mark.parametrize("vector", VECTORS["sharding"], ids=lambda vector: vector["contentTopic"])
+def test_content_topics_fall_into_the_shards_that_js_waku_finds(vector):
+    topic = vector["contentTopic"]
+    assert shard_of(topic, 8) == vector["shard_of_8"]
+    assert shard_of(topic, 1) == vector["shard_of_1"]
+    assert autoshard(topic, 1, 8) == vector["pubsubTopic_cluster1_8shards"]
+
+
+def test_the_example_of_the_specification_falls_into_shard_0_with_and_without_its_generation():
+    assert shard_of("/myapp/1/mytopic/cbor", 8) == 0
+    assert shard_of("/0/myapp/1/mytopic/cbor", 8) == 0
+    assert shard_of(ContentTopic.parse("/0/myapp/1/mytopic/cbor"), 8) == 0
+
+
+def test_a_content_topic_parses_into_its_parts():
+    assert ContentTopic.parse("/0/toychat/2/huilong/proto") == ContentTopic(
+        generation=0, application="toychat", version="2", name="huilong", encoding="proto"
+    )
+    assert ContentTopic.parse("/toychat/2/huilong/proto").generation is None
+
+
+@given(content_topics)
+def test_a_content_topic_is_formatted_as_it_was_written(topic):
+    assert ContentTopic.parse(str(topic)) == topic
+
+
+@given(st.text(alphabet="/012a") | st.text())
+def test_any_text_is_a_content_topic_or_a_configuration_error(text):
+    try:
+        topic = ContentTopic.parse(text)
+    except ConfigurationError:
+        return
+    assert str(topic) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/",
+        "////",
+        "/a/b/c",
+        "a/b/c/d",
+        "/a/b/c/d/",
+        "/a//c/d",
+        "//a/b/c/d",
+        "/x/a/b/c/d",
+        "/-1/a/b/c/d",
+        "/00/a/b/c/d",
+        "/\u0661/a/b/c/d",
+        "/99999999999/a/b/c/d",
+        "/0/a/b/c/d/e",
+    ],
+)
+def test_a_wrong_content_topic_says_what_was_given_and_what_is_expected(text):
+    with pytest.raises(ConfigurationError) as caught:
+        ContentTopic.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "/application/version/name/encoding" in str(caught.value)
+
+
+def test_a_very_long_wrong_topic_is_shown_in_part():
+    with pytest.raises(ConfigurationError) as caught:
+        ContentTopic.parse("x" * 1_000_000)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("part", ["", "a/b"])
+@pytest.mark.parametrize("where", ["application", "version", "name", "encoding"])
+def test_a_part_of_a_content_topic_is_not_empty_and_has_no_slash(where, part):
+    fields = {"application": "a", "version": "1", "name": "n", "encoding": "proto", where: part}
+    with pytest.raises(ConfigurationError, match="must not be empty nor contain"):
+        ContentTopic(**fields)
+
+
+def test_a_negative_generation_is_refused():
+    with pytest.raises(ConfigurationError, match="-1"):
+        ContentTopic(application="a", version="1", name="n", encoding="proto", generation=-1)
+
+
+def test_a_generation_that_is_not_defined_yet_has_no_shard():
+    with pytest.raises(ConfigurationError, match="generation 1"):
+        shard_of("/1/myapp/1/mytopic/cbor", 8)
+
+
+def test_a_topic_that_is_not_unicode_has_no_shard():
+    with pytest.raises(ConfigurationError, match="not Unicode"):
+        shard_of("/\ud800/1/mytopic/cbor", 8)
+
+
+@pytest.mark.parametrize("shard_count", [0, -1, 1_025])
+def test_a_cluster_has_1_to_1024_shards(shard_count):
+    with pytest.raises(ConfigurationError, match=f"1..1024, not {shard_count}"):
+        shard_of("/myapp/1/mytopic/cbor", shard_count)
+
+
+@given(content_topics, st.integers(1, 1_024))
+def test_the_shard_depends_on_application_and_version_alone(topic, shard_count):
+    other = ContentTopic(application=topic.application, version=topic.version, name="other", encoding="cbor")
+    if not topic.generation:
+        assert shard_of(topic, shard_count) == shard_of(other, shard_count)
+        assert 0 <= shard_of(topic, shard_count) < shard_count
+
+
+@given(st.integers(0, 65_535), st.integers(0, 1_023))
+def test_the_pubsub_topic_of_any_shard_parses_back(cluster_id, shard):
+    topic = pubsub_topic(cluster_id, shard)
+    assert topic == f"/waku/2/rs/{cluster_id}/{shard}"
+    assert StaticShard.parse(topic) == StaticShard(cluster_id=cluster_id, shard=shard)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/waku/2/default-waku/proto",
+        "/waku/2/rs/1",
+        "/waku/2/rs/1/2/",
+        "/waku/2/rs/1/2/3",
+        "waku/2/rs/1/2",
+        "/waku/2/rs/01/2",
+        "/waku/2/rs/1/+2",
+        "/waku/2/rs/1/ 2",
+        "/waku/2/rs/1/-2",
+        "/waku/2/rs//2",
+        "/waku/2/rs/1/\u00b2",
+        "/waku/2/rs/1/99999999999",
+    ],
+)
+def test_what_is_no_pubsub_topic_of_a_shard_says_what_was_given_and_what_is_expected(text):
+    with pytest.raises(ConfigurationError) as caught:
+        StaticShard.parse(text)
+    assert repr(text) in str(caught.value)
+    assert "expected /waku/2/rs/cluster/shard" in str(caught.value)
+
+
+@given(st.text())
+def test_any_text_is_a_pubsub_topic_of_a_shard_or_a_configuration_error(text):
+    for given_text in (text, f"/waku/2/rs/{text}", f"/waku/2/rs/1/{text}"):
+        try:
+            shard = StaticShard.parse(given_text)
+        except ConfigurationError:
+            continue
+        assert str(shard) == given_text
+
+
+@pytest.mark.parametrize("topic", ["/waku/2/rs/65536/0", "/waku/2/rs/0/1024"])
+def test_a_cluster_or_shard_that_does_not_exist_is_refused(topic):
+    with pytest.raises(ConfigurationError, match="must lie in 0"):
+        StaticShard.parse(topic)

@@ -1,0 +1,214 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.wire.waku_message import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    MAX_META_BYTES,
+    RateLimitProof,
+    WakuMessage,
+    decode_carried_message,
+    decode_rate_limit_proof,
+    decode_waku_message,
+    encode_rate_limit_proof,
+    encode_waku_message,
+    message_hash,
+)
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
+
+messages = st.builds(
+    WakuMessage,
+    payload=st.binary(),
+    content_topic=st.text(),
+    version=st.none() | st.integers(0, 2**32 - 1),
+    timestamp_ns=st.none() | st.integers(-(2**63), 2**63 - 1),
+    meta=st.none() | st.binary(max_size=MAX_META_BYTES),
+    rate_limit_proof=st.none() | st.binary(),
+    ephemeral=st.none() | st.booleans(),
+)
+
+
+def vector_message(fields):
+    def optional(value, convert):
+        return None if value is None else convert(value)
+
+    return WakuMessage(
+        payload=bytes.fromhex(fields["payload"]),
+        content_topic=fields["contentTopic"],
+        version=fields["version"],
+        timestamp_ns=optional(fields["timestamp"], int),
+        meta=optional(fields["meta"], bytes.fromhex),
+        rate_limit_proof=optional(fields["rateLimitProof"], bytes.fromhex),
+        ephemeral=fields["ephemeral"],
+    )
+
+
+@pytest.mark.parametrize("vector", VECTORS["waku_message"], ids=lambda vector: vector["name"])
+def test_messages_encode_and_decode_as_js_waku_does(vector):
+    message = vector_message(vector["message"])
+    assert encode_waku_message(message).hex() == vector["encoded_hex"]
+    assert decode_waku_message(bytes.fromhex(vector["encoded_hex"])) == message
+
+
+def test_what_the_js_encoder_writes_explicitly_stays_explicit():
+    encoder = VECTORS["encoder"]
+    message = WakuMessage(
+        payload=bytes.fromhex(encoder["message"]["payload"]),
+        content_topic=encoder["contentTopic"],
+        version=0,
+        timestamp_ns=encoder["message"]["timestamp_ms"] * 1_000_000,
+        ephemeral=False,
+    )
+    assert encode_waku_message(message).hex() == encoder["wire_hex"]
+    assert decode_waku_message(bytes.fromhex(encoder["wire_hex"])) == message
+    assert message_hash(encoder["pubsubTopic"], message).hex() == encoder["hash"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["rfc14_hash"], ids=lambda vector: vector["name"])
+@pytest.mark.parametrize("zero_timestamp", ["include", "omit"])
+def test_hashes_are_those_of_the_rfc(vector, zero_timestamp):
+    message = vector_message(vector["message"])
+    found = message_hash(vector["pubsubTopic"], message, zero_timestamp=zero_timestamp)
+    assert found.hex() == vector["hash"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["waku_message_hash"], ids=lambda vector: vector["name"])
+def test_hashes_are_those_of_js_waku_when_a_zero_timestamp_is_omitted(vector):
+    message = vector_message(vector["message"])
+    assert message_hash(vector["pubsubTopic"], message, zero_timestamp="omit").hex() == vector["hash"]
+
+
+def test_an_absent_and_a_zero_timestamp_hash_alike_and_by_default_as_eight_zero_bytes():
+    absent = WakuMessage(payload=b"hi", content_topic="/app/1/topic/proto")
+    zero = WakuMessage(payload=b"hi", content_topic="/app/1/topic/proto", timestamp_ns=0)
+    for policy in ("include", "omit"):
+        assert message_hash("/p", absent, zero_timestamp=policy) == message_hash("/p", zero, zero_timestamp=policy)
+    # The eight zero bytes follow the content topic in the preimage, so they can be given as meta too.
+    with_zeros = WakuMessage(payload=b"hi", content_topic="/app/1/topic/proto", meta=bytes(8))
+    assert message_hash("/p", absent) == message_hash("/p", with_zeros, zero_timestamp="omit")
+    assert message_hash("/p", absent) != message_hash("/p", absent, zero_timestamp="omit")
+
+
+@given(messages)
+def test_version_proof_and_ephemeral_do_not_enter_the_hash(message):
+    bare = WakuMessage(
+        payload=message.payload,
+        content_topic=message.content_topic,
+        timestamp_ns=message.timestamp_ns,
+        meta=message.meta,
+    )
+    assert message_hash("/p", message) == message_hash("/p", bare)
+
+
+@given(messages)
+def test_any_message_survives_the_wire_with_the_presence_of_every_field(message):
+    assert decode_waku_message(encode_waku_message(message)) == message
+
+
+@given(messages)
+def test_unknown_fields_are_skipped(message):
+    unknown_field_1000 = bytes.fromhex("c23e03616263")
+    assert decode_waku_message(unknown_field_1000 + encode_waku_message(message)) == message
+
+
+OTHER_WIRE_TYPES = {
+    "payload as a number": "0805",
+    "content topic as a number": "1007",
+    "version as bytes": "1a0100",
+    "timestamp as bytes": "520100",
+    "meta as a number": "5801",
+    "proof as a number": "a80105",
+    "ephemeral as bytes": "fa010101",
+}
+
+
+@pytest.mark.parametrize("encoded", OTHER_WIRE_TYPES.values(), ids=OTHER_WIRE_TYPES)
+def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
+    assert decode_waku_message(bytes.fromhex(encoded)) == WakuMessage()
+
+
+NOT_PROTOBUF = {
+    "payload cut off": "0a05",
+    "payload cut short": "0a0501",
+    "a varint of twelve bytes": "50ffffffffffffffffffffff01",
+    "a surrogate in the content topic": "1203eda080",
+    "an overlong encoding in the content topic": "1202c080",
+    "groups in groups": "0b" * 200,
+    "field number 0": "00",
+    "a payload of four gigabytes": "0affffffff0f",
+}
+
+
+@pytest.mark.parametrize("encoded", NOT_PROTOBUF.values(), ids=NOT_PROTOBUF)
+def test_what_is_not_protobuf_is_a_decode_error(encoded):
+    with pytest.raises(DecodeError, match="not valid protobuf"):
+        decode_waku_message(bytes.fromhex(encoded))
+
+
+def test_what_is_too_long_is_refused_before_it_is_parsed():
+    not_protobuf = b"\xff" * (DEFAULT_MAX_MESSAGE_BYTES + 1)
+    with pytest.raises(DecodeError, match=r"1048577 bytes, at most 1048576"):
+        decode_waku_message(not_protobuf)
+    with pytest.raises(DecodeError, match=r"10 bytes, at most 9"):
+        decode_waku_message(b"\xff" * 10, max_bytes=9)
+    assert decode_waku_message(b"\x0a\x02hi", max_bytes=4) == WakuMessage(payload=b"hi")
+
+
+def test_meta_of_more_than_64_bytes_is_refused_both_ways():
+    with pytest.raises(ConfigurationError, match="65 bytes, at most 64"):
+        encode_waku_message(WakuMessage(meta=bytes(65)))
+    with pytest.raises(DecodeError, match="65 bytes, at most 64"):
+        decode_waku_message(b"\x5a\x41" + bytes(65))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        WakuMessage(version=2**32),
+        WakuMessage(version=-1),
+        WakuMessage(timestamp_ns=2**63),
+        WakuMessage(timestamp_ns=-(2**63) - 1),
+        WakuMessage(content_topic="\ud800"),
+        WakuMessage(payload="text"),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+def test_a_value_that_a_field_cannot_hold_is_the_callers_error(message):
+    with pytest.raises(ConfigurationError, match="WakuMessage cannot be encoded"):
+        encode_waku_message(message)
+
+
+@pytest.mark.parametrize("message", [WakuMessage(timestamp_ns=2**63), WakuMessage(content_topic="\ud800")], ids=repr)
+def test_a_message_that_cannot_be_encoded_has_no_hash(message):
+    with pytest.raises(ConfigurationError, match="has no hash"):
+        message_hash("/p", message)
+
+
+def test_a_carried_message_that_is_absent_is_a_decode_error():
+    with pytest.raises(DecodeError, match="no WakuMessage"):
+        decode_carried_message(None)
+    assert decode_carried_message(b"") == WakuMessage()
+
+
+@given(st.builds(RateLimitProof, **dict.fromkeys(RateLimitProof.__slots__, st.binary(max_size=128))))
+def test_any_proof_survives_the_wire(proof):
+    assert decode_rate_limit_proof(encode_rate_limit_proof(proof)) == proof
+
+
+def test_a_proof_as_nodes_write_it_has_335_bytes():
+    proof = RateLimitProof(proof=bytes(range(128)), **dict.fromkeys(RateLimitProof.__slots__[1:], bytes(range(32))))
+    assert len(encode_rate_limit_proof(proof)) == 335
+
+
+def test_a_proof_that_is_too_long_or_no_protobuf_is_a_decode_error():
+    with pytest.raises(DecodeError, match="at most 4096"):
+        decode_rate_limit_proof(bytes(4097))
+    with pytest.raises(DecodeError, match="not valid protobuf"):
+        decode_rate_limit_proof(b"\x0a\x05")
+    with pytest.raises(ConfigurationError, match="RateLimitProof cannot be encoded"):
+        encode_rate_limit_proof(RateLimitProof(proof="text"))  # type: ignore[arg-type]
