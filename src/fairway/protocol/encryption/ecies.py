@@ -1,0 +1,73 @@
+"""ECIES on secp256k1: sealing to a public key that only the holder of its private key can open.
+
+26/WAKU2-PAYLOAD, "ECIES" (from Ethereum's RLPx), as js-waku and go-ethereum write it:
+
+    R (65) || iv (16) || c = AES-128-CTR(kE, iv, message) || HMAC-SHA-256(SHA-256(kM), iv || c) (32)
+
+R is the public key of a private key that is made for this message and forgotten. kE || kM (16 bytes each)
+is the NIST SP 800-56 concatenation KDF of the shared x coordinate, which at 32 bytes of output is one
+SHA-256.
+
+Invariant: nothing is decrypted before its MAC was verified in constant time, and R must be a point of the
+curve. The scheme proves that a message is whole, not who sent it: anyone can seal to a public key, so sign
+where that matters. R takes part only through its x coordinate, so the one alteration that goes unseen is R
+for its mirror image -R; it opens to the same message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
+from fairway.protocol.encryption.entropy import RandomBytes, draw
+from fairway.protocol.encryption.secp256k1 import PRIVATE_KEY_BYTES, PUBLIC_KEY_BYTES, PrivateKey
+
+_IV_BYTES: Final = 16
+_AES_KEY_BYTES: Final = 16
+_MAC_BYTES: Final = 32
+OVERHEAD_BYTES: Final = PUBLIC_KEY_BYTES + _IV_BYTES + _MAC_BYTES
+"""How much longer the sealed form is than the message."""
+
+
+def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) -> bytes:
+    """Seal ``message`` to a checked ``public_key``."""
+    try:
+        ephemeral = PrivateKey(draw(random_bytes, PRIVATE_KEY_BYTES))
+    except ConfigurationError as cause:
+        # One draw in 2**128 of a sound source; a source that gives zeros fails here, as it should.
+        raise EncryptionError("the source of random bytes gave no usable ephemeral key") from cause
+    iv = draw(random_bytes, _IV_BYTES)
+    encryption_key, mac_key = _derive(ephemeral.shared_x(public_key))
+    body = iv + _aes_ctr(encryption_key, iv, message)
+    return ephemeral.public_key + body + hmac.digest(mac_key, body, "sha256")
+
+
+def ecies_decrypt(private_key: PrivateKey, sealed: bytes) -> bytes:
+    """Open what was sealed to the public key of ``private_key``, else raise `DecryptionError`."""
+    if len(sealed) < OVERHEAD_BYTES:
+        raise DecryptionError(f"{len(sealed)} bytes are too few for an ECIES message")
+    try:
+        shared_x = private_key.shared_x(sealed[:PUBLIC_KEY_BYTES])
+    except ValueError as cause:
+        raise DecryptionError("an ECIES message must begin with a point of secp256k1") from cause
+    encryption_key, mac_key = _derive(shared_x)
+    body, mac = sealed[PUBLIC_KEY_BYTES:-_MAC_BYTES], sealed[-_MAC_BYTES:]
+    if not hmac.compare_digest(hmac.digest(mac_key, body, "sha256"), mac):
+        raise DecryptionError("not sealed to this key, or altered on the way")
+    return _aes_ctr(encryption_key, body[:_IV_BYTES], body[_IV_BYTES:])
+
+
+def _derive(shared_x: bytes) -> tuple[bytes, bytes]:
+    """Return kE and the hash of kM (26/WAKU2-PAYLOAD, "ECIES": ``kE || kM = KDF(S, 32)``)."""
+    # The KDF's first and only block: a 32-bit counter that starts at 1, then the secret.
+    key_material = hashlib.sha256(b"\x00\x00\x00\x01" + shared_x).digest()
+    return key_material[:_AES_KEY_BYTES], hashlib.sha256(key_material[_AES_KEY_BYTES:]).digest()
+
+
+def _aes_ctr(key: bytes, iv: bytes, data: bytes) -> bytes:
+    stream = Cipher(algorithms.AES(key), modes.CTR(iv)).encryptor()
+    return stream.update(data) + stream.finalize()

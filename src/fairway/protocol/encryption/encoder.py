@@ -1,0 +1,144 @@
+"""Encoder and decoder of seed 001: a content topic and a cipher, held together.
+
+Seed 001 hands a Reliable Channel an encoder and a decoder where later seeds hand it a content topic and an
+encryption hook. They are the same two things, so `Encoder` and `Decoder` are that pair with the names of
+js-waku, and a channel takes ``content_topic`` and ``encryption`` out of them ("All messages sent and
+received in the channel MUST use the same encoder and decoder"). Used on their own they turn a payload into
+a `WakuMessage` and back.
+
+Invariant: what `Decoder.decode` returns came on its topic, under its cipher's WakuMessage version, and
+opened.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from fairway.errors import ConfigurationError, DecryptionError
+from fairway.protocol.encryption.hook import Encryption, open_at_once, seal_at_once, waku_version_of
+from fairway.protocol.encryption.payload_frame import DecodedPayload
+from fairway.protocol.encryption.payload_v1 import (
+    EciesPayload,
+    PayloadCipher,
+    PayloadKeyRing,
+    SymmetricPayload,
+)
+from fairway.wire.waku_message import WakuMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairway.protocol.encryption.entropy import RandomBytes
+
+
+def _require(content_topic: str, encryption: Encryption | None) -> None:
+    if not content_topic:
+        raise ConfigurationError("a content topic must be given, e.g. /my-app/1/team/proto")
+    waku_version_of(encryption)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """Makes sealed WakuMessages for one content topic (seed 001, "encoder and decoder").
+
+    `symmetric` and `ecies` make one for 26/WAKU2-PAYLOAD; any other cipher goes in as ``encryption``.
+    """
+
+    content_topic: str
+    """Where the messages go."""
+    encryption: Encryption | None = None
+    """What seals them; None sends plaintext."""
+    ephemeral: bool = False
+    """Whether stores are asked not to keep the messages."""
+
+    def __post_init__(self) -> None:
+        _require(self.content_topic, self.encryption)
+
+    @classmethod
+    def symmetric(
+        cls,
+        content_topic: str,
+        key: bytes,
+        *,
+        sign_with: bytes | None = None,
+        ephemeral: bool = False,
+        random_bytes: RandomBytes = os.urandom,
+    ) -> Self:
+        """Return an encoder that seals with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
+        cipher = SymmetricPayload(key, sign_with=sign_with, random_bytes=random_bytes)
+        return cls(content_topic=content_topic, encryption=cipher, ephemeral=ephemeral)
+
+    @classmethod
+    def ecies(
+        cls,
+        content_topic: str,
+        public_key: bytes,
+        *,
+        sign_with: bytes | None = None,
+        ephemeral: bool = False,
+        random_bytes: RandomBytes = os.urandom,
+    ) -> Self:
+        """Return an encoder that seals to a public key (26/WAKU2-PAYLOAD, "Asymmetric")."""
+        cipher = EciesPayload(public_key, sign_with=sign_with, random_bytes=random_bytes)
+        return cls(content_topic=content_topic, encryption=cipher, ephemeral=ephemeral)
+
+    def encode(
+        self,
+        payload: bytes,
+        timestamp_ns: int,
+        *,
+        meta: bytes | None = None,
+        rate_limit_proof: bytes | None = None,
+    ) -> WakuMessage:
+        """Return the WakuMessage of ``payload``, or raise `EncryptionError`."""
+        encryption = self.encryption
+        sealed = payload if encryption is None else seal_at_once(encryption, payload)
+        return WakuMessage(
+            payload=sealed,
+            content_topic=self.content_topic,
+            version=waku_version_of(encryption),
+            timestamp_ns=timestamp_ns,
+            meta=meta,
+            rate_limit_proof=rate_limit_proof,
+            ephemeral=self.ephemeral,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """Opens the WakuMessages of one content topic (seed 001, "encoder and decoder")."""
+
+    content_topic: str
+    """Where the messages come from."""
+    encryption: Encryption | None = None
+    """What opens them; None takes plaintext."""
+
+    def __post_init__(self) -> None:
+        _require(self.content_topic, self.encryption)
+
+    @classmethod
+    def symmetric(cls, content_topic: str, key: bytes, *, trusted_signers: Iterable[bytes] | None = None) -> Self:
+        """Return a decoder that opens with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
+        return cls(content_topic=content_topic, encryption=SymmetricPayload(key, trusted_signers=trusted_signers))
+
+    @classmethod
+    def ecies(cls, content_topic: str, private_key: bytes, *, trusted_signers: Iterable[bytes] | None = None) -> Self:
+        """Return a decoder that opens with a private key (26/WAKU2-PAYLOAD, "Asymmetric")."""
+        cipher = EciesPayload(private_key=private_key, trusted_signers=trusted_signers)
+        return cls(content_topic=content_topic, encryption=cipher)
+
+    def decode(self, message: WakuMessage) -> DecodedPayload:
+        """Return the payload of ``message`` and, if it was signed, by whom; else raise `DecryptionError`."""
+        if message.content_topic != self.content_topic:
+            raise DecryptionError("the message is on another content topic")
+        encryption = self.encryption
+        expected, version = waku_version_of(encryption), message.version or 0
+        if version != expected:
+            raise DecryptionError(f"the message has version {version}, this decoder opens version {expected}")
+        if encryption is None:
+            return DecodedPayload(payload=message.payload)
+        if isinstance(encryption, PayloadCipher | PayloadKeyRing):
+            return encryption.open(message.payload)
+        return DecodedPayload(payload=open_at_once(encryption, message.payload))

@@ -1,0 +1,150 @@
+"""The encryption hook: the only door through which a channel's bytes are sealed and opened.
+
+Seed 002, "Encryption Hook": an upper layer may plug in any cipher; it is applied to each segment after SDS
+on the way out and before SDS on the way in. With no hook the channel sends plaintext, and only then.
+
+Invariant, in both directions *fail-closed*: `seal` either gives what the hook made of the plaintext or
+raises `EncryptionError`, so nothing leaves in clear because a cipher broke; `open_` either gives what the
+hook made of the ciphertext or raises `DecryptionError`, so nothing unopened is mistaken for a message.
+Whatever a hook raises or returns, no other exception comes out. (`KeyboardInterrupt`, task cancellation and
+their like are not failures of the cipher and pass.)
+
+A hook must be authenticated (AEAD): SDS trusts what `open_` returns. This module cannot check that, just as
+it cannot tell a broken cipher that returns its input from a null cipher that was plugged in on purpose, so
+the latter is allowed: whoever writes a hook decides what it hides.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+MAX_WAKU_VERSION: Final = 2**32 - 1
+"""14/WAKU2-MESSAGE: ``version`` is a uint32."""
+
+
+@runtime_checkable
+class Encryption(Protocol):
+    """What a caller's cipher must have. Each method may be a plain function or a coroutine function.
+
+    Failure is an exception, of any type. An optional attribute ``waku_version: int`` tells the ``version``
+    of the WakuMessage that carries the ciphertext (14/WAKU2-MESSAGE: 1 for 26/WAKU2-PAYLOAD); without it
+    the version is 0.
+    """
+
+    def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
+        """Return the sealed form of ``plaintext``, or raise."""
+        ...
+
+    def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
+        """Return the plaintext of ``ciphertext``, or raise when it was not sealed for this cipher."""
+        ...
+
+
+def waku_version_of(encryption: Encryption | None) -> int:
+    """Return the WakuMessage version under which a hook's ciphertexts travel; 0 for none and by default."""
+    version = getattr(encryption, "waku_version", 0)
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_WAKU_VERSION:
+        raise ConfigurationError(f"waku_version of a cipher must be an integer in 0..2**32-1, not {version!r}")
+    return version
+
+
+def seal(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
+    """Encrypt one SDS message; raise `EncryptionError` when the hook does not give its sealed bytes.
+
+    Seed 002, "Outgoing message processing order", 3 Encrypt. With an asynchronous hook the result is an
+    awaitable that gives the bytes or raises the same error; the stack hands it outward and never awaits.
+    """
+    return _settled(_call(encryption, plaintext, _SEALING), len(plaintext), _SEALING)
+
+
+def open_(encryption: Encryption, ciphertext: bytes) -> bytes | Awaitable[bytes]:
+    """Decrypt one received payload; raise `DecryptionError` when the hook does not give its plaintext.
+
+    Seed 002, "Incoming message processing order", 1 Decrypt. With an asynchronous hook the result is an
+    awaitable that gives the bytes or raises the same error.
+    """
+    return _settled(_call(encryption, ciphertext, _OPENING), len(ciphertext), _OPENING)
+
+
+def seal_at_once(encryption: Encryption, plaintext: bytes) -> bytes:
+    """Encrypt where nothing can be awaited: as `seal`, but an asynchronous hook is an `EncryptionError`."""
+    return _check(_refuse_awaitable(_call(encryption, plaintext, _SEALING), _SEALING), len(plaintext), _SEALING)
+
+
+def open_at_once(encryption: Encryption, ciphertext: bytes) -> bytes:
+    """Decrypt where nothing can be awaited: as `open_`, but an asynchronous hook is a `DecryptionError`."""
+    return _check(_refuse_awaitable(_call(encryption, ciphertext, _OPENING), _OPENING), len(ciphertext), _OPENING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Direction:
+    method: str
+    error: type[EncryptionError | DecryptionError]
+    may_vanish: bool
+    """Whether no bytes are a good answer to some bytes."""
+
+
+_SEALING: Final = _Direction(method="encrypt", error=EncryptionError, may_vanish=False)
+_OPENING: Final = _Direction(method="decrypt", error=DecryptionError, may_vanish=True)
+
+
+def _call(encryption: Encryption, argument: bytes, direction: _Direction) -> object:
+    try:
+        # Looked up inside the try: an object without the method is a failing hook as well.
+        return getattr(encryption, direction.method)(argument)
+    except direction.error:
+        raise
+    except Exception as cause:
+        raise _failure(direction, cause) from cause
+
+
+def _settled(result: object, argument_size: int, direction: _Direction) -> bytes | Awaitable[bytes]:
+    if inspect.isawaitable(result):
+        return _settle_later(result, argument_size, direction)
+    return _check(result, argument_size, direction)
+
+
+async def _settle_later(pending: Awaitable[object], argument_size: int, direction: _Direction) -> bytes:
+    """Give an awaitable's result the same treatment as a plain one.
+
+    The only coroutine in fairway.protocol: it awaits nothing but the caller's own awaitable, and it runs in
+    the shell that awaits it, never here.
+    """
+    try:
+        result = await pending
+    except direction.error:
+        raise
+    except Exception as cause:
+        raise _failure(direction, cause) from cause
+    return _check(result, argument_size, direction)
+
+
+def _refuse_awaitable(result: object, direction: _Direction) -> object:
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        # It will never run; without this Python warns of a coroutine that nobody awaited.
+        result.close()
+    raise direction.error(f"the encryption hook's {direction.method} is asynchronous and cannot be awaited here")
+
+
+def _check(result: object, argument_size: int, direction: _Direction) -> bytes:
+    if not isinstance(result, bytes | bytearray | memoryview):
+        raise direction.error(
+            f"the encryption hook's {direction.method} must return bytes, not {type(result).__name__}"
+        )
+    if argument_size and not len(result) and not direction.may_vanish:
+        raise direction.error(f"{direction.method} returned no bytes, which would lose the message")
+    return bytes(result)
+
+
+def _failure(direction: _Direction, cause: Exception) -> EncryptionError | DecryptionError:
+    # The cause's own text may quote key or plaintext: it is chained, not repeated.
+    return direction.error(f"the encryption hook's {direction.method} raised {type(cause).__name__}")

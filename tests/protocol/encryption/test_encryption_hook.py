@@ -1,0 +1,274 @@
+"""The encryption hook: whatever a cipher does, a channel gets bytes or one typed error."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
+from fairway.protocol.encryption import (
+    Encryption,
+    open_,
+    open_at_once,
+    seal,
+    seal_at_once,
+    waku_version_of,
+)
+
+
+@dataclass
+class Answers:
+    """A caller's own cipher that answers every call with the same thing."""
+
+    answer: Any
+
+    def encrypt(self, plaintext, /):
+        return self.answer
+
+    def decrypt(self, ciphertext, /):
+        return self.answer
+
+
+@dataclass
+class Raises:
+    """A caller's own cipher that breaks."""
+
+    error: BaseException
+
+    def encrypt(self, plaintext, /):
+        raise self.error
+
+    def decrypt(self, ciphertext, /):
+        raise self.error
+
+
+@dataclass
+class Later:
+    """Any cipher, made asynchronous."""
+
+    inner: Any
+
+    async def encrypt(self, plaintext, /):
+        await asyncio.sleep(0)
+        return self.inner.encrypt(plaintext)
+
+    async def decrypt(self, ciphertext, /):
+        await asyncio.sleep(0)
+        return self.inner.decrypt(ciphertext)
+
+
+class Reversing:
+    """The least that a caller has to write."""
+
+    def encrypt(self, plaintext: bytes, /) -> bytes:
+        return plaintext[::-1]
+
+    def decrypt(self, ciphertext: bytes, /) -> bytes:
+        return ciphertext[::-1]
+
+
+def outcome(result):
+    """Give what the shell would get, from a plain result or an awaitable one."""
+
+    async def awaited():
+        return await result
+
+    return asyncio.run(awaited()) if inspect.isawaitable(result) else result
+
+
+either = pytest.mark.parametrize("wrap", [lambda hook: hook, Later], ids=["at once", "later"])
+
+NOT_BYTES = [None, "text", 7, [1, 2], object()]
+FAILURES = [ValueError("secret"), TypeError(), RuntimeError("x"), OSError(), LookupError(), Exception()]
+
+
+@either
+@given(plaintext=st.binary(max_size=50))
+def test_a_minimal_cipher_seals_and_opens(wrap, plaintext):
+    hook = wrap(Reversing())
+    sealed = outcome(seal(hook, plaintext))
+    assert sealed == plaintext[::-1]
+    assert outcome(open_(hook, sealed)) == plaintext
+
+
+def test_a_plain_cipher_answers_without_an_awaitable_and_an_asynchronous_one_with_it():
+    assert seal(Reversing(), b"ab") == b"ba"
+    pending = seal(Later(Reversing()), b"ab")
+    assert inspect.isawaitable(pending)
+    assert outcome(pending) == b"ba"
+
+
+def test_an_object_without_the_two_methods_is_told_apart():
+    assert isinstance(Reversing(), Encryption)
+    assert isinstance(Later(Reversing()), Encryption)
+    assert not isinstance(object(), Encryption)
+
+
+@either
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+def test_whatever_a_cipher_raises_becomes_the_typed_error_of_its_direction(wrap, error):
+    hook = wrap(Raises(error))
+    with pytest.raises(EncryptionError) as sealing:
+        outcome(seal(hook, b"x"))
+    with pytest.raises(DecryptionError) as opening:
+        outcome(open_(hook, b"x"))
+    assert sealing.value.__cause__ is error
+    assert opening.value.__cause__ is error
+
+
+def test_the_text_of_a_cipher_s_own_error_is_not_repeated():
+    with pytest.raises(EncryptionError) as caught:
+        seal(Raises(ValueError("the key is hunter2")), b"x")
+    assert "hunter2" not in str(caught.value)
+    assert "ValueError" in str(caught.value)
+
+
+@either
+def test_a_typed_error_of_the_cipher_itself_passes_unchanged(wrap):
+    refused, foreign = EncryptionError("over quota"), DecryptionError("not ours")
+    with pytest.raises(EncryptionError) as sealing:
+        outcome(seal(wrap(Raises(refused)), b"x"))
+    with pytest.raises(DecryptionError) as opening:
+        outcome(open_(wrap(Raises(foreign)), b"x"))
+    assert sealing.value is refused
+    assert opening.value is foreign
+
+
+@either
+@pytest.mark.parametrize("answer", NOT_BYTES, ids=repr)
+def test_an_answer_that_is_not_bytes_is_a_failure(wrap, answer):
+    hook = wrap(Answers(answer))
+    with pytest.raises(EncryptionError, match="must return bytes"):
+        outcome(seal(hook, b"x"))
+    with pytest.raises(DecryptionError, match="must return bytes"):
+        outcome(open_(hook, b"x"))
+
+
+@either
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_other_kinds_of_byte_strings_become_bytes(wrap, kind):
+    hook = wrap(Answers(kind(b"abc")))
+    assert type(outcome(seal(hook, b"x"))) is bytes
+    assert outcome(open_(hook, b"x")) == b"abc"
+
+
+@either
+def test_sealing_to_nothing_fails_because_it_would_lose_the_message(wrap):
+    with pytest.raises(EncryptionError, match="lose"):
+        outcome(seal(wrap(Answers(b"")), b"x"))
+    assert outcome(open_(wrap(Answers(b"")), b"x")) == b""
+
+
+def test_a_null_cipher_is_the_caller_s_right():
+    class Null:
+        def encrypt(self, plaintext, /):
+            return plaintext
+
+        decrypt = encrypt
+
+    assert seal(Null(), b"clear") == b"clear"
+    assert open_(Null(), b"clear") == b"clear"
+
+
+def test_a_hook_without_the_methods_fails_closed():
+    with pytest.raises(EncryptionError, match="AttributeError"):
+        seal(object(), b"x")
+    with pytest.raises(DecryptionError, match="AttributeError"):
+        open_(object(), b"x")
+
+
+def test_an_awaitable_inside_an_awaitable_is_no_answer():
+    async def inner():
+        return b"x"
+
+    coroutine = inner()
+    try:
+        with pytest.raises(EncryptionError, match="must return bytes"):
+            outcome(seal(Later(Answers(coroutine)), b"x"))
+    finally:
+        coroutine.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), asyncio.CancelledError()], ids=repr)
+def test_what_is_no_failure_of_the_cipher_passes(error):
+    with pytest.raises(type(error)):
+        seal(Raises(error), b"x")
+    with pytest.raises(type(error)):
+        open_(Raises(error), b"x")
+
+
+def test_cancelling_the_wait_is_not_mistaken_for_a_cipher_that_failed():
+    class Never:
+        async def encrypt(self, plaintext, /):
+            await asyncio.Event().wait()
+
+        async def decrypt(self, ciphertext, /):
+            await asyncio.Event().wait()
+
+    async def cancelled_while(pending):
+        task = asyncio.ensure_future(pending)
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    for pending in (seal(Never(), b"x"), open_(Never(), b"x")):
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(cancelled_while(pending))
+
+
+def test_a_future_is_as_good_as_a_coroutine():
+    async def through_a_future():
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_result, b"sealed")
+        return await seal(Answers(future), b"x")
+
+    assert asyncio.run(through_a_future()) == b"sealed"
+
+
+def test_where_nothing_can_be_awaited_a_plain_cipher_works_and_fails_as_ever():
+    assert open_at_once(Reversing(), seal_at_once(Reversing(), b"ab")) == b"ab"
+    for answer in (None, "text"):
+        with pytest.raises(EncryptionError, match="must return bytes"):
+            seal_at_once(Answers(answer), b"x")
+        with pytest.raises(DecryptionError, match="must return bytes"):
+            open_at_once(Answers(answer), b"x")
+    with pytest.raises(EncryptionError, match="lose"):
+        seal_at_once(Answers(b""), b"x")
+    with pytest.raises(EncryptionError, match="ValueError"):
+        seal_at_once(Raises(ValueError()), b"x")
+    with pytest.raises(DecryptionError, match="ValueError"):
+        open_at_once(Raises(ValueError()), b"x")
+
+
+def test_where_nothing_can_be_awaited_an_asynchronous_cipher_is_refused():
+    class FutureLike:
+        def __await__(self):
+            yield
+
+    for hook in (Later(Reversing()), Answers(FutureLike())):
+        with pytest.raises(EncryptionError, match="asynchronous"):
+            seal_at_once(hook, b"x")
+        with pytest.raises(DecryptionError, match="asynchronous"):
+            open_at_once(hook, b"x")
+
+
+def test_the_waku_version_is_zero_unless_the_cipher_names_one():
+    hook = Reversing()
+    assert waku_version_of(None) == 0
+    assert waku_version_of(hook) == 0
+    hook.waku_version = 2
+    assert waku_version_of(hook) == 2
+
+
+@pytest.mark.parametrize("version", [-1, 2**32, "1", None, True, 1.0], ids=repr)
+def test_a_waku_version_that_no_message_can_carry_is_refused(version):
+    hook = Reversing()
+    hook.waku_version = version
+    with pytest.raises(ConfigurationError, match="waku_version"):
+        waku_version_of(hook)
