@@ -69,8 +69,6 @@ class Inbound:
     ) -> None:
         self.reassembler = reassembler
         self.arrivals = arrivals
-        self.discarded: dict[str, int] = {}
-        """Contents that were no good, by reason."""
         self._content_topic = content_topic
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._sds = sds
@@ -101,8 +99,6 @@ class Inbound:
             case MessageCompleted():
                 self.arrivals.keep(message_id, arrival)
                 yield from self._completed(outcome)
-            case SegmentDiscarded():
-                self.discarded[outcome.reason] = self.discarded.get(outcome.reason, 0) + 1
             case SetRejected():
                 self.arrivals.forget(outcome.sds_ids)
                 yield IrretrievableMessage(
@@ -110,7 +106,7 @@ class Inbound:
                     reason=outcome.reason,
                     sender_id=outcome.set_key.sender_id,
                 )
-            case SegmentSurplus() | SegmentDuplicate():
+            case SegmentSurplus() | SegmentDuplicate() | SegmentDiscarded():
                 return
 
     def released(self, message: SdsMessage, *, met: bool) -> Iterator[Event]:

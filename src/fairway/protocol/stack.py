@@ -301,7 +301,7 @@ class Stack:
             missing=len(incoming.missing),
             open_requests=len(self._requests.open),
             queued=self._outbound.limiter.queued(),
-            discarded=self._inbound.discarded,
+            reassembly=self._inbound.reassembler.statistics(),
         )
 
     def snapshot(self) -> tuple[Change, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairway.protocol.effects import Purpose
+from fairway.protocol.segmentation.outcomes import ReassemblyStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class StackStatistics:
     """Not sealed for this channel, or of another WakuMessage version."""
     undecodable: int
     """Opened, but no SDS message."""
-    discarded: Mapping[str, int]
-    """Segments that were no good, by reason."""
+    reassembly: ReassemblyStatistics
+    """What became of received segments."""
     not_taken: int
     """Transmissions that the node did not take."""
     not_sealed: int
@@ -83,7 +84,7 @@ class Tally:
         missing: int,
         open_requests: int,
         queued: int,
-        discarded: Mapping[str, int],
+        reassembly: ReassemblyStatistics,
     ) -> StackStatistics:
         """Return the counts beside what is held now."""
         counts = self._counts
@@ -97,7 +98,7 @@ class Tally:
             oversized=counts["oversized"],
             undecryptable=counts["undecryptable"],
             undecodable=counts["undecodable"],
-            discarded=dict(discarded),
+            reassembly=reassembly,
             not_taken=counts["not_taken"],
             not_sealed=counts["not_sealed"],
             refused=counts["refused"],
