@@ -47,7 +47,7 @@ def command(
 
     Examples: [bold]fairway demo[/bold]
 
-    [bold]fairway demo holiday.jpg --participants 5 --loss 0.5 --archive /tmp/demo.sqlite[/bold]
+    [bold]fairway demo holiday.jpg --participants 5 --loss 0.5 --archive demo.sqlite[/bold]
     """
     console = Console(highlight=False, stderr=machine)
     content, title = _read(file)

@@ -47,12 +47,14 @@ def _bits_per_element_for(hash_count: int, error_rate: float) -> int:
 
     Nim and js-waku look this up in a printed table of (1 - e^(-k n/m))^k: three significant digits, held in single
     precision. Both roundings decide (7 functions at 0.001 need 16 bits, not 15), so they are done here as well. The
-    row of three functions repeats four of its cells, which shifts what follows.
+    row of three functions repeats four of its cells, which shifts what follows, and misprints one.
     """
     repeated = 4 if hash_count == 3 else 0
     for bits in range(_FIRST_COLUMN[hash_count - 1], _LAST_COLUMN + repeated + 1):
         column = bits - repeated if bits >= 16 else bits
         rate = (1.0 - math.exp(-hash_count / column)) ** hash_count
+        if (hash_count, column) == (3, 5):
+            rate = 0.0920
         if float(np.float32(f"{rate:.2e}")) < error_rate:
             return bits
     raise ConfigurationError(

@@ -1,0 +1,76 @@
+# All set-up happens here: a first `make demo` or `make test` needs Python 3.11 or newer, make and a package index.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?=
+VECTORS ?= tests/vectors/conformance
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+PYTEST_ARGS ?=
+
+# Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python
+PROTO_VENV := build/proto-venv
+PROTO_DIR := src/fairway/wire/proto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types format conformance bench proto clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create .venv with everything in it (the other targets do this by themselves)
+
+demo: $(READY) ## A lossy group channel, live, then the same protocol over its archive (DEMO_ARGS=...)
+	$(BIN)/fairway demo $(DEMO_ARGS)
+
+test: $(READY) ## Run the tests (PYTEST_ARGS=...)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+format: $(READY) ## Lay the sources out and repair what can be repaired
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(READY) ## Replay known answers of other implementations (VECTORS=path)
+	$(BIN)/fairway conformance $(VECTORS)
+
+bench: $(READY) ## Measure (BENCH_ARGS=...)
+	$(BIN)/fairway bench $(BENCH_ARGS)
+
+$(BIN)/python:
+	@found=; \
+	for below in 14 99; do for candidate in $(CANDIDATES); do \
+	  if [ -z "$$found" ] && "$$candidate" -c "import ensurepip, sys, venv; \
+	sys.exit(not (3, 11) <= sys.version_info < (3, $$below))" >/dev/null 2>&1; then found=$$candidate; fi; \
+	done; done; \
+	if [ -z "$$found" ]; then \
+	  echo "fairway needs Python 3.11 or newer with its venv module; none of these is one: $(CANDIDATES)." >&2; \
+	  echo "Install Python (on Debian also python3-venv), or name one: make PYTHON=/path/to/python3 ..." >&2; \
+	  exit 1; \
+	fi; \
+	echo "$$found -m venv $(VENV)"; "$$found" -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+	$(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt \
+	  --editable '.[spark,dev,bench]'
+	@touch $@
+
+# The generator is pinned to a version whose code runs on every protobuf runtime from 4.25; it has wheels up to Python 3.12.
+proto: $(BIN)/python ## Generate the protobuf code anew from its schemas
+	$(BIN)/python -m venv $(PROTO_VENV)
+	$(PROTO_VENV)/bin/python -m pip install --quiet grpcio-tools==1.62.3 'setuptools<81'
+	cd src && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	  $(patsubst src/%,%,$(wildcard $(PROTO_DIR)/*.proto))
+
+clean: ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

@@ -1,0 +1,78 @@
+"""The command ``fairway``: what the layers below can do, for people at a terminal.
+
+Each module in this package is one command: its function ``command`` is registered under the module's name, and its
+docstring is the help text. A command reads its arguments, calls one function of a layer below and prints what comes
+back; it has no logic of its own, and it imports what needs an optional extra only when it runs.
+
+Exit codes: 0 all is well; 1 the command ran and the answer is "no"; 2 it could not run, with one line on stderr that
+says why and what to do next; 130 interrupted. An exception that nobody foresaw is a fault of fairway and ends in a
+traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module, metadata
+from pkgutil import iter_modules
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from fairway.errors import FairwayError
+
+__all__ = ["app", "main"]
+
+_EXAMPLES: Final = """
+Examples:
+
+[bold]fairway demo[/bold]    send a file over a lossy network and see who has it
+
+[bold]fairway conformance tests/vectors/conformance[/bold]    replay known answers of other implementations
+
+[bold]fairway COMMAND --help[/bold]    what a command does and takes
+"""
+_INTERRUPTED: Final = 130
+_COULD_NOT_RUN: Final = 2
+
+app = typer.Typer(
+    name="fairway",
+    help="Reliable group channels over the Waku network.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fairway {metadata.version('fairway')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
+    ] = False,
+) -> None:
+    """Reliable group channels over the Waku network."""
+
+
+for _module in iter_modules(__path__):
+    app.command(name=_module.name)(import_module(f"{__name__}.{_module.name}").command)
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    try:
+        app()
+    except FairwayError as error:
+        called = " ".join(["fairway", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
+        typer.echo(f"fairway: {' '.join(str(error).split())}; see '{called} --help'", err=True)
+        sys.exit(_COULD_NOT_RUN)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    sys.exit(0)

@@ -1,0 +1,111 @@
+"""The formats of known-answer files: which groups each has, which checker a group has, and what is only prose.
+
+A file's format is recognised by its groups. Every key of a file must be in these tables; a new group needs a line here
+and a checker in the module of its subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairway.conformance import (
+    blooms,
+    leopard,
+    nim,
+    repair,
+    sds_wire,
+    segmentation,
+    traces,
+    waku_protocols,
+    waku_wire,
+)
+from fairway.conformance.report import Checker
+
+_NOTE: Final = "_note"
+
+
+def _none(_name: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One format of known-answer files."""
+
+    name: str
+    groups: Mapping[str, Checker]
+    """Checkers by the name of the group."""
+    prose: frozenset[str]
+    """Keys that claim nothing about fairway."""
+    parametrised: Callable[[str], Checker | None] = field(default=_none)
+    """Finds the checker of a group whose name carries parameters."""
+
+    def checker(self, key: str) -> Checker | None:
+        """Return the checker of a group, or None if this format has no such group."""
+        return self.groups.get(key) or self.parametrised(key)
+
+    def is_prose(self, key: str) -> bool:
+        """Return whether a key is only prose: listed as such, or a note on one of the groups."""
+        return key in self.prose or (key.endswith(_NOTE) and key.removesuffix(_NOTE) in self.groups)
+
+
+FORMATS: Final = (
+    Format(
+        name="js-waku",
+        groups={
+            "hashn": blooms.check_hash_n,
+            "bloom": blooms.check_blooms,
+            "bloom_errors": blooms.check_bloom_errors,
+            "nim_hash_test_vectors": blooms.check_nim_hashes,
+            "message_ids": sds_wire.check_message_ids,
+            "sds_messages": sds_wire.check_messages,
+            "sds_decode_only": sds_wire.check_decode_only,
+            "lamport_increment": sds_wire.check_lamport,
+            "history_order": sds_wire.check_history_order,
+            "repair": repair.check_repair,
+            "waku_message_hash": waku_wire.check_message_hashes,
+            "waku_message": waku_wire.check_messages,
+            "encoder": waku_wire.check_encoder,
+            "sharding": waku_wire.check_sharding,
+            "relay_shard_codec": waku_wire.check_relay_shards,
+            "lightpush": waku_protocols.check_lightpush,
+            "filter": waku_protocols.check_filter,
+            "store": waku_protocols.check_store,
+            "metadata": waku_protocols.check_metadata,
+            "traces": traces.check_traces,
+        },
+        prose=frozenset({"meta"}),
+    ),
+    Format(
+        name="leopard",
+        groups={"vectors": leopard.check_leopard},
+        prose=frozenset({"about", "input", "parity", "recoverable", "unrecoverable", "field_bits"}),
+    ),
+    Format(
+        name="segmentation",
+        groups={
+            "upstream_wire_vectors": segmentation.check_wire,
+            "undecodable": segmentation.check_undecodable,
+            "parity_count": segmentation.check_parity_counts,
+            "keccak256": segmentation.check_keccak,
+            "segmentation": segmentation.check_segmentations,
+            "leopard_parity_sha256": segmentation.check_parity_digests,
+            "seed003_v0": segmentation.check_seed_003,
+        },
+        prose=frozenset({"about"}),
+    ),
+    Format(
+        name="nim-sds",
+        groups={
+            "hash64": nim.check_hashes,
+            "t_req_ms": nim.check_request_times,
+            "t_resp_ms": nim.check_response_times,
+            "wire_examples_computed": nim.check_wire_examples,
+        },
+        prose=frozenset({"about"}),
+        parametrised=nim.bloom_positions_checker,
+    ),
+)
+"""Every format that can be replayed."""

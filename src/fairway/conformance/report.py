@@ -1,0 +1,128 @@
+"""What a replay of known answers yields: checks, gathered by group and by file.
+
+A checker takes one group of a known-answer file (and the whole document, for what groups share) and yields one
+`Check` for each thing that the file claims. It never raises for a claim that does not hold or a case that is
+malformed: that is a check that is not ok, named after the case. Nothing here knows a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim of a known-answer file, and whether the replay agrees."""
+
+    name: str
+    """Names the case within its group, for a person who looks for it in the file."""
+    ok: bool
+    """Whether the replay's answer equals the file's."""
+    detail: str = ""
+    """If not ok: what was expected and what came out."""
+    differs_on_purpose: str | None = None
+    """Why fairway itself behaves otherwise here (design.md 5.11). With ok, the record was reproduced by a model of the
+    other implementation and counts as a match; without, it was not replayed further and does not count at all."""
+
+
+Checker = Callable[[Any, Mapping[str, Any]], Iterator[Check]]
+"""Takes (the group's value, the whole document) and yields checks."""
+
+
+class Outcome(IntEnum):
+    """How a replay ended; the values are the exit codes of ``fairway conformance``."""
+
+    MATCHES = 0
+    """Every claim of every file holds."""
+    MISMATCH = 1
+    """Some claim does not hold."""
+    UNREADABLE = 2
+    """Some file, or some part of one, could not be replayed at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """The checks of one group of one file."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> int:
+        """Number of claims that hold."""
+        return sum(check.ok for check in self.checks)
+
+    @property
+    def counted(self) -> int:
+        """Number of claims that must hold."""
+        return sum(check.ok or check.differs_on_purpose is None for check in self.checks)
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """Claims that do not hold, departures on purpose left out."""
+        return tuple(check for check in self.checks if not check.ok and check.differs_on_purpose is None)
+
+    @property
+    def departures(self) -> tuple[Check, ...]:
+        """Claims where fairway itself behaves otherwise on purpose, each with its reason."""
+        return tuple(check for check in self.checks if check.differs_on_purpose is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """The groups of one known-answer file, or why it could not be replayed."""
+
+    path: str
+    kind: str | None
+    """Name of the format that was recognised; None if none was."""
+    groups: tuple[GroupReport, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What kept (part of) the file from being replayed: unreadable, unknown format, unknown group."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the replay of this file ended."""
+        if self.errors:
+            return Outcome.UNREADABLE
+        return Outcome.MISMATCH if any(group.failures for group in self.groups) else Outcome.MATCHES
+
+
+def outcome_of(reports: Iterable[FileReport]) -> Outcome:
+    """Return the worst outcome among files; a replay of nothing matches nothing."""
+    return max((report.outcome for report in reports), default=Outcome.UNREADABLE)
+
+
+def as_json(reports: Iterable[FileReport]) -> dict[str, Any]:
+    """Return the reports as plain values: the machine form of ``fairway conformance --json``."""
+    files = list(reports)
+    groups = [group for report in files for group in report.groups]
+    return {
+        "outcome": outcome_of(files).name.lower(),
+        "passed": sum(group.passed for group in groups),
+        "counted": sum(group.counted for group in groups),
+        "files": [
+            {
+                "path": report.path,
+                "kind": report.kind,
+                "outcome": report.outcome.name.lower(),
+                "errors": list(report.errors),
+                "groups": [
+                    {
+                        "name": group.name,
+                        "passed": group.passed,
+                        "counted": group.counted,
+                        "failures": [{"name": check.name, "detail": check.detail} for check in group.failures],
+                        "departures": [
+                            {"name": check.name, "reproduced": check.ok, "reason": check.differs_on_purpose}
+                            for check in group.departures
+                        ],
+                    }
+                    for group in report.groups
+                ],
+            }
+            for report in files
+        ],
+    }

@@ -1,0 +1,204 @@
+"""Known answers about segments: LIP-243 (upstream bytes and computed ones) and seed 003."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_case, replay_cases, same, shown
+from fairway.conformance.protobuf_fields import fields_of
+from fairway.conformance.report import Check
+from fairway.errors import SegmentError
+from fairway.options import MAX_SEGMENTS, SegmentationConfig
+from fairway.protocol.segmentation import leopard
+from fairway.protocol.segmentation.cauchy import field_for
+from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessage
+from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, parity_segments
+from fairway.wire.hashing import keccak256
+from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
+
+_MOST_BYTES: Final = 1 << 28
+_SHARD_RULE: Final = re.compile(r"\(\(i\*(shard|\d+)\+j\)\*(\d+) \+ (\d+) \+ i\*i\) & 0xFF")
+"""How a file says which bytes its shards have: byte j of shard i."""
+
+
+def _payload(case: Case) -> bytes:
+    """Return the payload that all files of this format mean by a length: byte i is (i*37 + 11) & 0xFF."""
+    length = case.integer("payload_len")
+    if not 0 <= length <= _MOST_BYTES:
+        raise MalformedCaseError(f"a payload of {length} bytes is too much")
+    period = bytes((i * 37 + 11) & 0xFF for i in range(256))
+    return (period * (length // 256 + 1))[:length]
+
+
+def check_wire(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check LIP-243 segments from the upstream tests, both ways."""
+    yield from replay_cases(group, _wire)
+
+
+def _wire(case: Case) -> Iterator[Check]:
+    fields, encoded = case.child("fields"), case.octets("hex")
+    segment = Segment(
+        payload_hash=fields.octets("hash"),
+        payload_length=fields.integer("length"),
+        index=fields.integer("index"),
+        data_count=fields.integer("data_count"),
+        parity_count=fields.maybe_integer("parity_count") or 0,
+        is_parity=fields.flag("is_parity"),
+        payload=fields.octets("payload"),
+    )
+    yield same("encoded", encoded, LIP_243.encode(segment))
+    yield same("decoded", segment, LIP_243.decode(encoded))
+    if "tags_in_order" in case:
+        yield same("tags_in_order", case.integers("tags_in_order"), [field.number for field in fields_of(encoded)])
+
+
+def check_undecodable(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check that bytes which are no segment are refused."""
+    for index, encoded in enumerate(group if isinstance(group, list) else [group]):
+        yield from replay_case(f"#{index}", {"hex": encoded}, _undecodable)
+
+
+def _undecodable(case: Case) -> Iterator[Check]:
+    encoded = case.octets("hex")
+    yield refused(f"{shown(encoded)} refused", lambda: LIP_243.decode(encoded), SegmentError)
+
+
+def check_parity_counts(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check how many parity segments a rate gives."""
+    yield from replay_cases(group, _parity_counts)
+
+
+def _parity_counts(case: Case) -> Iterator[Check]:
+    rate, table = case.number("rate"), case.child("k_to_p")
+    for key in table:
+        if not key.isdecimal():
+            raise MalformedCaseError(f"{key!r} is not a number of data segments")
+        yield same(f"{key} at {rate}", table.integer(key), parity_segments(int(key), rate, round_up=True))
+
+
+def check_keccak(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check the hash of payloads."""
+    yield from replay_cases(group, _keccak)
+
+
+def _keccak(case: Case) -> Iterator[Check]:
+    payload = _payload(case)
+    yield same(f"of {len(payload)} bytes", case.octets("keccak256"), keccak256(payload))
+
+
+def check_segmentations(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check LIP-243 segmentations: the bytes of every segment, and the payload again after losses."""
+    yield from replay_cases(group, _segmentation)
+
+
+def _segmentation(case: Case) -> Iterator[Check]:
+    payload, size, rate = _payload(case), case.integer("segment_size_bytes"), case.number("rate")
+    data_count, parity_count = case.integer("data"), case.integer("parity")
+    chunk = (size - LIP_243_HEADROOM_BYTES) // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT
+    yield same("chunk", case.integer("chunk"), chunk)
+    yield same("hash", case.octets("hash"), keccak256(payload))
+    yield same("code", case.text("code"), _code(data_count, parity_count))
+
+    config = SegmentationConfig(
+        segment_size_bytes=size,
+        parity_rate=rate,
+        max_message_size_bytes=max(1, len(payload)),
+        max_total_segments=max(MAX_SEGMENTS, data_count + parity_count),
+    )
+    parts = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).parts
+    yield same("parity", parity_count, sum(part.is_parity for part in parts))
+    yield same("data", data_count, sum(not part.is_parity for part in parts))
+    encoded = case.octet_strings("segments_hex")
+    yield from _same_segments(encoded, [part.content for part in parts])
+    yield from _recovered(payload, encoded, parity_count, config)
+
+
+def _same_segments(expected: list[bytes], got: list[bytes]) -> Iterator[Check]:
+    yield same("number of segments", len(expected), len(got))
+    for index, (one, other) in enumerate(zip(expected, got, strict=False)):
+        yield same(f"segment {index}", one, other)
+
+
+def _code(data_count: int, parity_count: int) -> str:
+    if parity_count == 0:
+        return "none"
+    if data_count == 1:
+        return "copy"
+    return "xor" if parity_count == 1 else f"FF{field_for(data_count, parity_count).bits}"
+
+
+def _reassembled(config: SegmentationConfig, segment_format: SegmentFormat, contents: list[bytes]) -> bytes | None:
+    """Return the payload that a receiver of these contents gets, or None if it gets none."""
+    reassembler = Reassembler(config, segment_format)
+    for index, content in enumerate(contents):
+        outcome = reassembler.add("sender", str(index), index, content, now_ms=0)
+        if isinstance(outcome, WholeMessage | MessageCompleted):
+            return outcome.payload
+    return None
+
+
+def _recovered(payload: bytes, encoded: list[bytes], parity_count: int, config: SegmentationConfig) -> Iterator[Check]:
+    """Check that the payload comes back, with nothing lost and with the first or last data segments lost."""
+    yield same("reassembled", payload, _reassembled(config, LIP_243, encoded))
+    if parity_count:
+        data_count = len(encoded) - parity_count
+        kept = encoded[: data_count - parity_count] + encoded[data_count:]
+        yield same(f"without the last {parity_count} data segments", payload, _reassembled(config, LIP_243, kept))
+        kept = encoded[parity_count:]
+        yield same(f"without the first {parity_count} data segments", payload, _reassembled(config, LIP_243, kept))
+
+
+def check_parity_digests(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check digests of parity shards that the Leopard library made."""
+    yield from replay_cases(group, _parity_digest)
+
+
+def _parity_digest(case: Case) -> Iterator[Check]:
+    k, p, size = case.integer("k"), case.integer("p"), case.integer("shard")
+    rule = case.text("shard_i_byte_j")
+    match = _SHARD_RULE.fullmatch(rule)
+    if match is None or not 0 <= k * size <= _MOST_BYTES:
+        raise MalformedCaseError(f"{k} shards of {size} bytes by the rule {rule!r} are not understood")
+    stride, factor, offset = size if match[1] == "shard" else int(match[1]), int(match[2]), int(match[3])
+    data = [bytes(((i * stride + j) * factor + offset + i * i) & 0xFF for j in range(size)) for i in range(k)]
+    parity = leopard.encode(data, p)
+    name = f"{k}+{p} of {size} B"
+    yield same(f"{name} field", case.text("field"), f"FF{field_for(k, p).bits}")
+    yield same(f"{name} parity shard 0", case.octets("parity0_hex"), parity[0])
+    digest = sha256(b"".join(parity)).digest()
+    yield same(f"{name} all parity shards", case.octets("sha256_of_concatenated_parity"), digest)
+
+
+def check_seed_003(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+    """Check segmentation in the format of seed 003. One example, or a list of them."""
+    if isinstance(group, list):
+        yield from replay_cases(group, _seed_003)
+    else:
+        yield from replay_case("example", group, _seed_003)
+
+
+def _seed_003(case: Case) -> Iterator[Check]:
+    case.prose("about")
+    payload, size = _payload(case), case.integer("segment_size")
+    yield same("hash", case.octets("hash"), keccak256(payload))
+    config = SegmentationConfig(segment_size_bytes=size, parity_rate=0.0, max_message_size_bytes=max(1, len(payload)))
+    encoded = case.octet_strings("segments_hex")
+    yield from _same_segments(encoded, [part.content for part in Segmenter(config, SEED_003).split(payload).parts])
+    yield same("reassembled", payload, _reassembled(config, SEED_003, encoded))
+
+    parity, fields = case.octets("parity_example_hex"), case.child("parity_example_fields")
+    segment = Segment(
+        payload_hash=case.octets("hash"),
+        index=fields.integer("parity_segment_index"),
+        data_count=fields.integer("segments_count"),
+        parity_count=fields.integer("parity_segments_count"),
+        is_parity=True,
+        payload=fields.octets("payload"),
+        payload_length=None,
+    )
+    yield same("parity example encoded", parity, SEED_003.encode(segment))
+    yield same("parity example decoded", segment, SEED_003.decode(parity))

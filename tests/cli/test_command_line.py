@@ -1,0 +1,105 @@
+"""The command line frame: help, version, exit codes, and what a person reads when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pkgutil import iter_modules
+
+import pytest
+from typer.testing import CliRunner
+
+import fairway.cli
+from fairway.cli import app, main
+from fairway.errors import ConfigurationError
+
+
+def exit_code_of_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["fairway", *words])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    return stopped.value.code
+
+
+def when_the_app_does(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(fairway.cli, "app", fail)
+
+
+def test_every_module_of_the_package_is_a_command():
+    names = [command.name for command in app.registered_commands]
+    assert names == [module.name for module in iter_modules(fairway.cli.__path__)]
+    assert "conformance" in names
+
+
+def test_help_lists_every_command_and_shows_examples():
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert "Examples" in result.output
+    assert all(command.name in result.output for command in app.registered_commands if command.name)
+
+
+@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+def test_every_command_explains_itself(command: str):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"fairway {command}" in result.output.replace("root", "fairway")
+
+
+def test_version_is_that_of_the_distribution(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(metadata, "version", lambda name: f"1.2.3 of {name}")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, "fairway 1.2.3 of fairway\n")
+
+
+@pytest.mark.parametrize("words", [["unheard-of"], ["conformance"], ["conformance", "--unheard-of", "x"]])
+def test_a_command_that_cannot_be_understood_ends_in_exit_code_2(words: list[str]):
+    assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def test_an_error_of_fairway_is_one_line_with_a_next_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    when_the_app_does(monkeypatch, ConfigurationError("loss must lie in 0..1,\n not 7"))
+    assert exit_code_of_main(monkeypatch, "demo", "--loss", "7") == 2
+    assert capsys.readouterr().err == "fairway: loss must lie in 0..1, not 7; see 'fairway demo --help'\n"
+
+
+def test_an_error_outside_of_a_command_points_to_the_general_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    when_the_app_does(monkeypatch, ConfigurationError("no"))
+    exit_code_of_main(monkeypatch, "--odd")
+    assert capsys.readouterr().err == "fairway: no; see 'fairway --help'\n"
+
+
+def test_an_interrupt_ends_in_exit_code_130(monkeypatch: pytest.MonkeyPatch):
+    when_the_app_does(monkeypatch, KeyboardInterrupt())
+    assert exit_code_of_main(monkeypatch) == 130
+
+
+def test_an_interrupt_inside_a_command_ends_in_exit_code_130(monkeypatch: pytest.MonkeyPatch):
+    def interrupted(_paths: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fairway.cli.conformance, "replay", interrupted)
+    assert exit_code_of_main(monkeypatch, "conformance", "x.json") == 130
+
+
+def test_an_exception_that_nobody_foresaw_is_not_swallowed(monkeypatch: pytest.MonkeyPatch):
+    when_the_app_does(monkeypatch, ZeroDivisionError("fault"))
+    monkeypatch.setattr(sys, "argv", ["fairway"])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_an_unforeseen_exception_inside_a_command_is_not_swallowed(monkeypatch: pytest.MonkeyPatch):
+    def faulty(_paths: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(fairway.cli.conformance, "replay", faulty)
+    monkeypatch.setattr(sys, "argv", ["fairway", "conformance", "x.json"])
+    with pytest.raises(ZeroDivisionError):
+        main()

@@ -1,0 +1,231 @@
+"""The house rules of the source tree, read off the sources: who may import whom, what the protocol core may not do."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "fairway"
+LONGEST_FILE_LINES = 400
+
+# Imports point downwards only: a part may import parts of a smaller rank, and itself.
+RANKS = {
+    "errors": 0,
+    "options": 1,
+    "events": 1,
+    "wire": 2,
+    "protocol": 3,
+    "waku": 4,
+    "storage": 4,
+    "channel": 5,
+    "pipeline": 5,
+    "simulation": 5,
+    "conformance": 5,
+    "cli": 6,
+}
+PURE = ("wire", "protocol")
+PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}
+# fmt: off
+IMPURE_MODULES = {
+    "asyncio", "concurrent", "http", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
+    "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time",
+    "urllib", "uuid",
+}
+# fmt: on
+IMPURE_CALLS = {"breakpoint", "exec", "eval", "input", "open", "print"}
+# The clock and the generators hide behind these names of modules that are otherwise harmless.
+IMPURE_ATTRIBUTES = {"now", "today", "utcnow", "default_rng"}
+RANDOM_LIBRARIES = ("Crypto.Random", "numpy.random")
+# An application's cipher may be asynchronous: its result is passed on to the shell, which awaits it.
+MAY_RETURN_COROUTINES = SOURCE / "protocol" / "encryption" / "hook.py"
+GENERATED = "_pb2.py"
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if not path.name.endswith(GENERATED))
+
+
+def python_files() -> list[Path]:
+    folders = ("src", "tests", "benchmarks", "examples")
+    return sorted(path for name in folders for path in (ROOT / name).rglob("*.py") if not path.name.endswith(GENERATED))
+
+
+def text_files() -> list[Path]:
+    """Everything that is written by hand or kept as data: the tree without what is built or installed."""
+    top = [path for path in ROOT.iterdir() if path.is_file()]
+    folders = (".ci", "src", "tests", "docs", "benchmarks", "examples")
+    inside = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+    built = {"__pycache__", "_build", "node_modules"}
+    return sorted(path for path in [*top, *inside] if not built & set(path.parts) and path.suffix != ".pyc")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=name_of(path))
+
+
+def package_of(path: Path) -> list[str]:
+    """Return the package that relative imports of a module count from."""
+    return ["fairway", *path.relative_to(SOURCE).parent.parts]
+
+
+def part_of(path: Path) -> str:
+    """Return the part of the house that a module belongs to: its folder, or its own name; "" for the front door."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return "" if parts == ("__init__",) else parts[0]
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """Return line and full name of whatever a module imports, wherever it does so."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = package_of(path)
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{origin}.{alias.name}") for alias in node.names]
+    return found
+
+
+def pure_modules() -> list[Path]:
+    return [path for path in modules() if part_of(path) in PURE]
+
+
+def handles_ciphers(path: Path) -> bool:
+    return "encryption" in path.relative_to(SOURCE).parts
+
+
+def test_every_part_of_the_house_has_a_rank():
+    assert {part_of(path) for path in modules()} - {""} <= set(RANKS)
+
+
+def test_imports_point_downwards_only():
+    wrong = []
+    for path in modules():
+        own = part_of(path)
+        for line, imported in imports_of(path):
+            names = imported.split(".")
+            if names[0] != "fairway" or not own:
+                continue
+            other = names[1] if len(names) > 1 and names[1] in RANKS else ""
+            # The front door gathers the public names of everything, so only the command line may use it.
+            allowed = other == own or (RANKS[other] < RANKS[own] if other else own == "cli")
+            if not allowed:
+                wrong.append(f"{name_of(path)}:{line} imports {imported}")
+    assert wrong == []
+
+
+def test_the_core_imports_nothing_but_the_standard_library_and_four_others():
+    wrong = [
+        f"{name_of(path)}:{line} imports {imported}"
+        for path in pure_modules()
+        for line, imported in imports_of(path)
+        if (top := imported.split(".")[0]) not in {"fairway", *PURE_LIBRARIES, *sys.stdlib_module_names}
+        or (top == "google" and not imported.startswith("google.protobuf"))
+    ]
+    assert wrong == []
+
+
+def test_the_core_imports_no_clock_no_chance_and_no_outside_world():
+    wrong = []
+    for path in pure_modules():
+        for line, imported in imports_of(path):
+            impure = imported.split(".")[0] in IMPURE_MODULES or imported.startswith(RANDOM_LIBRARIES)
+            # Ciphers take their nonces from the operating system unless they are given another source.
+            if impure and not (handles_ciphers(path) and imported in {"os", "os.urandom"}):
+                wrong.append(f"{name_of(path)}:{line} imports {imported}")
+    assert wrong == []
+
+
+def impurity_of(node: ast.AST) -> str | None:
+    """Return what a node does that depends on more than its arguments, or None."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+            return f"calls {name}()"
+        case ast.Attribute(attr=name) if name in IMPURE_ATTRIBUTES:
+            return f"uses .{name}"
+        case ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"):
+            return "uses numpy's generators"
+        case ast.Attribute(value=ast.Name(id="os"), attr=name) if name != "urandom":
+            return f"uses os.{name}"
+    return None
+
+
+def test_the_core_does_nothing_that_depends_on_more_than_its_arguments():
+    wrong = [
+        f"{name_of(path)}:{node.lineno} {impurity}"
+        for path in pure_modules()
+        for node in ast.walk(tree_of(path))
+        if (impurity := impurity_of(node))
+    ]
+    assert wrong == []
+
+
+def test_the_core_awaits_nothing():
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in pure_modules()
+        if path != MAY_RETURN_COROUTINES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source", ["open('x')", "print(1)", "datetime.now()", "np.random.rand()", "os.getenv('x')", "numpy.random.seed"]
+)
+def test_an_impure_expression_is_recognised(source: str):
+    assert any(impurity_of(node) for node in ast.walk(ast.parse(source)))
+
+
+def test_generated_code_stays_inside_the_wire():
+    wrong = [
+        f"{name_of(path)}:{line} imports {imported}"
+        for path in modules()
+        if part_of(path) != "wire"
+        for line, imported in imports_of(path)
+        if imported.startswith("fairway.wire.proto.")
+    ]
+    assert wrong == []
+
+
+def test_every_module_says_what_it_is_for():
+    assert [name_of(path) for path in modules() if not (ast.get_docstring(tree_of(path)) or "").strip()] == []
+
+
+def test_no_file_is_longer_than_one_idea_needs():
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
+
+
+def test_no_text_names_a_path_of_one_machine():
+    # Written so that this file does not match itself.
+    machine_path = re.compile(r"(?<![\w.])/(?:work|farm|root|tmp|home|Users)/[A-Za-z]")
+    wrong = []
+    for path in text_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # no text
+        wrong += [
+            f"{name_of(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if machine_path.search(line)
+        ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("part", sorted(RANKS))
+def test_every_ranked_part_exists(part: str):
+    assert (SOURCE / part).is_dir() or (SOURCE / f"{part}.py").is_file()
