@@ -5,8 +5,9 @@ causal order: a set that completes settles the ids of its own segments that were
 waited for them. The message is then delivered when SDS has released every segment of it that was received.
 
 Which missing ids are a set's own? Its lost segments can be rebuilt, so that with fairway's rule for ids their very ids
-are known (`_rebuilt_ids`). For other senders the order of sending tells: a segment cites the ones before it, newest
-last (`_cited_siblings`). A wrong guess loses nothing: a settled id is only not waited for, and processed when it comes.
+are known, and they enter the history as though they had come (`_rebuilt_segments`). For other senders the order of
+sending tells: a segment cites the ones before it, newest last (`_cited_siblings`). A wrong guess loses nothing: a
+settled id is only not waited for, and processed when it comes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.errors import FairwayError
 from fairway.events import Event, IrretrievableMessage, MessageReceived
@@ -43,11 +44,21 @@ _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, so that a copy is not delivered again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
-    """Ids that SDS need not wait for any more: their content was rebuilt."""
+class Rebuilt(NamedTuple):
+    """A segment that never came, but is known as if it had."""
 
-    sds_ids: tuple[str, ...]
+    sds_id: str
+    lamport: int
+    sender_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostSegments:
+    """Segments that SDS misses and that are not needed any more."""
+
+    rebuilt: tuple[Rebuilt, ...] = ()
+    settled: tuple[str, ...] = ()
+    """Ids about which nothing more is known."""
 
 
 def logical_message_id(payload: bytes) -> str:
@@ -73,12 +84,12 @@ class Inbound:
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._sds = sds
         self._segmenter = segmenter
-        self._rebuilt: OrderedDict[str, None] = OrderedDict()
+        self._rebuilt: OrderedDict[str, Rebuilt] = OrderedDict()
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def arrived(
         self, message: SdsMessage, message_hash: bytes, timestamp_ns: int, now_ms: int
-    ) -> Iterator[Event | Settle]:
+    ) -> Iterator[Event | LostSegments]:
         """Reassemble a content message that was received for the first time, whatever it depends on."""
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
         outcome = self.reassembler.add(message.sender_id, message_id, lamport, message.content or b"", now_ms)
@@ -153,16 +164,16 @@ class Inbound:
             ephemeral=True,
         )
 
-    def rebuilt_among(self, missing_ids: Iterable[str]) -> tuple[str, ...]:
+    def rebuilt_among(self, missing_ids: Iterable[str]) -> tuple[Rebuilt, ...]:
         """Return those of the missing ids that are lost segments of messages that were rebuilt."""
-        return tuple(message_id for message_id in missing_ids if message_id in self._rebuilt)
+        return tuple(self._rebuilt[message_id] for message_id in missing_ids if message_id in self._rebuilt)
 
     def expire(self, now_ms: int) -> Iterator[Event]:
         """Give up sets that gained nothing for too long."""
         yield from self._lost(self.reassembler.expire(now_ms))
 
-    def _completed(self, outcome: MessageCompleted) -> Iterator[Event | Settle]:
-        lost_siblings = self._lost_siblings(outcome)
+    def _completed(self, outcome: MessageCompleted) -> Iterator[Event | LostSegments]:
+        lost = self._lost_segments(outcome)
         arrivals = [arrival for sds_id in outcome.sds_ids if (arrival := self.arrivals.get(sds_id)) is not None]
         waiting_for = {sds_id for sds_id in outcome.sds_ids if sds_id not in self._sds.history}
         complete = Awaiting(
@@ -180,21 +191,23 @@ class Inbound:
             self.arrivals.wait(key_of(outcome.set_key), complete)
         else:
             yield self._received(complete)
-        if lost_siblings:
-            yield Settle(sds_ids=lost_siblings)
+        if lost.rebuilt or lost.settled:
+            yield lost
 
-    def _lost_siblings(self, outcome: MessageCompleted) -> tuple[str, ...]:
-        """Return the ids of a set's own lost segments that something waits for."""
-        rebuilt = tuple(self._rebuilt_ids(outcome))
-        for sds_id in rebuilt:
-            self._rebuilt[sds_id] = None
-            if len(self._rebuilt) > _MAX_REBUILT:
-                self._rebuilt.popitem(last=False)
+    def _lost_segments(self, outcome: MessageCompleted) -> LostSegments:
+        """Return a set's own lost segments as far as something waits for them."""
         missing = self._sds.dependencies.incoming.missing
-        return tuple(dict.fromkeys(i for i in (*rebuilt, *self._cited_siblings(outcome)) if i in missing))
+        rebuilt = {segment.sds_id: segment for segment in self._rebuilt_segments(outcome)}
+        self._rebuilt.update(rebuilt)
+        while len(self._rebuilt) > _MAX_REBUILT:
+            self._rebuilt.popitem(last=False)
+        settled = dict.fromkeys(i for i in self._cited_siblings(outcome) if i in missing and i not in rebuilt)
+        return LostSegments(
+            rebuilt=tuple(segment for sds_id, segment in rebuilt.items() if sds_id in missing), settled=tuple(settled)
+        )
 
-    def _rebuilt_ids(self, outcome: MessageCompleted) -> Iterator[str]:
-        """Yield the ids that fairway's rule gives the lost segments (`IdRule.UNIQUE`).
+    def _rebuilt_segments(self, outcome: MessageCompleted) -> Iterator[Rebuilt]:
+        """Yield the lost segments with the ids that fairway's rule gives them (`IdRule.UNIQUE`).
 
         A sender makes all segments of a message in one go, so that their Lamport timestamps are consecutive.
         """
@@ -207,17 +220,20 @@ class Inbound:
         except FairwayError:
             # The sender segments by other rules than this channel's; nothing can be said about its ids.
             return
-        for missing in sorted(outcome.missing_orders):
+        sender_id = outcome.set_key.sender_id
+        for missing in range(len(parts)):
             lamport = arrival.lamport - order + missing
-            if missing < len(parts) and 0 <= lamport < 1 << 64:
-                yield make_message_id(
-                    IdRule.UNIQUE,
-                    sender_id=outcome.set_key.sender_id,
-                    lamport=lamport,
-                    content=parts[missing].content,
-                    now_ms=0,
-                    sequence=0,
-                )
+            if missing in outcome.segments.values() or not 0 <= lamport < 1 << 64:
+                continue
+            message_id = make_message_id(
+                IdRule.UNIQUE,
+                sender_id=sender_id,
+                lamport=lamport,
+                content=parts[missing].content,
+                now_ms=0,
+                sequence=0,
+            )
+            yield Rebuilt(message_id, lamport, sender_id)
 
     def _cited_siblings(self, outcome: MessageCompleted) -> Iterator[str]:
         """Yield what parked segments cite where their own siblings must stand: the newest entries."""

@@ -32,7 +32,7 @@ from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change, Effect, Emit, Persist, Purpose
 from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.inbound import Inbound, Settle, logical_message_id
+from fairway.protocol.inbound import Inbound, LostSegments, logical_message_id
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.outbound import LOGOS_MARKER, Outbound
@@ -361,7 +361,7 @@ class Stack:
             match outcome:
                 case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
                     self._sync.content_received(now_ms)
-                    self._tell_or_settle(self._inbound.arrived(message, *carrier, now_ms), now_ms)
+                    self._tell_or_resolve(self._inbound.arrived(message, *carrier, now_ms), now_ms)
                 case MessageArrived(kind=Kind.SYNC):
                     self._sync.sync_received(now_ms)
                 case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
@@ -372,7 +372,7 @@ class Stack:
                     self._sending.reviewed(review, now_ms)
                 case DependenciesMissing(entries=entries):
                     rebuilt = self._inbound.rebuilt_among(entry.message_id for entry in entries)
-                    self._process(self.sds.settle(list(rebuilt), now_ms), carrier, now_ms)
+                    self._resolve(LostSegments(rebuilt=rebuilt), now_ms)
                 case DependenciesLost(entries=entries):
                     for message_id, hint, sender_id in entries:
                         self._tell(
@@ -388,12 +388,17 @@ class Stack:
                     if why is Ignored.DUPLICATE:
                         self._sync.copy_received(now_ms)
 
-    def _tell_or_settle(self, found: Iterable[Event | Settle], now_ms: int) -> None:
+    def _tell_or_resolve(self, found: Iterable[Event | LostSegments], now_ms: int) -> None:
         for item in found:
-            if isinstance(item, Settle):
-                self._process(self.sds.settle(list(item.sds_ids), now_ms), None, now_ms)
+            if isinstance(item, LostSegments):
+                self._resolve(item, now_ms)
             else:
                 self._tell(item)
+
+    def _resolve(self, lost: LostSegments, now_ms: int) -> None:
+        for sds_id, lamport, sender_id in lost.rebuilt:
+            self._process(self.sds.adopt(sds_id, lamport, sender_id, now_ms), None, now_ms)
+        self._process(self.sds.settle(list(lost.settled), now_ms), None, now_ms)
 
     def _sync_for_repair_at(self) -> int | None:
         """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""

@@ -20,11 +20,24 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from fairway.wire.bloom import BloomParameters, holds
+from fairway.protocol.journal import Journal
+from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds, spread
 from fairway.wire.sds import HistoryEntry, ReceivedBloom, SdsCodec, SdsMessage
+
+OUTGOING: Final = "outgoing"
+ACKNOWLEDGEMENTS: Final = "acknowledgements"
 
 _ANCESTRY_WINDOW: Final = 4_096
 """Newest messages whose unacknowledged ancestors are remembered; peers cite the newest few."""
+_OWN_WINDOW: Final = 4_096
+"""Newest own messages whose descendants are known; for older ones only citation and bloom filters speak."""
+_MAX_WITNESSES: Final = 10_000
+"""Participants that are remembered per message, unless they were asked for by name."""
+_OVERFULL: Final = 10
+"""A filter in which so many times more ids seem to be than it was made for tells nothing by itself.
+
+js-waku never rolls its filter over: sized for 10,000 messages it passes this after 15,000, and in the end it seems to
+hold everything (facts, js-waku 7.3)."""
 
 
 class Evidence(Enum):
@@ -42,8 +55,10 @@ class OutgoingMessage:
     message: SdsMessage
     sequence: int
     """Counts own messages of this channel."""
-    positions: list[int]
+    positions: list[int] = field(default_factory=list)
     """Bits of its id in this channel's bloom filter; empty until the message was broadcast."""
+    base_hashes: tuple[int, int] | None = None
+    """What its bits in filters of other sizes follow from; worked out when the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
     required_count: int = 1
     """Participants whose acknowledgement the sender wants."""
@@ -57,10 +72,11 @@ class OutgoingMessage:
 
 
 class Ancestry:
-    """Which own messages each recent message descends from, as a bit set per message.
+    """Which own messages each recent message is or descends from, as a bit set per message.
 
     Bit ``sequence - base`` stands for the own message of that sequence number. Merging the sets of all parents is one
-    OR each, so that a history of 200 and thousands of unacknowledged messages stay cheap.
+    OR each, so that a history of 200 and thousands of unacknowledged messages stay cheap. Both sides are windows over
+    the newest, so that a set never has more than twice `_OWN_WINDOW` bits.
     """
 
     def __init__(self) -> None:
@@ -68,24 +84,27 @@ class Ancestry:
         self._base = 0
 
     def record(self, message_id: str, parents: Iterable[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
-        """Note a delivered message and what it cites."""
+        """Note a message that entered the history, and what it cites."""
         known = self._ancestors
-        if not own and not known:
+        if not own:
+            known.clear()
             return
         mask = 0
+        outgoing = own.get(message_id)
+        if outgoing is not None and outgoing.sequence >= self._base:
+            if outgoing.sequence - self._base >= 2 * _OWN_WINDOW:
+                self._move_base(outgoing.sequence - _OWN_WINDOW)
+                known = self._ancestors
+            mask = 1 << (outgoing.sequence - self._base)
+        ancestors_of = known.get
         for parent in parents:
-            parent_id = parent[0]
-            inherited = known.get(parent_id)
+            inherited = ancestors_of(parent[0])
             if inherited:
                 mask |= inherited
-            outgoing = own.get(parent_id)
-            if outgoing is not None and outgoing.sequence >= self._base:
-                mask |= 1 << (outgoing.sequence - self._base)
         if mask:
             known[message_id] = mask
             if len(known) > _ANCESTRY_WINDOW:
                 known.popitem(last=False)
-                self._rebase(own)
 
     def descends(self, message_ids: Iterable[str], outgoing: OutgoingMessage) -> bool:
         """Return whether one of the messages is a known causal descendant of an own one."""
@@ -95,18 +114,12 @@ class Ancestry:
         known = self._ancestors
         return any(known.get(message_id, 0) >> shift & 1 for message_id in message_ids)
 
-    def _rebase(self, own: dict[str, OutgoingMessage]) -> None:
-        """Drop the bits of messages that are no longer waited for, once they are many."""
-        oldest = next((outgoing.sequence for outgoing in own.values()), None)
-        if oldest is None:
-            self._ancestors.clear()
-            return
-        shift = oldest - self._base
-        if shift >= _ANCESTRY_WINDOW:
-            self._base = oldest
-            self._ancestors = OrderedDict(
-                (message_id, mask >> shift) for message_id, mask in self._ancestors.items() if mask >> shift
-            )
+    def _move_base(self, base: int) -> None:
+        """Let go of the own messages before ``base``."""
+        shift = base - self._base
+        self._base = base
+        remaining = ((message_id, mask >> shift) for message_id, mask in self._ancestors.items())
+        self._ancestors = OrderedDict((message_id, mask) for message_id, mask in remaining if mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +142,15 @@ class Review:
 class OutgoingBuffer:
     """Own messages that are not yet acknowledged, oldest first."""
 
-    def __init__(self, codec: SdsCodec, parameters: BloomParameters, threshold: int) -> None:
+    def __init__(self, codec: SdsCodec, parameters: BloomParameters, threshold: int, journal: Journal) -> None:
         self.messages: dict[str, OutgoingMessage] = {}
-        self.possible: dict[str, list[str]] = {}
+        self.possible: dict[str, dict[str, None]] = {}
         """Participants whose bloom filters held a message, by message id."""
         self.ancestry = Ancestry()
         self._codec = codec
         self._parameters = parameters
         self._threshold = threshold
+        self._journal = journal
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -147,62 +161,103 @@ class OutgoingBuffer:
     def __iter__(self) -> Iterator[OutgoingMessage]:
         return iter(self.messages.values())
 
-    def remove(self, message_id: str) -> bool:
-        """Stop waiting for a message; return whether it was waited for."""
-        self.possible.pop(message_id, None)
-        return self.messages.pop(message_id, None) is not None
+    def add(self, outgoing: OutgoingMessage) -> None:
+        """Begin to wait for the acknowledgement of a message."""
+        self.messages[outgoing.message.message_id] = outgoing
+        self._journal.touch(OUTGOING, outgoing.message.message_id)
 
-    def review_citations(self, entries: Iterable[HistoryEntry], participant: str) -> list[Review]:
-        """Acknowledge what a participant's message cites."""
+    def remove(self, message_id: str) -> None:
+        """Stop waiting for a message."""
+        if self.messages.pop(message_id, None) is not None:
+            self.possible.pop(message_id, None)
+            self._journal.touch(OUTGOING, message_id)
+            self._journal.touch(ACKNOWLEDGEMENTS, message_id)
+
+    def partition(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
+        """Return the messages that nobody seems to have, and those that somebody possibly has."""
+        unacknowledged: list[SdsMessage] = []
+        possibly: list[SdsMessage] = []
+        for message_id, outgoing in self.messages.items():
+            (possibly if message_id in self.possible else unacknowledged).append(outgoing.message)
+        return unacknowledged, possibly
+
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> tuple[list[Review], bool]:
+        """Return what a received message tells about own ones, and whether its bloom field can be used, if it has one.
+
+        SDS spec, "Review ACK Status".
+        """
+        reviews = self._review_citations(cited, message.sender_id)
+        if message.bloom_filter is None or not self.messages:
+            return reviews, True
+        bloom = self._codec.read_bloom(message.bloom_filter, self._parameters)
+        if bloom is None:
+            return reviews, False
+        return reviews + self._review_bloom(bloom, cited, message.sender_id), True
+
+    def _review_citations(self, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
         reviews: list[Review] = []
-        for entry in entries:
+        for entry in cited:
             outgoing = self.messages.get(entry[0])
             if outgoing is not None and participant not in outgoing.acknowledged_by:
-                reviews.append(self._acknowledge(outgoing, [participant], Evidence.CITED))
+                reviews += self._acknowledge(outgoing, [participant], Evidence.CITED)
         return reviews
 
-    def review_bloom(self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
+    def _review_bloom(self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
         """Weigh what a participant's bloom filter holds of the messages that are still waited for."""
         reviews: list[Review] = []
         words, flip = bloom.words, self._codec.bloom.byte_flip
         same = bloom.parameters == self._parameters
+        tells: bool | None = None
         for outgoing in list(self.messages.values()):
             if participant in outgoing.acknowledged_by:
                 continue
-            message_id = outgoing.message.message_id
-            positions = outgoing.positions if same else self._codec.bloom.positions(message_id, bloom.parameters)
+            positions = outgoing.positions if same else self._positions_elsewhere(outgoing, bloom.parameters)
             if not positions or not holds(words, positions, flip):
                 continue
             if self.ancestry.descends((entry[0] for entry in cited), outgoing):
-                reviews.append(self._acknowledge(outgoing, [participant], Evidence.DESCENDANT))
+                reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
                 continue
-            review = self._possibly(outgoing, participant)
-            if review is not None:
-                reviews.append(review)
+            if tells is None:
+                tells = chance_of_false_hit(words, bloom.parameters) <= _OVERFULL * self._parameters.error_rate
+            if tells:
+                reviews += self._possibly(outgoing, participant)
         return reviews
 
-    def _possibly(self, outgoing: OutgoingMessage, participant: str) -> Review | None:
-        message_id = outgoing.message.message_id
-        seen = self.possible.setdefault(message_id, [])
-        if participant in seen:
-            return None
-        seen.append(participant)
-        if len(seen) >= self._threshold:
-            return self._acknowledge(outgoing, seen, Evidence.BLOOM)
-        return Review(message_id=message_id, participant=participant, evidence=None, possible_count=len(seen))
+    def _positions_elsewhere(self, outgoing: OutgoingMessage, parameters: BloomParameters) -> list[int]:
+        if outgoing.base_hashes is None:
+            outgoing.base_hashes = self._codec.bloom.base_hashes(outgoing.message.message_id)
+        return spread(outgoing.base_hashes, parameters)
 
-    def _acknowledge(self, outgoing: OutgoingMessage, participants: list[str], evidence: Evidence) -> Review:
+    def _possibly(self, outgoing: OutgoingMessage, participant: str) -> list[Review]:
         message_id = outgoing.message.message_id
-        first = not outgoing.acknowledged_by
+        seen = self.possible.setdefault(message_id, {})
+        if participant in seen or len(seen) >= _MAX_WITNESSES:
+            return []
+        seen[participant] = None
+        self._journal.touch(ACKNOWLEDGEMENTS, message_id)
+        if len(seen) >= self._threshold:
+            return self._acknowledge(outgoing, list(seen), Evidence.BLOOM)
+        return [Review(message_id=message_id, participant=participant, evidence=None, possible_count=len(seen))]
+
+    def _acknowledge(self, outgoing: OutgoingMessage, participants: list[str], evidence: Evidence) -> list[Review]:
+        message_id, known = outgoing.message.message_id, outgoing.acknowledged_by
+        first = not known
+        if len(known) >= _MAX_WITNESSES:
+            participants = [participant for participant in participants if participant in outgoing.required_from]
+        if not participants:
+            return []
         for participant in participants:
-            outgoing.acknowledged_by.setdefault(participant, evidence)
+            known.setdefault(participant, evidence)
+        self._journal.touch(ACKNOWLEDGEMENTS, message_id)
         if outgoing.satisfied:
             self.remove(message_id)
-        return Review(
-            message_id=message_id,
-            participant=participants[-1],
-            evidence=evidence,
-            acknowledged_by=tuple(outgoing.acknowledged_by),
-            first=first,
-            satisfied=outgoing.satisfied,
-        )
+        return [
+            Review(
+                message_id=message_id,
+                participant=participants[-1],
+                evidence=evidence,
+                acknowledged_by=tuple(known),
+                first=first,
+                satisfied=outgoing.satisfied,
+            )
+        ]

@@ -13,17 +13,18 @@ No step's cost grows with the history. Everything that the network can make larg
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Final
 
-from fairway.errors import EmptyPayloadError
+from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage, Review
+from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.incoming import Parked
-from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.sds.message_id import SYNC_PREFIX, make_ephemeral_id, make_message_id
 from fairway.protocol.sds.outcome import (
     BloomIgnored,
     DependenciesMissing,
@@ -37,20 +38,21 @@ from fairway.protocol.sds.outcome import (
     ResponseScheduled,
     SdsOutcome,
 )
+from fairway.protocol.sds.owed import OwedCitations
 from fairway.protocol.sds.repairing import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.wire.bloom import BloomParameters
-from fairway.wire.sds import HistoryEntry, Kind, ReceivedBloom, SdsMessage
+from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 
 META: Final = "sds"
 HISTORY: Final = "history"
-OUTGOING: Final = "outgoing"
-ACKNOWLEDGEMENTS: Final = "acknowledgements"
 PARTICIPANTS: Final = "participants"
 
 _MAX_PARTICIPANTS: Final = 100_000
 """Participants counted for response groups."""
+_LARGEST_CLOCK: Final = 1 << 62
+"""The clock follows nobody beyond this, so that it can always go on counting and fits any database's integer."""
 
 
 class MessageChannel:
@@ -66,7 +68,12 @@ class MessageChannel:
         dialect: SdsDialect = WAKU_DIALECT,
         journal: Journal | None = None,
     ) -> None:
-        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state")."""
+        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state").
+
+        Raises `ConfigurationError` if ``sender_id`` is empty: every message MUST name its sender (SDS spec, "Message").
+        """
+        if not sender_id:
+            raise ConfigurationError("sender_id must not be empty; give a name that no other participant has")
         self.channel_id = channel_id
         self.sender_id = sender_id
         self.config = config = config or SdsConfig()
@@ -77,11 +84,15 @@ class MessageChannel:
         self.sequence = 0
         self.history = LocalHistory(config.causal_history_size)
         self.bloom = RollingBloom(self.bloom_parameters, dialect.codec.bloom)
-        self.outgoing = OutgoingBuffer(dialect.codec, self.bloom_parameters, config.possible_acks_threshold)
+        self.outgoing = OutgoingBuffer(
+            dialect.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
+        )
         self.retained = RetainedMessages(config.repair, self.journal, dialect.codec)
         self.repair = Repair(sender_id, config.repair, dialect.repair, self.journal)
         self.dependencies = Dependencies(config, self.journal, self.history, self.repair, self._deliver_parked)
+        self.owed = OwedCitations()
         self.participants: set[str] = set()
+        self._ephemeral_count = 0
 
     def send(
         self,
@@ -113,16 +124,16 @@ class MessageChannel:
             repair_request=self.repair.take_requests(now_ms),
             content=content,
         )
+        self.sequence += 1
         if tracked:
-            self.sequence += 1
-            self.outgoing.messages[message_id] = OutgoingMessage(
-                message=message,
-                sequence=self.sequence,
-                positions=[],
-                required_count=required_count,
-                required_from=required_from,
+            self.outgoing.add(
+                OutgoingMessage(
+                    message=message,
+                    sequence=self.sequence,
+                    required_count=required_count,
+                    required_from=required_from,
+                )
             )
-            self.journal.touch(OUTGOING, message_id)
         return message
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
@@ -131,20 +142,26 @@ class MessageChannel:
         From now on others may cite it, so it is part of history and bloom filter. A later call adds a missing hint.
         """
         message_id = message.message_id
+        waiting = self.outgoing.messages.get(message_id)
         if message_id in self.history:
             self.add_hint(message_id, hint)
+            if waiting is not None and not waiting.positions:
+                # The same payload was sent before and `IdRule.PAYLOAD` gave it the same id.
+                waiting.positions = self.bloom.positions(message_id)
             return
         positions = self.bloom.insert(message_id)
-        waiting = self.outgoing.messages.get(message_id)
         if waiting is not None:
             waiting.positions = positions
-        self._enter_history(message, hint)
-        self.retained.keep(message)
+        self._enter_history(message, hint, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
-        """Give a message in the history a retrieval hint; the first one known stays (design.md 5.8)."""
-        if hint is not None and self.history.set_hint(message_id, hint):
+        """Give a message that has none a retrieval hint; the first one known stays (design.md 5.8)."""
+        if hint is None:
+            return
+        if self.history.set_hint(message_id, hint):
             self.journal.touch(HISTORY, message_id)
+        else:
+            self.dependencies.add_hint(message_id, hint)
 
     def withdraw_hint(self, message_id: str, hint: bytes) -> None:
         """Take a hint back, because the network never took the WakuMessage that it is the hash of."""
@@ -155,14 +172,21 @@ class MessageChannel:
         """Make an ephemeral message (SDS spec, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
         if not content:
             raise EmptyPayloadError("an ephemeral message needs content")
+        self._ephemeral_count += 1
         return SdsMessage(
-            message_id=self._make_id(content, now_ms),
+            message_id=make_ephemeral_id(
+                self.config.id_rule,
+                sender_id=self.sender_id,
+                content=content,
+                now_ms=now_ms,
+                count=self._ephemeral_count,
+            ),
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             content=content,
         )
 
-    def send_sync(self, now_ms: int, sync_id: str | None = None) -> SdsMessage | None:
+    def send_sync(self, now_ms: int) -> SdsMessage | None:
         """Make a sync message (SDS spec, "Periodic Sync Message"), or None while there is nothing to tell.
 
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
@@ -173,7 +197,7 @@ class MessageChannel:
         if not history and not requests:
             return None
         return SdsMessage(
-            message_id=sync_id or f"sync-{self._make_id(b'', now_ms)[:16]}",
+            message_id=f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}",
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
@@ -190,42 +214,58 @@ class MessageChannel:
         ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand.
         """
         message_id = message.message_id
+        kind = message.kind
         if message.channel_id != self.channel_id:
             return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
-        if self._already_received(message):
-            # Somebody answered for it: whoever else was about to, need not (SDS-R).
+        if kind is Kind.CONTENT:
+            # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
             self.repair.forget(message_id)
-            self.add_hint(message_id, hint)
-            return [MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)]
         if message.sender_id == self.sender_id:
-            return self._receive_own(message, hint, now_ms)
-        kind = message.kind
+            return self._receive_own(message, kind, hint, now_ms, encoded)
+        if kind is Kind.CONTENT and self._already_received(message_id):
+            self.add_hint(message_id, hint)
+            self.owed.owe(message_id)
+            return [MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)]
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if kind is Kind.EPHEMERAL:
             return outcomes
         if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
             self.participants.add(message.sender_id)
             self.journal.touch(PARTICIPANTS, message.sender_id)
-        self.repair.forget(message_id)
         if message.repair_request:
             outcomes += self._review_repair_requests(message, now_ms)
-        cited = message.causal_history[-self.config.max_causal_history :]
+        cited = self.dependencies.cited(message)
         if self.outgoing.messages:
             outcomes += self._review_acknowledgements(message, cited)
         if kind is Kind.CONTENT:
             self.bloom.insert(message_id)
         missing = self.dependencies.unmet(message_id, cited)
-        if not missing:
-            if kind is Kind.CONTENT:
-                outcomes += self._deliver(message, hint, now_ms)
-                self.retained.keep(message, encoded)
-        else:
+        if missing:
             outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
+        elif kind is Kind.CONTENT:
+            self._follow_clock(message, now_ms)
+            self._enter_history(message, hint, encoded)
+            outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
+            outcomes += self.dependencies.release_waiters(message_id, now_ms)
         return outcomes
 
     def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         """Nobody needs to wait for these ids any more, since their content is known; dependants are delivered."""
         return self.dependencies.settle(message_ids, now_ms)
+
+    def adopt(self, message_id: str, lamport: int, sender_id: str, now_ms: int) -> list[SdsOutcome]:
+        """Enter a message into the history that never came, because its content was rebuilt from its siblings.
+
+        Then it is cited and acknowledged like any other, and all logs stay equal.
+        """
+        if self._already_received(message_id):
+            return []
+        self.bloom.insert(message_id)
+        self.history.add(HistoryRecord(lamport, message_id, None, intern(sender_id)))
+        self.journal.touch(HISTORY, message_id)
+        self.repair.forget(message_id)
+        self.dependencies.came(message_id)
+        return self.dependencies.release_waiters(message_id, now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
         """Declare lost what has been missing for too long, and report what is still missing.
@@ -239,12 +279,7 @@ class MessageChannel:
 
         SDS spec, "Periodic Outgoing Buffer Sweep". Deciding when to broadcast them again is the caller's part.
         """
-        unacknowledged: list[SdsMessage] = []
-        possibly: list[SdsMessage] = []
-        for waiting in self.outgoing:
-            seen = waiting.message.message_id in self.outgoing.possible
-            (possibly if seen else unacknowledged).append(waiting.message)
-        return unacknowledged, possibly
+        return self.outgoing.partition()
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
@@ -253,18 +288,12 @@ class MessageChannel:
 
     def next_deadline(self) -> int | None:
         """Return when a sweep has something to do: a loss to declare, a repair to answer or to ask for."""
-        times = (
-            self.repair.next_request_at(),
-            self.repair.next_response_at(),
-            self.dependencies.next_loss_at(),
-        )
+        times = (self.repair.next_request_at(), self.repair.next_response_at(), self.dependencies.next_loss_at())
         return min((at for at in times if at is not None), default=None)
 
     def forget_outgoing(self, message_id: str) -> None:
         """Stop waiting for the acknowledgement of an own message."""
-        if self.outgoing.remove(message_id):
-            self.journal.touch(OUTGOING, message_id)
-            self.journal.touch(ACKNOWLEDGEMENTS, message_id)
+        self.outgoing.remove(message_id)
 
     def _advance_clock(self, now_ms: int) -> None:
         """SDS spec, "Send Message": the later of wall clock and own clock plus one."""
@@ -281,45 +310,58 @@ class MessageChannel:
             sequence=self.sequence,
         )
 
-    def _latest_lamport(self, now_ms: int) -> int | None:
-        """Return the latest timestamp that is believed, or None for no bound (design.md 5.9)."""
+    def _latest_lamport(self, now_ms: int) -> int:
+        """Return the latest timestamp that is believed and cited (design.md 5.9)."""
         tolerance = self.config.lamport_tolerance_ms
-        return (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else None
+        by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
+        return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
 
     def _causal_history(self, now_ms: int) -> tuple[HistoryEntry, ...]:
-        latest = self._latest_lamport(now_ms)
-        return self.history.last(None if latest is None else max(latest, self.lamport))
+        return self.owed.pay(self.history.last(self._latest_lamport(now_ms)), self.history)
 
     def _bloom_field(self) -> bytes:
         return self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
 
-    def _already_received(self, message: SdsMessage) -> bool:
+    def _already_received(self, message_id: str) -> bool:
         """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
-        return message.message_id in self.history or message.message_id in self.dependencies.incoming
+        return message_id in self.history or message_id in self.dependencies.incoming
 
-    def _receive_own(self, message: SdsMessage, hint: bytes | None, now_ms: int) -> list[SdsOutcome]:
+    def _receive_own(
+        self, message: SdsMessage, kind: Kind, hint: bytes | None, now_ms: int, encoded: bytes | None
+    ) -> list[SdsOutcome]:
         """Ignore an own message that came back (SDS spec: SHOULD), unless this process has forgotten it.
 
         Others cite what we sent in an earlier life. It is taken back into the history, without delivery and without
         acknowledging anything, so that nothing waits for it in vain.
         """
-        ignored: list[SdsOutcome] = [MessageIgnored(message_id=message.message_id, why=Ignored.OWN)]
-        if message.kind is not Kind.CONTENT or message.message_id in self.outgoing:
+        message_id = message.message_id
+        ignored: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.OWN)]
+        if kind is not Kind.CONTENT:
             return ignored
-        self.bloom.insert(message.message_id)
+        waiting = self.outgoing.messages.get(message_id)
+        if waiting is not None:
+            self.broadcast(waiting.message, hint)
+            return ignored
+        if self._already_received(message_id):
+            self.add_hint(message_id, hint)
+            return ignored
+        self.bloom.insert(message_id)
         self._follow_clock(message, now_ms)
-        self._enter_history(message, hint)
-        self.repair.forget(message.message_id)
-        return [
-            OwnMessageRecovered(message_id=message.message_id),
-            *self.dependencies.release_waiters(message.message_id, now_ms),
-        ]
+        self._enter_history(message, hint, encoded)
+        recovered = OwnMessageRecovered(message_id=message_id)
+        return [recovered, *self.dependencies.release_waiters(message_id, now_ms)]
+
+    def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
+        """Take what others cite of ours for broadcast, also when nobody confirmed that it reached the network."""
+        waiting = self.outgoing.messages
+        for entry in cited:
+            if entry[0] in waiting and entry[0] not in self.history:
+                self.broadcast(waiting[entry[0]].message, None)
 
     def _review_repair_requests(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        requests = message.repair_request[: self.config.max_repair_requests]
-        ids = tuple(entry.message_id for entry in requests)
-        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=ids, participant=message.sender_id)]
-        for entry in requests:
+        requests = {entry.message_id: entry for entry in message.repair_request[: self.config.max_repair_requests]}
+        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=tuple(requests), participant=message.sender_id)]
+        for entry in requests.values():
             self.repair.heard_request(entry.message_id, now_ms)
             if entry.message_id in self.history and entry.message_id in self.retained:
                 at_ms = self.repair.schedule_response(entry, now_ms, len(self.participants) + 1)
@@ -328,25 +370,13 @@ class MessageChannel:
         return outcomes
 
     def _review_acknowledgements(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[SdsOutcome]:
-        """SDS spec, "Review ACK Status"."""
-        outcomes: list[SdsOutcome] = self._reviewed(self.outgoing.review_citations(cited, message.sender_id))
-        field = message.bloom_filter
-        if field is None or not self.outgoing.messages:
-            return outcomes
-        bloom = self._read_bloom(field)
-        if bloom is None:
-            return [*outcomes, BloomIgnored(message_id=message.message_id, size_bytes=len(field))]
-        return outcomes + self._reviewed(self.outgoing.review_bloom(bloom, cited, message.sender_id))
-
-    def _read_bloom(self, field: bytes) -> ReceivedBloom | None:
-        return self.dialect.codec.read_bloom(field, self.bloom_parameters)
-
-    def _reviewed(self, reviews: list[Review]) -> list[SdsOutcome]:
-        for review in reviews:
-            self.journal.touch(ACKNOWLEDGEMENTS, review.message_id)
-            if review.satisfied:
-                self.journal.touch(OUTGOING, review.message_id)
-        return [MessageReviewed(review=review) for review in reviews]
+        self._believe_broadcast(cited)
+        reviews, bloom_is_usable = self.outgoing.review(message, cited)
+        outcomes: list[SdsOutcome] = [MessageReviewed(review=review) for review in reviews]
+        if not bloom_is_usable:
+            size_bytes = len(message.bloom_filter or b"")
+            outcomes.append(BloomIgnored(message_id=message.message_id, size_bytes=size_bytes))
+        return outcomes
 
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, missing: list[HistoryEntry], now_ms: int, encoded: bytes | None
@@ -355,33 +385,31 @@ class MessageChannel:
         if message.kind is Kind.CONTENT:
             data = encoded if encoded is not None else self.dialect.codec.encode(message)
             self.dependencies.park(message, data, hint, missing, now_ms)
-        outcomes = self.dependencies.note_missing(missing, now_ms)
-        outcomes.append(DependenciesMissing(entries=tuple(missing)))
+        # A parked message was received: it needs no asking for, only what it waits for does.
+        absent = tuple(entry for entry in missing if entry.message_id not in self.dependencies.incoming)
+        outcomes = self.dependencies.note_missing(absent, now_ms)
+        if absent:
+            outcomes.append(DependenciesMissing(entries=absent))
         return outcomes + self.dependencies.keep_within_bounds(now_ms)
 
-    def _deliver(self, message: SdsMessage, hint: bytes | None, now_ms: int) -> list[SdsOutcome]:
-        """SDS spec, "Deliver Message": move the clock, insert into the log, hand on; then release dependants."""
-        self._follow_clock(message, now_ms)
-        self._enter_history(message, hint)
-        ready: list[SdsOutcome] = [MessageReady(message=message, dependencies_met=True)]
-        return ready + self.dependencies.release_waiters(message.message_id, now_ms)
-
     def _follow_clock(self, message: SdsMessage, now_ms: int) -> None:
-        stamped = message.lamport_timestamp or 0
-        latest = self._latest_lamport(now_ms)
-        believed = stamped if latest is None else min(stamped, latest)
+        """SDS spec, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
+        believed = min(message.lamport_timestamp or 0, self._latest_lamport(now_ms))
         if believed > self.lamport:
             self.lamport = believed
             self.journal.touch(META, "")
 
-    def _enter_history(self, message: SdsMessage, hint: bytes | None) -> None:
+    def _enter_history(self, message: SdsMessage, hint: bytes | None, encoded: bytes | None) -> None:
+        """SDS spec, "Deliver Message": insert into the log at its place; and keep it for whoever will miss it."""
         message_id = message.message_id
-        record = HistoryRecord(message.lamport_timestamp or 0, message_id, hint, message.sender_id)
-        if self.history.add(record):
-            self.journal.touch(HISTORY, message_id)
-            self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
+        # There are few senders and many messages: all records of one share its name.
+        sender_id = intern(message.sender_id)
+        self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id))
+        self.journal.touch(HISTORY, message_id)
+        self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
+        self.dependencies.came(message_id)
+        self.retained.keep(message, encoded)
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
         self._follow_clock(parked.message, now_ms)
-        self._enter_history(parked.message, parked.retrieval_hint)
-        self.retained.keep(parked.message, parked.encoded)
+        self._enter_history(parked.message, parked.retrieval_hint, parked.encoded)

@@ -15,6 +15,7 @@ from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.incoming import IncomingBuffer, Parked
+from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import (
     DependenciesLost,
     DependenciesMissing,
@@ -56,13 +57,34 @@ class Dependencies:
         self._repair = repair
         self._deliver = deliver
 
+    def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
+        """Return what of a message's causal history is looked at: the newest entries (design.md 5.9)."""
+        history, limit = message.causal_history, self._config.max_causal_history
+        return history if len(history) <= limit else history[len(history) - limit :]
+
     def unmet(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
-        """Return the cited messages that are neither in the history nor settled."""
-        missing = self._history.missing_from(cited)
-        if missing:
-            settled = self.settled
-            missing = [e for e in missing if e.message_id not in settled and e.message_id != message_id]
-        return missing
+        """Return the cited messages that are neither in the history nor settled, each once.
+
+        Nothing is gained by waiting for what can never come: a message that cites itself (js-waku's do when a payload
+        is sent again), or a sync message (nim-sds takes ours for content and cites them).
+        """
+        absent = self._history.missing_from(cited)
+        if not absent:
+            return absent
+        hopeless = {"", message_id}
+        waited_for = {e.message_id: e for e in absent if e.message_id not in self.settled}
+        return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
+
+    def has_lost(self, cited: tuple[HistoryEntry, ...]) -> bool:
+        """Return whether a cited message was declared lost and has not come since."""
+        settled = self.settled
+        return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
+
+    def came(self, message_id: str) -> None:
+        """Note that a message entered the history: that it was given up is void, and nobody needs asking for it."""
+        if self.settled.pop(message_id, None) is not None:
+            self._journal.touch(SETTLED, message_id)
+        self._repair.forget(message_id)
 
     def park(
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
@@ -73,13 +95,17 @@ class Dependencies:
         if self.incoming.missing.pop(message.message_id, None) is not None:
             self._journal.touch(MISSING, message.message_id)
 
+    def add_hint(self, message_id: str, hint: bytes) -> None:
+        """Give a parked message the retrieval hint that it lacks."""
+        parked = self.incoming.parked.get(message_id)
+        if parked is not None and parked.retrieval_hint is None:
+            parked.retrieval_hint = hint
+            self._journal.touch(PARKED, message_id)
+
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         """Remember what is cited and not here, and plan to ask for it."""
         outcomes: list[SdsOutcome] = []
         for entry in missing:
-            # A parked message was received: it needs no asking for, only what it waits for does.
-            if entry.message_id in self.incoming:
-                continue
             if self.incoming.note_missing(entry, now_ms):
                 self._journal.touch(MISSING, entry.message_id)
             at_ms = self._repair.schedule_request(entry, now_ms)
@@ -91,68 +117,69 @@ class Dependencies:
         """Nobody needs to wait for these ids any more; what waited for nothing else is delivered."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
-            if message_id in self._history or message_id in self.settled:
-                continue
-            self.settled[message_id] = lost
-            self._journal.touch(SETTLED, message_id)
+            if message_id not in self._history and message_id not in self.settled:
+                self.settled[message_id] = lost
+                self._journal.touch(SETTLED, message_id)
+                if len(self.settled) > _MAX_SETTLED:
+                    forgotten, _ = self.settled.popitem(last=False)
+                    self._journal.touch(SETTLED, forgotten)
             self._repair.forget(message_id)
-            if len(self.settled) > _MAX_SETTLED:
-                forgotten, _ = self.settled.popitem(last=False)
-                self._journal.touch(SETTLED, forgotten)
-            outcomes += self.release_waiters(message_id, now_ms, lost=lost)
+            outcomes += self.release_waiters(message_id, now_ms)
         return outcomes
 
-    def release_waiters(self, message_id: str, now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
+    def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver, in the order of arrival, whatever waited for nothing but this id, and so on from there."""
         outcomes: list[SdsOutcome] = []
-        settled = deque([(message_id, lost)])
-        while settled:
-            next_id, was_lost = settled.popleft()
+        met = deque([message_id])
+        while met:
+            next_id = met.popleft()
             if next_id in self.incoming.missing:
                 self._journal.touch(MISSING, next_id)
-            for parked in sorted(self.incoming.settle(next_id, lost=was_lost), key=lambda p: p.order):
-                released_id = parked.message.message_id
-                self.incoming.take(released_id)
-                self._journal.touch(PARKED, released_id)
+            for parked in self.incoming.settle(next_id):
+                self.incoming.take(parked)
+                message = parked.message
+                self._journal.touch(PARKED, message.message_id)
                 self._deliver(parked, now_ms)
-                outcomes.append(MessageReady(message=parked.message, dependencies_met=not parked.lost_dependency))
-                settled.append((released_id, False))
+                outcomes.append(MessageReady(message=message, dependencies_met=not self.has_lost(self.cited(message))))
+                met.append(message.message_id)
         return outcomes
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
         """Declare lost what has been missing for too long, and report what still is missing."""
         outcomes: list[SdsOutcome] = []
+        # An own message may enter the history after somebody cited it, which is not the time to deliver others'.
+        for message_id in [i for i in self.incoming.missing if i in self._history]:
+            outcomes += self.release_waiters(message_id, now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
-            overdue = [m.entry for m in self.incoming.missing.values() if now_ms - m.since_ms > timeout]
+            overdue = [i for i, missing in self.incoming.missing.items() if now_ms - missing.since_ms > timeout]
             outcomes += self._declare_lost(overdue, now_ms)
-            while self.incoming.parked and not self.incoming.missing:
-                outcomes += self._break_cycle(now_ms)
+            outcomes += self._release_circles(now_ms, timeout)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
         return outcomes
 
     def keep_within_bounds(self, now_ms: int) -> list[SdsOutcome]:
-        """Give up waiting for what has been missing longest while the buffers are over their limits."""
+        """Give up waiting while the buffers are over their limits, for what has been waited for longest."""
         outcomes: list[SdsOutcome] = []
         config, incoming = self._config, self.incoming
-        while (
-            len(incoming) > config.max_incoming_buffer
-            or incoming.parked_bytes > config.max_incoming_buffer_bytes
-            or len(incoming.missing) > _MAX_MISSING
-        ):
-            if incoming.missing:
-                outcomes += self._declare_lost([next(iter(incoming.missing.values())).entry], now_ms)
-            else:
-                outcomes += self._break_cycle(now_ms)
+        while len(incoming) > config.max_incoming_buffer or incoming.parked_bytes > config.max_incoming_buffer_bytes:
+            outcomes += self._release(next(iter(incoming.parked.values())), now_ms)
+        while len(incoming.missing) > _MAX_MISSING:
+            outcomes += self._declare_lost([next(iter(incoming.missing))], now_ms)
         return outcomes
 
     def next_loss_at(self) -> int | None:
-        """Return when the next missing message is to be declared lost."""
-        if not self._config.lost_timeout_ms or not self.incoming.missing:
+        """Return when a sweep is next to give something up."""
+        timeout = self._config.lost_timeout_ms
+        if not timeout:
             return None
-        return next(iter(self.incoming.missing.values())).since_ms + self._config.lost_timeout_ms + 1
+        for missing in self.incoming.missing.values():
+            return missing.since_ms + timeout + 1
+        for parked in self.incoming.parked.values():
+            return parked.since_ms + timeout + 1
+        return None
 
     def restart_clocks(self, now_ms: int) -> None:
         """Count the time that something has been missing from now: while we were away nothing could come."""
@@ -160,18 +187,36 @@ class Dependencies:
             missing.since_ms = now_ms
             self._journal.touch(MISSING, message_id)
 
-    def _declare_lost(self, entries: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
-        if not entries:
+    def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
+        if not message_ids:
             return []
-        outcomes: list[SdsOutcome] = [DependenciesLost(entries=tuple(entries))]
-        return outcomes + self.settle([entry.message_id for entry in entries], now_ms, lost=True)
+        outcomes: list[SdsOutcome] = [DependenciesLost(entries=tuple(map(self._entry_of, message_ids)))]
+        return outcomes + self.settle(message_ids, now_ms, lost=True)
 
-    def _break_cycle(self, now_ms: int) -> list[SdsOutcome]:
-        """Release the longest parked message when nothing is missing: messages that cite each other never resolve.
+    def _entry_of(self, message_id: str) -> HistoryEntry:
+        missing, parked = self.incoming.missing.get(message_id), self.incoming.parked.get(message_id)
+        if missing is not None:
+            return missing.entry
+        if parked is not None:
+            return HistoryEntry(message_id, parked.retrieval_hint, parked.message.sender_id)
+        return HistoryEntry(message_id)
 
-        Nobody can cite a message that cites his own, so that only a forger makes a cycle.
+    def _release(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
+        """Deliver a parked message now, after giving up everything that it waits for in the end."""
+        outcomes = self._declare_lost(self.incoming.missing_behind(parked), now_ms)
+        # What is left of them waits in a circle.
+        return outcomes + self._declare_lost(list(parked.waiting_for), now_ms)
+
+    def _release_circles(self, now_ms: int, timeout_ms: int) -> list[SdsOutcome]:
+        """Release messages that cite each other in a circle, for nothing that comes will.
+
+        Nobody can cite a message that cites his own, so that only a forger makes one.
         """
-        parked = next(iter(self.incoming.parked.values()))
-        waiting = parked.waiting_for
-        entries = [entry for entry in parked.message.causal_history if entry.message_id in waiting]
-        return self._declare_lost(entries, now_ms)
+        outcomes: list[SdsOutcome] = []
+        oldest = next(iter(self.incoming.parked.values()), None)
+        if oldest is None or now_ms - oldest.since_ms <= timeout_ms:
+            return outcomes
+        for parked in self.incoming.waits_in_vain():
+            if parked.message.message_id in self.incoming and now_ms - parked.since_ms > timeout_ms:
+                outcomes += self._release(parked, now_ms)
+        return outcomes

@@ -8,15 +8,15 @@ middle moves at most one chunk: nothing here grows with the length of the histor
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from fairway.wire.sds import HistoryEntry
 
 _CHUNK: Final = 1024
-_LAST_ID: Final = "\U0010ffff"
-"""Sorts after every id, so that (lamport, _LAST_ID) bounds all messages of that timestamp."""
+_id_of = itemgetter(0)
 
 
 class HistoryRecord(NamedTuple):
@@ -36,16 +36,12 @@ class HistoryRecord(NamedTuple):
 class LocalHistory:
     """Delivered messages, ordered by (Lamport timestamp, message id)."""
 
-    def __init__(self, cited: int, sort_key: Callable[[HistoryRecord], Any] | None = None) -> None:
-        """Make an empty history that keeps its newest ``cited`` entries at hand.
-
-        ``sort_key`` replaces the order of the log; only the reproduction of js-waku's collation needs it.
-        """
+    def __init__(self, cited: int) -> None:
+        """Make an empty history that keeps its newest ``cited`` entries at hand."""
         self._records: dict[str, HistoryRecord] = {}
         self._chunks: list[list[HistoryRecord]] = [[]]
         self._cited = cited
         self._tail: list[HistoryEntry] | None = []
-        self._sort_key = sort_key
 
     def __len__(self) -> int:
         return len(self._records)
@@ -64,6 +60,8 @@ class LocalHistory:
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return those of the entries that are not in the history, in their order."""
         records = self._records
+        if all(map(records.__contains__, map(_id_of, entries))):
+            return []
         return [entry for entry in entries if entry[0] not in records]
 
     def add(self, record: HistoryRecord) -> bool:
@@ -72,7 +70,7 @@ class LocalHistory:
             return False
         self._records[record.message_id] = record
         last = self._chunks[-1]
-        if self._sort_key is None and (not last or record > last[-1]):
+        if not last or record > last[-1]:
             last.append(record)
             self._append_to_tail(record)
         else:
@@ -92,10 +90,10 @@ class LocalHistory:
         if old is None or old.retrieval_hint != old_hint:
             return False
         new = old._replace(retrieval_hint=new_hint)
-        chunk = self._chunk_of(old)
-        chunk[self._bisect(chunk, old)] = new
+        chunk = self._chunks[self._chunk_index(old)]
+        chunk[bisect_left(chunk, old)] = new
         self._records[message_id] = new
-        self._tail = None
+        self._change_tail(old.entry, new.entry)
         return True
 
     def last(self, not_after: int | None = None) -> tuple[HistoryEntry, ...]:
@@ -106,29 +104,23 @@ class LocalHistory:
         """
         newest = self._chunks[-1]
         if not_after is not None and newest and newest[-1].lamport > not_after:
-            return self._last_bounded(not_after)
+            return tuple(record.entry for record in self._newest(before=(not_after + 1,)))
         if self._tail is None:
-            self._tail = [record.entry for record in self._newest(self._cited)]
+            self._tail = [record.entry for record in self._newest()]
         return tuple(self._tail)
 
-    def _newest(self, count: int) -> list[HistoryRecord]:
+    def _newest(self, before: tuple[Any, ...] | None = None) -> list[HistoryRecord]:
+        """Return the newest records, oldest first; ``before`` is compared with the beginning of a record."""
+        index = len(self._chunks)
+        if before is not None:
+            index = bisect_left(self._chunks, before, key=lambda chunk: chunk[0])
         found: list[HistoryRecord] = []
-        for chunk in reversed(self._chunks):
-            if len(found) >= count:
-                break
-            found[:0] = chunk[-(count - len(found)) :]
+        while index and len(found) < self._cited:
+            index -= 1
+            chunk = self._chunks[index]
+            end = len(chunk) if before is None else bisect_left(chunk, before)
+            found[:0] = chunk[max(0, end - self._cited + len(found)) : end]
         return found
-
-    def _last_bounded(self, not_after: int) -> tuple[HistoryEntry, ...]:
-        bound = (not_after, _LAST_ID)
-        found: list[HistoryRecord] = []
-        for chunk in reversed(self._chunks):
-            wanted = self._cited - len(found)
-            if wanted <= 0:
-                break
-            end = bisect_right(chunk, bound)  # a prefix compares with the whole record
-            found[:0] = chunk[max(0, end - wanted) : end]
-        return tuple(record.entry for record in found)
 
     def _append_to_tail(self, record: HistoryRecord) -> None:
         if self._tail is not None and self._cited:
@@ -138,30 +130,25 @@ class LocalHistory:
         if len(self._chunks[-1]) >= 2 * _CHUNK:
             self._split(len(self._chunks) - 1)
 
+    def _change_tail(self, old: HistoryEntry, new: HistoryEntry) -> None:
+        tail = self._tail or []
+        for index in reversed(range(len(tail))):
+            if tail[index] == old:
+                tail[index] = new
+                return
+
     def _insert(self, record: HistoryRecord) -> None:
-        chunk = self._chunk_of(record)
-        if self._sort_key is None:
-            insort(chunk, record)
-        else:
-            insort(chunk, record, key=self._sort_key)
+        index = self._chunk_index(record)
+        chunk = self._chunks[index]
+        insort(chunk, record)
         self._tail = None
         if len(chunk) >= 2 * _CHUNK:
-            self._split(self._chunks.index(chunk))
+            self._split(index)
 
     def _split(self, index: int) -> None:
         chunk = self._chunks[index]
         self._chunks[index : index + 1] = [chunk[:_CHUNK], chunk[_CHUNK:]]
 
-    def _chunk_of(self, record: HistoryRecord) -> list[HistoryRecord]:
-        """Return the chunk in which a record stands or belongs."""
-        key = self._sort_key
-        if key is None:
-            index = bisect_left(self._chunks, record, key=lambda chunk: chunk[-1] if chunk else record)
-        else:
-            index = bisect_left(self._chunks, key(record), key=lambda chunk: key(chunk[-1]) if chunk else key(record))
-        return self._chunks[min(index, len(self._chunks) - 1)]
-
-    def _bisect(self, chunk: list[HistoryRecord], record: HistoryRecord) -> int:
-        if self._sort_key is None:
-            return bisect_left(chunk, record)
-        return bisect_left(chunk, self._sort_key(record), key=self._sort_key)
+    def _chunk_index(self, record: HistoryRecord) -> int:
+        """Return the index of the chunk in which a record stands, or belongs if it is not the newest."""
+        return bisect_left(self._chunks, record, key=lambda chunk: chunk[-1])

@@ -7,9 +7,14 @@ and no more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from fairway.wire.sds import HistoryEntry, SdsMessage
+
+_WAIT_BYTES: Final = 100
+"""What it costs to remember that one message waits for another; charged to the message that waits."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,9 +27,10 @@ class Parked:
     since_ms: int
     order: int
     """Counts parked messages; the order in which they came."""
-    waiting_for: set[str]
-    lost_dependency: bool = False
-    """Whether something that it waited for was declared lost."""
+    waiting_for: dict[str, None]
+    """Ids, in the order of citation."""
+    size_bytes: int
+    """What it costs to keep."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +39,6 @@ class MissingMessage:
 
     entry: HistoryEntry
     since_ms: int
-    last_cited_ms: int
 
 
 class IncomingBuffer:
@@ -57,72 +62,86 @@ class IncomingBuffer:
         message: SdsMessage,
         encoded: bytes,
         hint: bytes | None,
-        missing: list[HistoryEntry],
+        missing: Iterable[HistoryEntry],
         now_ms: int,
         order: int | None = None,
-    ) -> Parked:
-        """Keep a message until the missing entries are met."""
-        self._order = max(self._order, order or 0) + (order is None)
+    ) -> None:
+        """Keep a message until the missing entries are met; ``order`` is given only to one that was parked before."""
+        if order is None:
+            order = self._order + 1
+        self._order = max(self._order, order)
+        waiting_for = dict.fromkeys(entry.message_id for entry in missing)
         parked = Parked(
             message=message,
             encoded=encoded,
             retrieval_hint=hint,
             since_ms=now_ms,
-            order=self._order if order is None else order,
-            waiting_for={entry.message_id for entry in missing},
+            order=order,
+            waiting_for=waiting_for,
+            size_bytes=len(encoded) + _WAIT_BYTES * len(waiting_for),
         )
         self.parked[message.message_id] = parked
-        self.parked_bytes += len(encoded)
-        for message_id in parked.waiting_for:
+        self.parked_bytes += parked.size_bytes
+        for message_id in waiting_for:
             self._waiters.setdefault(message_id, []).append(message.message_id)
-        return parked
 
     def note_missing(self, entry: HistoryEntry, now_ms: int) -> bool:
-        """Note that an entry is cited and not here; return whether that is news (a hint may be the news)."""
-        known = self.missing.get(entry.message_id)
-        if known is None:
-            self.missing[entry.message_id] = MissingMessage(entry=entry, since_ms=now_ms, last_cited_ms=now_ms)
-            return True
-        known.last_cited_ms = now_ms
-        merged = HistoryEntry(
-            entry.message_id,
-            known.entry.retrieval_hint or entry.retrieval_hint,
-            known.entry.sender_id or entry.sender_id,
-        )
-        changed = merged != known.entry
-        known.entry = merged
-        return changed
+        """Note that an entry is cited and not here; return whether that, or its hint or author, is news.
 
-    def settle(self, message_id: str, *, lost: bool = False) -> list[Parked]:
+        The hint told last counts: the first to cite a message is mostly its author, and js-waku's authors cite their
+        own under hashes that match nothing.
+        """
+        message_id, hint, sender_id = entry
+        known = self.missing.get(message_id)
+        if known is None:
+            entry = HistoryEntry(message_id, hint or None, sender_id or None)
+            self.missing[message_id] = MissingMessage(entry=entry, since_ms=now_ms)
+            return True
+        old = known.entry
+        known.entry = HistoryEntry(message_id, hint or old.retrieval_hint, old.sender_id or sender_id or None)
+        return known.entry != old
+
+    def settle(self, message_id: str) -> list[Parked]:
         """Nobody needs to wait for an id any more; return the parked messages that wait for nothing now.
 
-        They stay parked until `take`.
+        They come in the order in which they were parked, and stay parked until `take`.
         """
         self.missing.pop(message_id, None)
         released: list[Parked] = []
         for waiter_id in self._waiters.pop(message_id, ()):
-            parked = self.parked.get(waiter_id)
-            if parked is None or message_id not in parked.waiting_for:
-                continue
-            parked.waiting_for.discard(message_id)
-            parked.lost_dependency |= lost
+            parked = self.parked[waiter_id]
+            del parked.waiting_for[message_id]
             if not parked.waiting_for:
                 released.append(parked)
         return released
 
-    def take(self, message_id: str) -> Parked | None:
-        """Take a message out of the buffer."""
-        parked = self.parked.pop(message_id, None)
-        if parked is not None:
-            self.parked_bytes -= len(parked.encoded)
-            for dependency in parked.waiting_for:
-                waiters = self._waiters.get(dependency)
-                if waiters is not None:
-                    waiters.remove(message_id)
-                    if not waiters:
-                        del self._waiters[dependency]
-        return parked
+    def take(self, parked: Parked) -> None:
+        """Take a message that waits for nothing out of the buffer."""
+        del self.parked[parked.message.message_id]
+        self.parked_bytes -= parked.size_bytes
 
-    def is_waited_for(self, message_id: str) -> bool:
-        """Return whether a parked message waits for an id."""
-        return message_id in self._waiters
+    def waits_in_vain(self) -> list[Parked]:
+        """Return, oldest first, the parked messages that nothing of what is missing can release."""
+        hopeful: set[str] = set()
+        reached = list(self.missing)
+        while reached:
+            for waiter_id in self._waiters.get(reached.pop(), ()):
+                if waiter_id not in hopeful:
+                    hopeful.add(waiter_id)
+                    reached.append(waiter_id)
+        return [parked for message_id, parked in self.parked.items() if message_id not in hopeful]
+
+    def missing_behind(self, parked: Parked) -> list[str]:
+        """Return the ids that a parked message waits for in the end, itself or through others that are parked."""
+        visited = {parked.message.message_id}
+        missing: dict[str, None] = {}
+        to_visit = [parked]
+        while to_visit:
+            for message_id in to_visit.pop().waiting_for:
+                further = self.parked.get(message_id)
+                if further is None:
+                    missing[message_id] = None
+                elif message_id not in visited:
+                    visited.add(message_id)
+                    to_visit.append(further)
+        return list(missing)

@@ -1,8 +1,8 @@
 """SDS-R: asking for messages that are missing, and answering for others (SDS spec, "SDS-R").
 
 A participant that misses a message waits until T_req, then names it in the repair_request of whatever it sends next;
-one that holds the message waits until T_resp and, if nobody else answered meanwhile, broadcasts the original again. Both
-times are spread by hashes, so that of many participants one speaks first and the others, hearing it, stay silent.
+one that holds the message waits until T_resp and, if nobody else answered meanwhile, broadcasts the original again.
+Both times are spread by hashes, so that of many participants one speaks first and the others, hearing it, stay silent.
 
 The spec leaves the hash open; the two families chose differently, and `RepairHash` names the arithmetic of each. All
 times are milliseconds.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from fairway.options import RepairConfig
@@ -101,11 +102,10 @@ def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, m
 
 
 class Scheduled(NamedTuple):
-    """An entry of a repair buffer: a message id and when its time comes."""
+    """An entry of a repair buffer: when its time comes, and for which message. The order of the fields is its order."""
 
     at_ms: int
-    sequence: int
-    """Order of insertion among entries of the same time."""
+    message_id: str
     entry: HistoryEntry
     asked: int = 0
     """How often it was asked for already."""
@@ -114,14 +114,13 @@ class Scheduled(NamedTuple):
 class RepairBuffer:
     """Entries ordered by time, at most one per message id, bounded.
 
-    When it is full the entry whose time comes last makes room (SDS-R keeps what is most overdue).
+    When it is full, the entry whose time comes last goes without (SDS-R keeps what is most overdue).
     """
 
     def __init__(self, limit: int) -> None:
         self._by_id: dict[str, Scheduled] = {}
         self._ordered: list[Scheduled] = []
         self._limit = limit
-        self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._ordered)
@@ -138,14 +137,15 @@ class RepairBuffer:
 
     def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0) -> tuple[bool, str | None]:
         """Schedule an entry unless its id is there; return (whether added, id that had to make room)."""
-        if entry.message_id in self._by_id or self._limit < 1:
+        if entry.message_id in self._by_id:
             return False, None
+        scheduled = Scheduled(at_ms, entry.message_id, entry, asked)
         evicted: str | None = None
         if len(self._ordered) >= self._limit:
-            evicted = self._ordered[-1].entry.message_id
+            if not self._ordered or scheduled > self._ordered[-1]:
+                return False, None
+            evicted = self._ordered[-1].message_id
             self.remove(evicted)
-        self._sequence += 1
-        scheduled = Scheduled(at_ms, self._sequence, entry, asked)
         self._by_id[entry.message_id] = scheduled
         insort(self._ordered, scheduled)
         return True, evicted
@@ -167,17 +167,10 @@ class RepairBuffer:
         self.add(old.entry, at_ms, asked)
         return True
 
-    def mark_asked(self, message_id: str) -> None:
-        """Note that an entry was asked for, leaving its time."""
-        old = self._by_id[message_id]
-        new = old._replace(asked=old.asked + 1)
-        self._ordered[bisect_left(self._ordered, old)] = new
-        self._by_id[message_id] = new
-
-    def due(self, now_ms: int) -> list[Scheduled]:
-        """Return the entries whose time has come, earliest first."""
+    def due(self, now_ms: int, limit: int | None = None) -> list[Scheduled]:
+        """Return the entries whose time has come, earliest first, at most ``limit``."""
         found: list[Scheduled] = []
-        for scheduled in self._ordered:
+        for scheduled in islice(self._ordered, limit):
             if scheduled.at_ms > now_ms:
                 break
             found.append(scheduled)

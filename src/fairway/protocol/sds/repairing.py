@@ -52,9 +52,9 @@ class Repair:
         """Return what to ask for now: the most overdue entries, at most as many as one message carries (SDS-R)."""
         if not self.config.enabled or not len(self.requests):
             return ()
-        due = self.requests.due(now_ms)[: self.config.max_requests_per_message]
+        due = self.requests.due(now_ms, self.config.max_requests_per_message)
         for scheduled in due:
-            self._back_off(scheduled.entry.message_id, scheduled.asked + 1, now_ms)
+            self._back_off(scheduled.message_id, scheduled.asked + 1, now_ms)
         return tuple(scheduled.entry for scheduled in due)
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
@@ -84,7 +84,7 @@ class Repair:
 
     def take_responses(self, now_ms: int) -> list[str]:
         """Return the ids of messages whose answer is due, and forget them."""
-        due = [scheduled.entry.message_id for scheduled in self.responses.due(now_ms)]
+        due = [scheduled.message_id for scheduled in self.responses.due(now_ms)]
         for message_id in due:
             self.responses.remove(message_id)
             self._journal.touch(REPAIR_RESPONSES, message_id)

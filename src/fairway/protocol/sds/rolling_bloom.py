@@ -42,6 +42,10 @@ class RollingBloom:
         self._words = None
         return positions
 
+    def positions(self, message_id: str) -> list[int]:
+        """Return the bit positions of an id, whether it is in the filter or not."""
+        return self._filter.wire.positions(message_id, self.parameters)
+
     def refill(self, message_ids: Iterable[str]) -> None:
         """Make the newest of the given ids, oldest first, the content of the filter."""
         self._positions = array("I")

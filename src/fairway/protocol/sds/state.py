@@ -1,34 +1,28 @@
 """The state of a `MessageChannel` as rows (see `fairway.protocol.journal`), and back.
 
 What is not stored is rebuilt: the bloom filter from the newest messages of the history, what a parked message waits for
-from its causal history. Ancestry is rebuilt from own unacknowledged messages alone; at worst an acknowledgement that
-rests on a descendant comes as a possible one first.
+from its causal history, and who descends from own messages from those that are kept whole; where they are not, at worst
+an acknowledgement that rests on a descendant comes as a possible one first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from sys import intern
 from typing import Final
 
 from fairway.errors import DecodeError, SnapshotError
 from fairway.protocol.journal import Row
-from fairway.protocol.sds.acknowledgements import Evidence, OutgoingMessage
-from fairway.protocol.sds.channel import (
-    ACKNOWLEDGEMENTS,
-    HISTORY,
-    META,
-    OUTGOING,
-    PARTICIPANTS,
-    MessageChannel,
-)
+from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Evidence, OutgoingMessage
+from fairway.protocol.sds.channel import HISTORY, META, PARTICIPANTS, MessageChannel
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming import MissingMessage
 from fairway.protocol.sds.repair import RepairBuffer
 from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.sds.retained import RETAINED
-from fairway.wire.sds import HistoryEntry
+from fairway.wire.sds import HistoryEntry, SdsMessage
 
 TABLES: Final = (
     META,
@@ -78,14 +72,14 @@ class SdsState:
                 if missing is None:
                     return None
                 _, hint, sender = missing.entry
-                return (hint, sender, missing.since_ms, missing.last_cited_ms)
+                return (hint, sender, missing.since_ms)
             case "repair_requests":
                 return self._repair_row(channel.repair.requests, key)
             case "repair_responses":
                 return self._repair_row(channel.repair.responses, key)
             case "retained":
                 encoded = channel.retained.encoded(key)
-                return None if encoded is None else (encoded,)
+                return None if encoded is None else (channel.retained.order(key), encoded)
             case "participants":
                 return () if key in channel.participants else None
         raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
@@ -101,9 +95,9 @@ class SdsState:
             ACKNOWLEDGEMENTS: channel.outgoing.messages,
             PARKED: channel.dependencies.incoming.parked,
             MISSING: channel.dependencies.incoming.missing,
-            REPAIR_REQUESTS: (scheduled.entry.message_id for scheduled in channel.repair.requests),
-            REPAIR_RESPONSES: (scheduled.entry.message_id for scheduled in channel.repair.responses),
-            RETAINED: channel.retained.ids(),
+            REPAIR_REQUESTS: (scheduled.message_id for scheduled in channel.repair.requests),
+            REPAIR_RESPONSES: (scheduled.message_id for scheduled in channel.repair.responses),
+            RETAINED: channel.retained,
             PARTICIPANTS: channel.participants,
         }
         for table in TABLES:
@@ -121,17 +115,16 @@ class SdsState:
             tables[table].append((key, row))
         try:
             self._load_tables(tables)
+            self._rebuild()
         except (ValueError, TypeError, DecodeError) as error:
             raise SnapshotError(f"a stored row does not have the shape that this version writes: {error}") from error
-        self._rebuild()
-        self._channel.journal.drain()
 
     def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
         channel = self._channel
         for _, (lamport, sequence) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
         for key, (lamport, hint, sender) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
-            channel.history.add(HistoryRecord(lamport, key, hint, sender))
+            channel.history.add(HistoryRecord(lamport, key, hint, intern(sender)))
         for key, (lost,) in tables[SETTLED]:
             channel.dependencies.settled[key] = lost
         for key, row in sorted(tables[OUTGOING], key=lambda item: item[1][0]):
@@ -140,25 +133,19 @@ class SdsState:
             self._load_acknowledgement(key, acknowledged, possible)
         for _, (order, encoded, hint, since_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.dialect.codec.decode(encoded)
-            missing = [e for e in message.causal_history if e.message_id not in channel.history]
-            missing = [e for e in missing if e.message_id not in channel.dependencies.settled]
-            parked = channel.dependencies.incoming.park(message, encoded, hint, missing, since_ms, order)
-            parked.lost_dependency = any(
-                channel.dependencies.settled.get(e.message_id, False) for e in message.causal_history
-            )
-        for key, (hint, sender, since_ms, last_ms) in sorted(tables[MISSING], key=lambda item: item[1][2]):
+            missing = channel.dependencies.unmet(message.message_id, channel.dependencies.cited(message))
+            channel.dependencies.incoming.park(message, encoded, hint, missing, since_ms, order)
+        for key, (hint, sender, since_ms) in sorted(tables[MISSING], key=lambda item: (item[1][2], item[0])):
             entry = HistoryEntry(key, hint, sender)
-            channel.dependencies.incoming.missing[key] = MissingMessage(
-                entry=entry, since_ms=since_ms, last_cited_ms=last_ms
-            )
+            channel.dependencies.incoming.missing[key] = MissingMessage(entry=entry, since_ms=since_ms)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
         ):
-            for key, (hint, sender, at_ms, asked) in sorted(tables[table], key=lambda item: item[1][2]):
+            for key, (hint, sender, at_ms, asked) in tables[table]:
                 buffer.add(HistoryEntry(key, hint, sender), at_ms, asked)
-        for key, (encoded,) in tables[RETAINED]:
-            channel.retained.keep_encoded(key, encoded)
+        for key, (order, encoded) in sorted(tables[RETAINED], key=lambda item: item[1][0]):
+            channel.retained.keep_again(key, order, encoded)
         channel.participants.update(key for key, _ in tables[PARTICIPANTS])
 
     def _rebuild(self) -> None:
@@ -166,11 +153,22 @@ class SdsState:
         count = max(0, channel.bloom_parameters.capacity - len(channel.dependencies.incoming))
         newest = islice(channel.history, max(0, len(channel.history) - count), None)
         channel.bloom.refill([record.message_id for record in newest] + list(channel.dependencies.incoming.parked))
+        if not channel.outgoing.messages:
+            return
         for waiting in channel.outgoing:
             message = waiting.message
             if message.message_id in channel.history:
-                waiting.positions = channel.dialect.codec.bloom.positions(message.message_id, channel.bloom_parameters)
-            channel.outgoing.ancestry.record(message.message_id, message.causal_history, channel.outgoing.messages)
+                waiting.positions = channel.bloom.positions(message.message_id)
+                if message.message_id not in channel.retained:
+                    self._record_ancestry(message)
+        for message_id in channel.retained:
+            encoded = channel.retained.encoded(message_id)
+            if encoded is not None:
+                self._record_ancestry(channel.dialect.codec.decode(encoded))
+
+    def _record_ancestry(self, message: SdsMessage) -> None:
+        outgoing = self._channel.outgoing
+        outgoing.ancestry.record(message.message_id, message.causal_history, outgoing.messages)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.dialect.codec.encode(waiting.message)
@@ -181,7 +179,6 @@ class SdsState:
         self._channel.outgoing.messages[key] = OutgoingMessage(
             message=self._channel.dialect.codec.decode(encoded),
             sequence=sequence,
-            positions=[],
             required_count=count,
             required_from=frozenset(names),
         )
@@ -198,7 +195,7 @@ class SdsState:
         if waiting is not None:
             waiting.acknowledged_by = {who: Evidence(value) for who, value in acknowledged}
             if possible:
-                self._channel.outgoing.possible[key] = list(possible)
+                self._channel.outgoing.possible[key] = dict.fromkeys(possible)
 
     @staticmethod
     def _repair_row(buffer: RepairBuffer, key: str) -> Row | None:
