@@ -1,0 +1,112 @@
+"""A Spark session in this process, set up for archives on one machine.
+
+Whoever has a session passes it to the functions of the pipeline, which use it as it is; this module is for
+those who have none. Under ``spark-submit`` the cluster's own settings hold: then nothing is set here but the
+name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline import machine
+from fairway.pipeline.java import find_java, spark_java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+DEFAULT_APP_NAME: Final = "fairway"
+
+MAX_RECORDS_PER_BATCH: Final = 1_000
+"""Rows in one Arrow batch. A message has up to 150 KiB, so a batch up to 150 MiB; more rows gain no speed."""
+MAX_SHUFFLE_PARTITIONS: Final = 64
+"""Spark's default of 200 is for clusters; each one costs a task."""
+
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+# The parallel collector suits batch work; and G1, the default, can corrupt data in Java 25 before 25.0.3
+# (JDK-8377811, for which Spark's documentation advises against those), and nothing newer is on PyPI.
+_JVM_OPTIONS: Final = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+
+
+def create_session(app_name: str = DEFAULT_APP_NAME, *, config: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the session that is already active in this process, or start one.
+
+    ``config`` overrides single settings of a session that is started, by Spark's names. Raises
+    `ConfigurationError` when there is no Java that Spark runs on or Spark does not start.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(app_name)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program and knows master and memory
+        return builder.getOrCreate()
+    for name, value in {**embedded_settings(), **(config or {})}.items():
+        builder = builder.config(name, value)
+    with _environment(_worker_environment()):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise ConfigurationError(f"Spark did not start: {error}") from error
+
+
+@contextmanager
+def session_or_own(spark: SparkSession | None, app_name: str = DEFAULT_APP_NAME) -> Iterator[SparkSession]:
+    """Lend the caller's session, or one that lasts as long as the block."""
+    borrowed = spark or SparkSession.getActiveSession()
+    session = borrowed or create_session(app_name)
+    try:
+        yield session
+    finally:
+        if borrowed is None:
+            session.stop()
+
+
+def embedded_settings() -> dict[str, str]:
+    """Return the settings of a session on this machine."""
+    cores = machine.cores()
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": f"{machine.jvm_memory_mib()}m",
+        "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        # Nobody else's business: without these Spark listens on all interfaces.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(min(2 * cores, MAX_SHUFFLE_PARTITIONS)),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
+    }
+
+
+def _worker_environment() -> dict[str, str]:
+    return {
+        # Spark would start `python3` from the path, which need not be this interpreter nor have its packages.
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        # Workers import the very code that the driver runs, installed or not.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
+        "JAVA_HOME": str(spark_java_home(find_java())),
+    }
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while Spark starts, which copies them, and put back what was there."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

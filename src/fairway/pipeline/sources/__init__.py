@@ -1,0 +1,9 @@
+"""Where messages come from. Every source gives the same table, ``waku_messages`` (`WAKU_MESSAGES`)."""
+
+from __future__ import annotations
+
+from fairway.pipeline.sources.sqlite_archive import read_sqlite_archive
+from fairway.pipeline.sources.waku import WakuDataSource, register
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
+
+__all__ = ["WAKU_MESSAGES", "ArchiveScan", "WakuDataSource", "read_sqlite_archive", "register"]

@@ -1,0 +1,26 @@
+"""Stage 2, ``sds_messages`` to ``unique_messages``: each SDS message once.
+
+A message is in an archive several times, since every retry is a new WakuMessage with the same SDS message inside, and
+nothing keeps others from repeating it. The sighting with the lowest (timestamp, message hash) stands for all, whatever
+the order in which rows come.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+
+def unique_messages(sds_messages: DataFrame) -> DataFrame:
+    """Return one row for each (channel_id, message_id) of decodable messages.
+
+    Columns: those of ``sds_messages`` and ``sightings``, how often the message is in the archive.
+    """
+    same = Window.partitionBy("channel_id", "message_id")
+    return (
+        sds_messages.where("status = 'ok'")
+        .withColumn("sightings", F.count("*").over(same))
+        .withColumn("sighting", F.row_number().over(same.orderBy("timestamp", "message_hash")))
+        .where("sighting = 1")
+        .drop("sighting")
+    )

@@ -1,0 +1,37 @@
+"""Rate limiting (seeds 000 and 002, "Rate Limit Manager"): the last step before dispatch.
+
+- `manager` decides which transmission leaves when.
+- `waiting` holds the others in order.
+- `quota` keeps every limit, and the count against each.
+- `epoch` keeps the count right under clocks that jump.
+- `rln` is the interface to whoever proves transmissions.
+- `rln_testing` is a strict double of such a provider.
+"""
+
+from __future__ import annotations
+
+from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
+from fairway.protocol.ratelimit.manager import Admission, Placement, RateLimitManager, RateLimitStatistics
+from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
+from fairway.protocol.ratelimit.rln import NodeProves, NoProof, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit.waiting import Priority
+
+__all__ = [
+    "Admission",
+    "EpochClock",
+    "EpochCounter",
+    "EpochQuota",
+    "NoProof",
+    "NodeProves",
+    "Placement",
+    "Priority",
+    "Quota",
+    "QuotaSource",
+    "QuotaState",
+    "RateLimitManager",
+    "RateLimitStatistics",
+    "RlnProofProvider",
+    "Share",
+    "Verdict",
+    "rln_signal",
+]

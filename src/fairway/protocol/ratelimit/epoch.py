@@ -1,0 +1,189 @@
+"""Epochs aligned to RLN's, and the count of what was sent in each of them.
+
+Seed 002, "Rate Limit Manager": "It tracks how many messages have been sent in the current epoch" and "The
+epoch size MUST match the `epochSizeMs` configured in `RateLimitConfig`". RFC 17/WAKU2-RLN-RELAY writes the
+epoch as ceil(unix / period), but every validator computes floor(unix / period), so floor it is here: a
+counter that slid from the first transmission, or that rounded the other way, would let two budgets fall into
+one epoch of the validators.
+
+Invariant: whatever the clock does, an epoch that was used is never given a second budget.
+
+- Forwards into an epoch without a record: a fresh budget.
+- Forwards or backwards into an epoch with a record: the record counts.
+- Backwards, record or not: at least as much counts as used as before the step, so that no sequence of steps
+  back refills the budget.
+
+A step back does *not* hold the counter at the highest epoch ever seen. Validators judge a message by the
+epoch of its own timestamp, so charging it to another epoch would overdraw the one it claims; and a clock that
+was wrong by a year for a second would silence the channel for a year.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+
+REMEMBERED_EPOCHS: Final = 16
+"""Used epochs on record. Validators refuse messages more than 20 s off their own clock, so of two visits to
+an epoch with this many others between them the network accepted the messages of at most one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochClock:
+    """Which epoch a time belongs to; epoch 0 starts with the Unix epoch."""
+
+    epoch_ms: int
+    """Length of an epoch in milliseconds."""
+
+    def __post_init__(self) -> None:
+        if self.epoch_ms <= 0:
+            raise ConfigurationError(f"epoch_ms must be positive, not {self.epoch_ms}")
+
+    def index(self, now_ms: int) -> int:
+        """Return the epoch that holds ``now_ms``."""
+        return now_ms // self.epoch_ms
+
+    def start(self, index: int) -> int:
+        """Return the first millisecond of epoch ``index``."""
+        return index * self.epoch_ms
+
+    def next_start(self, now_ms: int) -> int:
+        """Return the first millisecond of the epoch after the one that holds ``now_ms``."""
+        return self.start(self.index(now_ms) + 1)
+
+
+class EpochCounter:
+    """How many transmissions were charged in each of the epochs of one clock."""
+
+    __slots__ = ("_closed", "_current", "_others", "_used", "clock")
+
+    def __init__(
+        self,
+        clock: EpochClock,
+        *,
+        current: int | None = None,
+        others: int = 0,
+        closed: bool = False,
+        used: dict[int, int] | None = None,
+    ) -> None:
+        self.clock = clock
+        self._current = current
+        self._others = others
+        self._closed = closed
+        self._used = dict(used or {})
+        self._forget()
+
+    @property
+    def current(self) -> int | None:
+        """The epoch of the last time that was observed; None before the first."""
+        return self._current
+
+    @property
+    def own(self) -> int:
+        """Transmissions charged here in the current epoch."""
+        return 0 if self._current is None else self._used.get(self._current, 0)
+
+    @property
+    def others(self) -> int:
+        """Transmissions of the current epoch that others drew from the same quota, as last told."""
+        return self._others
+
+    @property
+    def used(self) -> int:
+        """All transmissions of the current epoch: own and others'."""
+        return self.own + self._others
+
+    @property
+    def closed(self) -> bool:
+        """Whether the current epoch was declared spent from outside, whatever the count says."""
+        return self._closed
+
+    @property
+    def record(self) -> tuple[tuple[int, int], ...]:
+        """The used epochs on record, ascending, each with its own charges."""
+        return tuple(sorted(self._used.items()))
+
+    def observe(self, now_ms: int) -> None:
+        """Move to the epoch of ``now_ms``, forwards or backwards."""
+        index = self.clock.index(now_ms)
+        if index == self._current:
+            return
+        left, left_with = self._current, self.used
+        if left is not None and self._others:
+            # So that coming back to the epoch finds what was known of it.
+            self._used[left] = left_with
+        if left is None or index > left:
+            self._closed = False
+        elif left_with > self._used.get(index, 0):
+            self._used[index] = left_with
+        self._others = 0
+        self._current = index
+        self._forget()
+
+    def charge(self) -> None:
+        """Count one transmission in the current epoch."""
+        if self._current is None:
+            raise ValueError("observe a time before charging: a charge belongs to an epoch")
+        self._used[self._current] = self._used.get(self._current, 0) + 1
+        self._forget()
+
+    def refund(self, charged_at_ms: int) -> None:
+        """Take back one charge made at ``charged_at_ms``; nothing happens if it is no longer on record."""
+        index = self.clock.index(charged_at_ms)
+        if self._used.get(index, 0) > 1:
+            self._used[index] -= 1
+        else:
+            self._used.pop(index, None)
+
+    def report_used(self, total: int) -> None:
+        """Take note that ``total`` transmissions of the current epoch were counted by the quota's keeper.
+
+        What exceeds the own charges is others'. The last report stands: one that came late from a keeper
+        whose clock is behind must not stop the channel for a whole epoch. Own charges always count in full.
+        """
+        self._others = max(0, total - self.own)
+
+    def close(self) -> None:
+        """Declare the current epoch spent."""
+        self._closed = True
+
+    def room_from(self, at_ms: int, allowed: int | None) -> int:
+        """Return the first time from ``at_ms`` on with fewer than ``allowed`` charges; None allows any."""
+        index = self.clock.index(at_ms)
+        while not self._has_room(index, allowed):
+            index += 1
+        return max(at_ms, self.clock.start(index))
+
+    def rebased(self, clock: EpochClock, now_ms: int) -> EpochCounter:
+        """Return a counter for another epoch length that knows what this one has on record.
+
+        A count goes in full to every new epoch that its old one touches: when inside an epoch its charges
+        fell is not on record, and too much is safe where too little is not.
+        """
+        self.observe(now_ms)
+        running = clock.index(now_ms)
+        used: dict[int, int] = {}
+        for index, count in self._used.items():
+            first = clock.index(self.clock.start(index))
+            last = clock.index(self.clock.start(index + 1) - 1)
+            # Of many short epochs inside a long one only those near the running one are worth recording.
+            nearest = max(first, running - REMEMBERED_EPOCHS)
+            for touched in range(nearest, min(last, running + REMEMBERED_EPOCHS) + 1):
+                used[touched] = used.get(touched, 0) + count
+        if self._others:
+            used[running] = used.get(running, 0) + self._others
+        return EpochCounter(clock, current=running, closed=self._closed, used=used)
+
+    def _has_room(self, index: int, allowed: int | None) -> bool:
+        if index == self._current:
+            return not self._closed and (allowed is None or self.used < allowed)
+        return allowed is None or self._used.get(index, 0) < allowed
+
+    def _forget(self) -> None:
+        if len(self._used) > REMEMBERED_EPOCHS:
+            here = self._current or 0
+            # Nearest to the clock: what it may come back to. Of two equally near, the later one.
+            kept = sorted(self._used, key=lambda index: (abs(index - here), -index))[:REMEMBERED_EPOCHS]
+            self._used = {index: self._used[index] for index in sorted(kept)}

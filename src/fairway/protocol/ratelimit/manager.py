@@ -1,0 +1,390 @@
+"""The rate limit manager: the last step before dispatch, and the only one that may hold a transmission back.
+
+Seed 002, "Rate Limit Manager" and "Rate limiting"; seed 000, "Rate Limit Management" and "Ephemeral
+messages". Every transmission passes here: segments, retries, repairs, sync (each is one WakuMessage and costs
+one RLN slot). What has room goes, the rest waits for a coming epoch; ephemeral messages go at once or not at
+all.
+
+::
+
+    enqueue --> waiting --admit--> charged, state saved --> proof --> dispatch
+                   ^                                          |
+                   +----------------- put_back ---------------+   NOT_READY, TRANSIENT: the charge is returned
+                   +---- put_back, exhaust -------------------+   BUDGET_EXHAUSTED: and the epoch is over
+
+Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is
+handed out. So a crash between the two costs a slot and never lends one. Items are opaque: whoever enqueues
+them keeps them durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic
+
+from fairway.events import DropReason
+from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
+from fairway.protocol.ratelimit.waiting import Priority, T, Waiting, WaitingQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from fairway.options import RateLimitConfig
+
+_SHARE: Final = {
+    Priority.CONTENT: Share.CONTENT,
+    Priority.REPAIR: Share.HELD,
+    # Seed 000, "Rate Limit Management": "Messages coming from a retry mechanism should be queued when the
+    # rate limit is approached."
+    Priority.RETRY: Share.HELD,
+    Priority.SYNC: Share.HELD,
+}
+
+# Seed 000, "Rate Limit Management": ephemeral messages are "dropped (not sent nor queued) when the rate limit
+# is approached or reached".
+_DROP_REASON: Final = {
+    Verdict.APPROACHED: DropReason.RATE_LIMIT_APPROACHED,
+    Verdict.REACHED: DropReason.RATE_LIMIT_REACHED,
+    Verdict.EXHAUSTED: DropReason.RATE_LIMIT_REACHED,
+    Verdict.NO_MEMBERSHIP: DropReason.NOT_READY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement(Generic[T]):
+    """What became of an enqueued item."""
+
+    accepted: bool
+    """Whether it waits now. If not, the queue is full of what is at least as urgent: the caller keeps it."""
+    sequence: int | None
+    """Its place within its class; None when refused."""
+    displaced: T | None = None
+    """An item that had to give way: it is no longer in the queue and will not be sent."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Admission(Generic[T]):
+    """An item that may leave now, and what it takes to put it back.
+
+    A handle rather than a value: it remembers that it was put back, because a charge returned twice
+    would be a slot too many.
+    """
+
+    item: T
+    priority: Priority
+    sequence: int
+    key: Hashable | None
+    free: bool
+    """Whether nothing was charged for it."""
+    admitted_at_ms: int
+    """The time of the charge. The message's timestamp must lie in the same epoch."""
+    returned: bool = field(default=False, init=False)
+    """Whether it was put back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitStatistics:
+    """What the manager has done since it was made; the quota as of the last time it was told."""
+
+    limiting: bool
+    """Whether any limit is in force."""
+    limits: Mapping[QuotaSource, tuple[int, int]]
+    """(messages per epoch, epoch length in ms) of each limit in force."""
+    queued: Mapping[Priority, int]
+    """Items that wait now, by class."""
+    admitted: Mapping[Priority, int]
+    """Items handed out, by class; one that was put back and admitted again counts twice."""
+    charged: int
+    """Charges made, less the ones returned."""
+    put_back: int
+    """Items put back because no proof could be had."""
+    displaced: int
+    """Items that gave way to more urgent ones in a full queue."""
+    refused: int
+    """Items that found the queue full of what is at least as urgent."""
+    discarded: int
+    """Items taken from the queue because nobody needs them any more."""
+    ephemeral_admitted: int
+    """Ephemeral messages that went out."""
+    ephemeral_dropped: Mapping[DropReason, int]
+    """Ephemeral messages that did not, by reason."""
+
+
+class RateLimitManager(Generic[T]):
+    """Decides which transmission leaves when.
+
+    ``on_change`` is called with the new `state` whenever that changed, and returns only when it is as durable
+    as the caller wants it. If it raises during `admit`, the item stays in the queue and its charge stands.
+    It is called also while nothing limits, for a limit may become known in mid-epoch; whoever can rule that
+    out may skip the write while `limiting` is false.
+    """
+
+    __slots__ = (
+        "_admitted",
+        "_charged",
+        "_config",
+        "_discarded",
+        "_displaced",
+        "_ephemeral_admitted",
+        "_ephemeral_dropped",
+        "_on_change",
+        "_put_back",
+        "_queue",
+        "_quota",
+        "_refused",
+    )
+
+    def __init__(self, config: RateLimitConfig, *, on_change: Callable[[QuotaState], None] | None = None) -> None:
+        self._config = config
+        self._on_change = on_change
+        self._quota = Quota(config)
+        self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
+        self._admitted = dict.fromkeys(Priority, 0)
+        self._charged = 0
+        self._put_back = 0
+        self._displaced = 0
+        self._refused = 0
+        self._discarded = 0
+        self._ephemeral_admitted = 0
+        self._ephemeral_dropped = dict.fromkeys(DropReason, 0)
+
+    def __repr__(self) -> str:
+        limits = ", ".join(f"{s.value} {n}/{ms} ms" for s, (n, ms) in self._quota.limits().items()) or "off"
+        return f"<{type(self).__name__} {limits}; {len(self._queue)} queued>"
+
+    @property
+    def limiting(self) -> bool:
+        """Whether any limit is in force: configured and enabled, or told by the node or the provider."""
+        return self._quota.limiting
+
+    # -- the queue ---------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        item: T,
+        priority: Priority,
+        *,
+        first_segment: bool = True,
+        key: Hashable | None = None,
+        sequence: int | None = None,
+    ) -> Placement[T]:
+        """Add a transmission to its class.
+
+        ``first_segment`` matters only with the option first_segment_only, where all others are free (seed
+        002, MessageChunk: "the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the
+        transmission is for, such as the SDS message id; several may share one. ``sequence`` restores a place;
+        without it the item comes last in its class.
+
+        A full queue (max_queued) first drops its oldest entry of the least urgent class, never content, and
+        never for the sake of something less urgent. If there is no such entry the item is refused.
+        """
+        has_room, victim = self._queue.make_room(priority)
+        if not has_room:
+            self._refused += 1
+            return Placement(accepted=False, sequence=None)
+        place = self._queue.take_sequence(sequence)
+        free = self._config.first_segment_only and not first_segment
+        self._queue.push(Waiting(item=item, priority=priority, sequence=place, free=free, key=key))
+        if victim is None:
+            return Placement(accepted=True, sequence=place)
+        self._displaced += 1
+        return Placement(accepted=True, sequence=place, displaced=victim.item)
+
+    def queued(self, priority: Priority | None = None) -> int:
+        """Return how many items wait, of one class or altogether."""
+        return len(self._queue) if priority is None else self._queue.count(priority)
+
+    def is_queued(self, key: Hashable) -> bool:
+        """Return whether something with this key waits: a second retry of a message is pointless then."""
+        return self._queue.has(key)
+
+    def discard(self, leaves: Callable[[T], bool]) -> tuple[T, ...]:
+        """Take every item for which ``leaves(item)`` is true from the queue. Looks at all of them, O(n)."""
+        return self._count_discarded(self._queue.discard(leaves))
+
+    def discard_key(self, key: Hashable) -> tuple[T, ...]:
+        """Take every item with this key from the queue, such as the retries of an acknowledged message."""
+        return self._count_discarded(self._queue.discard_key(key))
+
+    # -- what leaves -------------------------------------------------------------------------------
+
+    def admit(self, now_ms: int) -> Admission[T] | None:
+        """Take the next item that may leave now and charge it; None when nothing may."""
+        for priority in Priority:
+            entry = self._queue.front(priority)
+            if entry is None or not self._may_leave(entry, now_ms):
+                continue
+            if not entry.free:
+                self._charge(now_ms)
+            self._queue.pop(priority)
+            self._admitted[priority] += 1
+            return Admission(
+                item=entry.item,
+                priority=priority,
+                sequence=entry.sequence,
+                key=entry.key,
+                free=entry.free,
+                admitted_at_ms=now_ms,
+            )
+        return None
+
+    def put_back(self, admission: Admission[T]) -> None:
+        """Return an item to its place, and its charge to the epoch it was made in.
+
+        Only for an item that never left: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. It
+        is taken back even if the queue has filled up meanwhile, for it was accepted once.
+        """
+        if admission.returned:
+            raise ValueError("this admission was put back before; each may be put back once")
+        admission.returned = True
+        self._queue.push(
+            Waiting(
+                item=admission.item,
+                priority=admission.priority,
+                sequence=admission.sequence,
+                free=admission.free,
+                key=admission.key,
+            )
+        )
+        self._put_back += 1
+        if not admission.free:
+            self._refund(admission.admitted_at_ms)
+
+    def admit_ephemeral(self, now_ms: int) -> DropReason | None:
+        """Charge an ephemeral message and return None, or say why it must be dropped.
+
+        Seed 000, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
+        Content that waits counts as used, so that ephemeral traffic never takes a slot that content is about
+        to need.
+        """
+        waiting = self._queue.paying(Priority.CONTENT)
+        verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
+        if verdict is not Verdict.OPEN:
+            reason = _DROP_REASON[verdict]
+            self._ephemeral_dropped[reason] += 1
+            return reason
+        self._charge(now_ms)
+        self._ephemeral_admitted += 1
+        return None
+
+    def refund_ephemeral(self, admitted_at_ms: int) -> None:
+        """Return the charge of an ephemeral message admitted then, which got no proof and is dropped."""
+        self._ephemeral_admitted -= 1
+        self._ephemeral_dropped[DropReason.NOT_READY] += 1
+        self._refund(admitted_at_ms)
+
+    def next_send_at(self, now_ms: int) -> int | None:
+        """Return when the next queued item can go: ``now_ms`` = now, None = not until something else changes.
+
+        Seed 002, "Rate Limit Manager": "chunk dispatch MUST be delayed to the next epoch".
+        """
+        times = []
+        for priority in Priority:
+            entry = self._queue.front(priority)
+            if entry is None:
+                continue
+            if self._may_leave(entry, now_ms):
+                return now_ms
+            opens = self._quota.opens_at(_SHARE[priority], now_ms, free=entry.free)
+            if opens is not None:
+                times.append(opens)
+        return min(times, default=None)
+
+    def expected_at(self, priority: Priority, now_ms: int) -> int | None:
+        """Return about when the last item of a class goes, if nothing else comes; None = not foreseeable.
+
+        For the event `fairway.events.MessageQueued` (seed 000: rate limit errors "SHOULD be surfaced through
+        events").
+        """
+        ahead = sum(self._queue.paying(other) for other in Priority if other <= priority)
+        return self._quota.expected_at(_SHARE[priority], ahead, now_ms)
+
+    # -- the quota ---------------------------------------------------------------------------------
+
+    def utilization(self, now_ms: int) -> int:
+        """Return how much of the tightest limit is used, in percent, 0 to 100; 0 without a limit."""
+        return self._quota.utilization(now_ms)
+
+    def remaining(self, now_ms: int) -> int | None:
+        """Return how many transmissions may still go in the running epoch; None without a limit."""
+        return self._quota.remaining(now_ms)
+
+    def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
+        """Take the quota that the node told; ``limit`` None = it told none, 0 = it has no membership.
+
+        ``epoch_ms`` None = as configured, ``remaining`` None = unknown.
+        """
+        if self._quota.tell(QuotaSource.NODE, limit=limit, epoch_ms=epoch_ms, remaining=remaining, now_ms=now_ms):
+            self._changed()
+
+    def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> None:
+        """Take the quota that the RLN proof provider told; None = it told none."""
+        if self._quota.tell(
+            QuotaSource.PROVIDER,
+            limit=None if quota is None else quota.rate_limit,
+            epoch_ms=None if quota is None else quota.epoch_ms,
+            epoch_index=None if quota is None else quota.epoch_index,
+            remaining=None if quota is None else quota.remaining,
+            now_ms=now_ms,
+        ):
+            self._changed()
+
+    def exhaust(self, now_ms: int) -> None:
+        """Hold everything to the next epoch, because the RLN proof provider said BUDGET_EXHAUSTED.
+
+        It closes the epoch of every told limit; without one, the configured epoch, even if nothing limits.
+        """
+        self._quota.exhaust(now_ms)
+        self._changed()
+
+    # -- what must survive a crash -----------------------------------------------------------------
+
+    def state(self) -> QuotaState:
+        """Return the counters and the told limits: nested tuples of integers, strings, booleans and None."""
+        return self._quota.state()
+
+    def restore(self, state: object) -> None:
+        """Take over what `state` returned, also after a trip through JSON, before anything else is done.
+
+        Raises `fairway.errors.SnapshotError`, and then nothing was changed.
+        """
+        self._quota.restore(state)
+
+    def statistics(self) -> RateLimitStatistics:
+        """Return the counters for people and dashboards."""
+        return RateLimitStatistics(
+            limiting=self._quota.limiting,
+            limits=self._quota.limits(),
+            queued={priority: self._queue.count(priority) for priority in Priority},
+            admitted=dict(self._admitted),
+            charged=self._charged,
+            put_back=self._put_back,
+            displaced=self._displaced,
+            refused=self._refused,
+            discarded=self._discarded,
+            ephemeral_admitted=self._ephemeral_admitted,
+            ephemeral_dropped=dict(self._ephemeral_dropped),
+        )
+
+    def _may_leave(self, entry: Waiting[T], now_ms: int) -> bool:
+        verdict = self._quota.verdict(_SHARE[entry.priority], now_ms)
+        # Free is exempt from being counted, not from the network having said no.
+        return verdict is Verdict.OPEN or (entry.free and verdict <= Verdict.REACHED)
+
+    def _charge(self, now_ms: int) -> None:
+        self._quota.charge(now_ms)
+        self._charged += 1
+        self._changed()
+
+    def _refund(self, charged_at_ms: int) -> None:
+        self._quota.refund(charged_at_ms)
+        self._charged -= 1
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self._quota.state())
+
+    def _count_discarded(self, items: tuple[T, ...]) -> tuple[T, ...]:
+        self._discarded += len(items)
+        return items

@@ -1,0 +1,384 @@
+"""The quota: several limits that hold together, and one count against each.
+
+Sources of a limit are the configuration, the node, and the RLN proof provider. Each has its own epoch length.
+A transmission must fit into *all* of them, so a told quota can only tighten what is configured, never loosen
+it (seed 000, "Rate Limit Management": the node may come to "expose rate limit information"). Transmissions
+are counted from the first one on, also while nothing limits them, so a quota that becomes known in mid-epoch
+knows what already went out.
+
+Invariant: at the moment of a charge every limit in force had room for it in its aligned epoch. Seed 002,
+"Rate limiting": "Chunks MUST NOT be sent at a rate that would violate the RLN message rate limit for the
+active epoch."
+
+Of a limit L and the threshold t ("approached", seed 000: 90 %) each kind of transmission may use a share:
+
+========== ======================= ====================================================================
+share      slots of L              because
+========== ======================= ====================================================================
+CONTENT    L                       users' messages may use everything
+HELD       max(1, floor(t * L))    repair, retries and sync leave the rest to content, but with one slot an
+                                   epoch they must still get out when nobody has anything to say
+EPHEMERAL  floor(t * L)            "reliable messages are never blocked by ephemeral traffic": with one slot
+                                   an epoch there is none for ephemeral messages
+========== ======================= ====================================================================
+
+With L = 0 nothing goes. A configured 0 is a limit that is always reached. A 0 that was *told* is no quota at
+all: RLN says so when there is no membership, and no coming epoch changes that, only another word from the
+same source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from fairway.errors import ConfigurationError, SnapshotError
+from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
+
+if TYPE_CHECKING:
+    from fairway.options import RateLimitConfig
+
+QuotaState = tuple[object, ...]
+"""What must survive a crash: nested tuples of integers, strings, booleans and None."""
+
+_STATE_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochQuota:
+    """What the keeper of a quota says about one epoch (the LIP "RLN API", get_epoch_quota)."""
+
+    epoch_index: int
+    """The epoch it speaks of: floor(unix_ms / epoch_ms)."""
+    rate_limit: int
+    """Messages per epoch; 0 = there is no membership, which is not the same as exhausted."""
+    remaining: int | None = None
+    """Messages left in that epoch; None = not known."""
+    epoch_ms: int | None = None
+    """Length of the keeper's epochs; None = as configured."""
+
+    def __post_init__(self) -> None:
+        if self.rate_limit < 0:
+            raise ConfigurationError(f"rate_limit must not be negative, not {self.rate_limit}")
+        if self.remaining is not None and self.remaining < 0:
+            raise ConfigurationError(f"remaining must not be negative, not {self.remaining}")
+        if self.epoch_ms is not None and self.epoch_ms <= 0:
+            raise ConfigurationError(f"epoch_ms must be positive, not {self.epoch_ms}")
+
+
+class QuotaSource(Enum):
+    """Who set a limit."""
+
+    CONFIGURED = "configured"
+    NODE = "node"
+    PROVIDER = "provider"
+
+
+class Share(Enum):
+    """How much of a limit a transmission may use; the module's table says what for."""
+
+    CONTENT = "content"
+    HELD = "held"
+    EPHEMERAL = "ephemeral"
+
+
+class Verdict(IntEnum):
+    """Whether there is room; of several limits the greatest verdict stands."""
+
+    OPEN = 0
+    """There is room."""
+    APPROACHED = 1
+    """What is left is for content."""
+    REACHED = 2
+    """The count says that nothing is left in this epoch."""
+    EXHAUSTED = 3
+    """The network or the provider said that nothing is left in this epoch."""
+    NO_MEMBERSHIP = 4
+    """A told rate limit of 0."""
+
+
+class _Allowance:
+    """One source's limit and the count against it."""
+
+    __slots__ = ("counter", "limit", "source")
+
+    def __init__(self, source: QuotaSource, limit: int | None, counter: EpochCounter) -> None:
+        self.source = source
+        self.limit = limit
+        self.counter = counter
+
+    @property
+    def no_membership(self) -> bool:
+        return self.limit == 0 and self.source is not QuotaSource.CONFIGURED
+
+
+class Quota:
+    """Every limit in force, and the counts that are state.
+
+    Each method that takes ``now_ms`` first moves the counts to the epochs of that time.
+    """
+
+    __slots__ = ("_allowances", "_config", "_threshold")
+
+    def __init__(self, config: RateLimitConfig) -> None:
+        self._config = config
+        # Through its decimal text, so that 0.29 of 100 is 29 and not the 28 of binary rounding.
+        self._threshold = Fraction(str(config.approached_threshold))
+        clock = EpochClock(epoch_ms=config.epoch_ms)
+        self._allowances: dict[QuotaSource, _Allowance] = {
+            QuotaSource.CONFIGURED: _Allowance(QuotaSource.CONFIGURED, config.messages_per_epoch, EpochCounter(clock))
+        }
+
+    @property
+    def limiting(self) -> bool:
+        """Whether any limit is in force: configured and enabled, or told."""
+        return self._config.enabled or any(
+            allowance.limit is not None
+            for source, allowance in self._allowances.items()
+            if source is not QuotaSource.CONFIGURED
+        )
+
+    def limits(self) -> dict[QuotaSource, tuple[int, int]]:
+        """Return (messages per epoch, epoch length in ms) of each limit in force."""
+        return {
+            allowance.source: (allowance.limit, allowance.counter.clock.epoch_ms)
+            for allowance in self._allowances.values()
+            if allowance.limit is not None and self.limiting
+        }
+
+    def tell(
+        self,
+        source: QuotaSource,
+        *,
+        limit: int | None,
+        epoch_ms: int | None = None,
+        epoch_index: int | None = None,
+        remaining: int | None = None,
+        now_ms: int,
+    ) -> bool:
+        """Take the word of a node or provider; ``limit`` None withdraws it. Return whether anything changed.
+
+        ``remaining`` counts only in the epoch that it is about (``epoch_index``; None = the one of
+        ``now_ms``).
+        """
+        if source is QuotaSource.CONFIGURED:
+            raise ConfigurationError("the configured limit is set by RateLimitConfig, not told")
+        self.observe(now_ms)
+        before = self.state()
+        configured = self._allowances[QuotaSource.CONFIGURED]
+        clock = EpochClock(epoch_ms=configured.counter.clock.epoch_ms if epoch_ms is None else epoch_ms)
+        allowance = self._allowances.get(source)
+        if allowance is None:
+            if limit is None:
+                return False
+            counter = configured.counter.rebased(clock, now_ms)
+            self._allowances[source] = allowance = _Allowance(source, limit, counter)
+        elif limit is not None and allowance.counter.clock != clock:
+            allowance.counter = allowance.counter.rebased(clock, now_ms)
+        # A withdrawn quota keeps its count: a node that comes back within the epoch finds it as it was.
+        allowance.limit = limit
+        spoken_of = clock.index(now_ms) if epoch_index is None else epoch_index
+        if limit is not None and remaining is not None and spoken_of == allowance.counter.current:
+            allowance.counter.report_used(limit - min(remaining, limit))
+        return self.state() != before
+
+    def observe(self, now_ms: int) -> None:
+        """Move every count to the epoch of ``now_ms``."""
+        for allowance in self._allowances.values():
+            allowance.counter.observe(now_ms)
+
+    def verdict(self, share: Share, now_ms: int, *, waiting: int = 0) -> Verdict:
+        """Say whether one more transmission of this share may go now.
+
+        ``waiting`` transmissions with a better claim, which have not been charged yet, count as used.
+        """
+        self.observe(now_ms)
+        limiting = self.limiting
+        return max(self._judge(a, share, waiting, limiting) for a in self._allowances.values())
+
+    def charge(self, now_ms: int) -> None:
+        """Count one transmission against every source, in force or not."""
+        self.observe(now_ms)
+        for allowance in self._allowances.values():
+            allowance.counter.charge()
+
+    def refund(self, charged_at_ms: int) -> None:
+        """Take back a charge made at ``charged_at_ms`` for something that never left."""
+        for allowance in self._allowances.values():
+            allowance.counter.refund(charged_at_ms)
+
+    def exhaust(self, now_ms: int) -> None:
+        """Close the running epoch of every told limit, or of the configured clock if none was told."""
+        self.observe(now_ms)
+        told = [
+            allowance
+            for source, allowance in self._allowances.items()
+            if source is not QuotaSource.CONFIGURED and allowance.limit is not None
+        ]
+        for allowance in told or [self._allowances[QuotaSource.CONFIGURED]]:
+            allowance.counter.close()
+
+    def opens_at(self, share: Share, now_ms: int, *, free: bool = False) -> int | None:
+        """Return the first time from ``now_ms`` on with room for this share; None = not with these limits.
+
+        What is ``free`` waits only for what was told outright: a membership, or the end of an exhausted epoch.
+        """
+        self.observe(now_ms)
+        limiting = self.limiting and not free
+        bounds = [(a.counter, self._allowed(a, share, limiting)) for a in self._allowances.values()]
+        if any(a.no_membership for a in self._allowances.values()) or any(n == 0 for _, n in bounds):
+            return None
+        opens, later = now_ms - 1, now_ms
+        # Until all agree: the time that suits one may lie in an epoch that another has on record as used.
+        while opens < later:
+            opens = later
+            later = max(counter.room_from(opens, allowed) for counter, allowed in bounds)
+        return opens
+
+    def expected_at(self, share: Share, position: int, now_ms: int) -> int | None:
+        """Return about when the ``position``-th (from 1) waiting transmission of this share goes."""
+        opens = self.opens_at(share, now_ms)
+        if opens is None or not self.limiting:
+            return opens
+        for allowance in self._allowances.values():
+            allowed = self._allowed(allowance, share, limiting=True)
+            counter = allowance.counter
+            if allowed is None or counter.current is None:
+                continue
+            room = 0 if counter.closed else max(0, allowed - counter.used)
+            epochs = -(-max(0, position - room) // allowed)
+            if epochs:
+                opens = max(opens, counter.clock.start(counter.current + epochs))
+        return opens
+
+    def utilization(self, now_ms: int) -> int:
+        """Return how much of the tightest limit is used, in percent rounded down; 0 without a limit."""
+        self.observe(now_ms)
+        if not self.limiting:
+            return 0
+        return max(self._percent(allowance) for allowance in self._allowances.values())
+
+    def remaining(self, now_ms: int) -> int | None:
+        """Return how many transmissions fit into all limits in force now; None without a limit."""
+        self.observe(now_ms)
+        left = [
+            0 if a.counter.closed else max(0, a.limit - a.counter.used)
+            for a in self._allowances.values()
+            if a.limit is not None and self.limiting
+        ]
+        return min(left, default=None)
+
+    def state(self) -> QuotaState:
+        """Return what must survive a crash; it must be durable *before* a message that changed it leaves."""
+        return (
+            _STATE_VERSION,
+            *(
+                (
+                    source.value,
+                    allowance.limit,
+                    allowance.counter.clock.epoch_ms,
+                    allowance.counter.current,
+                    allowance.counter.others,
+                    allowance.counter.closed,
+                    allowance.counter.record,
+                )
+                for source, allowance in self._allowances.items()
+            ),
+        )
+
+    def restore(self, state: object) -> None:
+        """Take over what `state` returned, also after a trip through JSON; lists are as good as tuples.
+
+        The configured limit stays as configured now; told limits are restored, so that a restart does not
+        lift them before the node has spoken again. Raises `SnapshotError`, and then nothing was changed.
+        """
+        version, *rows = _sequence(state) or (None,)
+        if version != _STATE_VERSION:
+            raise SnapshotError(f"rate limit state has version {version!r}, this version reads {_STATE_VERSION}")
+        restored: dict[QuotaSource, _Allowance] = {}
+        for row in rows:
+            allowance = _read_allowance(row)
+            if allowance.source in restored:
+                raise SnapshotError(f"rate limit state names {allowance.source.value!r} twice")
+            restored[allowance.source] = allowance
+        configured = restored.get(QuotaSource.CONFIGURED)
+        if configured is None:
+            raise SnapshotError("rate limit state lacks the configured count")
+        configured.limit = self._config.messages_per_epoch
+        clock = EpochClock(epoch_ms=self._config.epoch_ms)
+        counter = configured.counter
+        if counter.clock != clock:
+            seen_ms = 0 if counter.current is None else counter.clock.start(counter.current + 1) - 1
+            configured.counter = counter.rebased(clock, seen_ms)
+        self._allowances = restored
+
+    def _allowed(self, allowance: _Allowance, share: Share, limiting: bool) -> int | None:
+        if allowance.limit is None or not limiting:
+            return None
+        if share is Share.CONTENT:
+            return allowance.limit
+        below_threshold = int(self._threshold * allowance.limit)
+        if share is Share.HELD:
+            return max(min(1, allowance.limit), below_threshold)
+        return below_threshold
+
+    def _judge(self, allowance: _Allowance, share: Share, waiting: int, limiting: bool) -> Verdict:
+        counter = allowance.counter
+        if allowance.no_membership:
+            return Verdict.NO_MEMBERSHIP
+        if counter.closed:
+            return Verdict.EXHAUSTED
+        if allowance.limit is None or not limiting:
+            return Verdict.OPEN
+        if counter.used >= allowance.limit:
+            return Verdict.REACHED
+        allowed = self._allowed(allowance, share, limiting)
+        return Verdict.APPROACHED if allowed is not None and counter.used + waiting >= allowed else Verdict.OPEN
+
+    @staticmethod
+    def _percent(allowance: _Allowance) -> int:
+        if allowance.limit is None or allowance.no_membership:
+            return 0
+        if allowance.counter.closed or allowance.limit == 0:
+            return 100
+        return min(100, 100 * allowance.counter.used // allowance.limit)
+
+
+def _sequence(value: object) -> tuple[object, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise SnapshotError(f"rate limit state: expected a sequence, got {type(value).__name__}")
+    return tuple(value)
+
+
+def _integer(value: object, name: str, least: int | None = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        raise SnapshotError(f"rate limit state: {name} is {value!r}")
+    return value
+
+
+def _read_allowance(row: object) -> _Allowance:
+    fields = _sequence(row)
+    if len(fields) != 7:
+        raise SnapshotError(f"rate limit state: a row of {len(fields)} fields instead of 7")
+    name, limit, epoch_ms, current, others, closed, record = fields
+    sources = {source.value: source for source in QuotaSource}
+    if not isinstance(name, str) or name not in sources:
+        raise SnapshotError(f"rate limit state: unknown source {name!r}")
+    if not isinstance(closed, bool):
+        raise SnapshotError(f"rate limit state: closed is {closed!r}")
+    used: dict[int, int] = {}
+    for pair in _sequence(record):
+        numbers = _sequence(pair)
+        if len(numbers) != 2:
+            raise SnapshotError(f"rate limit state: a record of {len(numbers)} fields instead of 2")
+        used[_integer(numbers[0], "epoch", None)] = _integer(numbers[1], "used", 1)
+    counter = EpochCounter(
+        EpochClock(epoch_ms=_integer(epoch_ms, "epoch_ms", 1)),
+        current=None if current is None else _integer(current, "current", None),
+        others=_integer(others, "others"),
+        closed=closed,
+        used=used,
+    )
+    return _Allowance(sources[name], None if limit is None else _integer(limit, "limit"), counter)

@@ -1,0 +1,53 @@
+"""Memory of completed sets, so that their surplus is recognised (seed 003: "Completion flags").
+
+It is bounded, in sets and in SDS ids. What is forgotten costs at worst a ghost: a surplus segment that opens a
+set, which expires.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairway.protocol.segmentation.segment_set import SegmentSet
+
+IDS_PER_SET: Final = 16
+"""SDS ids remembered, on average over all completed sets; a message of 1 MiB has 12 segments by default."""
+
+
+class CompletedSets:
+    """The completed sets, the least recently touched first."""
+
+    def __init__(self, max_sets: int) -> None:
+        self._max_sets = max_sets
+        self._sets: dict[str, SegmentSet] = {}
+        self._id_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[SegmentSet]:
+        return iter(self._sets.values())
+
+    def get(self, name: str) -> SegmentSet | None:
+        """Return the set of this name, if it is here."""
+        return self._sets.get(name)
+
+    def touch(self, completed: SegmentSet, new_ids: int) -> None:
+        """Remember a set as the most recently touched, with so many SDS ids more than before."""
+        self._sets.pop(completed.name, None)
+        self._sets[completed.name] = completed
+        self._id_count += new_ids
+
+    def forget(self, completed: SegmentSet) -> None:
+        """Take a set out."""
+        del self._sets[completed.name]
+        self._id_count -= len(completed.ids)
+
+    def excess(self) -> SegmentSet | None:
+        """Return a set that must be forgotten because the memory is full."""
+        if len(self._sets) > self._max_sets or self._id_count > self._max_sets * IDS_PER_SET:
+            return next(iter(self._sets.values()))
+        return None

@@ -1,0 +1,89 @@
+"""Finding lost data shards: two ways, and the choice of the one that takes less work.
+
+Either way the lost shards are combinations of sources, with coefficients from `cauchy.Recovery`. What the
+sources are makes the difference:
+
+* every shard that is left: the least work when one or two are lost, for there is one product for each of them;
+* otherwise the parity shards, less what the present data explain of them. That costs one transform of the
+  present data, and then there are only as many sources as lost shards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from fairway.protocol.segmentation.cauchy import Recovery, next_power_of_two
+from fairway.protocol.segmentation.matrix import Matrix
+from fairway.protocol.segmentation.stripes import Words, make_rows, stripes_of
+from fairway.protocol.segmentation.transform import ParityTransform, cost_in_products
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class _Solver(Protocol):
+    def solve(self, data: Sequence[Words | None], parity: Sequence[Words], recovered: Sequence[Words]) -> None:
+        """Write a stripe of each lost shard, given that stripe of all data and of the parity rows used."""
+
+
+class _Direct:
+    """Products of every shard that is left."""
+
+    def __init__(self, recovery: Recovery, present: Sequence[int], word_count: int) -> None:
+        coefficients = np.concatenate([recovery.of_data(present), recovery.of_parity()])
+        self._coefficients: list[list[int]] = coefficients.tolist()
+        (self._source,) = make_rows(recovery.field_bits, 1, word_count)
+        self._targets = make_rows(recovery.field_bits, coefficients.shape[1], word_count)
+
+    def solve(self, data: Sequence[Words | None], parity: Sequence[Words], recovered: Sequence[Words]) -> None:
+        for target in self._targets:
+            target.is_zero = True
+        present = [stripe for stripe in (*data, *parity) if stripe is not None]
+        for stripe, constants in zip(present, self._coefficients, strict=True):
+            self._source.load(stripe)
+            for target, constant in zip(self._targets, constants, strict=True):
+                target.add_product(constant, self._source)
+        for target, stripe in zip(self._targets, recovered, strict=True):
+            target.store(stripe)
+
+
+class _Syndromes:
+    """Products of what the present data leave unexplained in the parity."""
+
+    def __init__(self, recovery: Recovery, rows: Sequence[int], data_count: int, size: int, word_count: int) -> None:
+        self._rows = rows
+        self._transform = ParityTransform(recovery.field_bits, data_count, size, word_count)
+        self._matrix = Matrix(recovery.field_bits, recovery.of_parity())
+
+    def solve(self, data: Sequence[Words | None], parity: Sequence[Words], recovered: Sequence[Words]) -> None:
+        explained = self._transform.parity(data, self._rows)
+        for row, given, unexplained in zip(self._rows, parity, recovered, strict=True):
+            explained[row].store(unexplained)
+            np.bitwise_xor(unexplained, given, out=unexplained)
+        self._matrix.multiply(recovered)
+
+
+def decode(data: Sequence[Words | None], parity: Mapping[int, Words], parity_count: int) -> dict[int, bytes]:
+    """Return the data shards that are None, found with as many parity shards, given by index."""
+    lost = [index for index, shard in enumerate(data) if shard is None]
+    present = [index for index, shard in enumerate(data) if shard is not None]
+    size = next_power_of_two(parity_count)
+    word_count = len(next(iter(parity.values())))
+    stripes = stripes_of(word_count, 2 * size)
+    stripe_words = stripes[0].stop - stripes[0].start
+    recovery = Recovery(len(data), parity_count, lost, list(parity))
+    solver: _Solver
+    if len(lost) * len(present) <= cost_in_products(len(data), size):
+        solver = _Direct(recovery, present, stripe_words)
+    else:
+        solver = _Syndromes(recovery, list(parity), len(data), size, stripe_words)
+    recovered: list[Words] = [np.empty(word_count, np.uint64) for _ in lost]
+    for stripe in stripes:
+        solver.solve(
+            [None if shard is None else shard[stripe] for shard in data],
+            [shard[stripe] for shard in parity.values()],
+            [shard[stripe] for shard in recovered],
+        )
+    return {index: shard.tobytes() for index, shard in zip(lost, recovered, strict=True)}

@@ -1,0 +1,133 @@
+"""A set: the segments of one sending of one payload by one sender, until and after it is whole.
+
+Until then it keeps payloads. Afterwards it remembers which SDS id filled which slot, so that what still trickles
+in is recognised. Slots are kept as they come: the counts that a segment claims never allocate anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from fairway.protocol.segmentation.outcomes import SetKey
+    from fairway.wire.segment import Segment
+
+
+class Slot(NamedTuple):
+    """The place of a segment in its set; slots sort in chunk order."""
+
+    is_parity: bool
+    number: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> Slot:
+        """Return the slot that a segment fills."""
+        return cls(segment.is_parity, segment.index)
+
+    def order(self, data_count: int) -> int:
+        """Return the chunk order: data segments from 0, then parity segments."""
+        return self.number + data_count if self.is_parity else self.number
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SegmentSet:
+    """One set.
+
+    A sender makes the segments of a message in one go, so the order key less the chunk order is the same for
+    all of them, or nearly: the base of the set. Kept is the range of the bases seen.
+    """
+
+    key: SetKey
+    data_count: int
+    """0 until a data segment of seed 003 tells; the bases then count parity segments from 0."""
+    parity_count: int
+    """0 for none, or until a parity segment of seed 003 tells."""
+    first_base: int
+    last_base: int
+    grown_ms: int
+    """When it last gained a segment."""
+    turn: int
+    """Place in the sequence of all changes to all sets, which a clock need not tell."""
+    completed: bool = False
+    awaits_data: bool = False
+    """Whether Reed-Solomon was tried in vain, so that only data segments can complete the set."""
+    ids: dict[Slot, str] = field(default_factory=dict)
+    """SDS id of the segment in each slot."""
+    data: dict[int, bytes] = field(default_factory=dict)
+    """Payloads of the data segments, by index; empty once completed."""
+    parity: dict[int, bytes] = field(default_factory=dict)
+    """Payloads of the parity segments, by index; empty once completed."""
+    name: str = field(init=False)
+    """The key as a string, unique among sets."""
+
+    def __post_init__(self) -> None:
+        length = "-" if self.key.payload_length is None else self.key.payload_length
+        self.name = f"{self.key.payload_hash.hex()}/{length}/{self.key.generation}/{self.key.sender_id}"
+
+    @property
+    def byte_count(self) -> int:
+        """Payload bytes held."""
+        return sum(map(len, self.data.values())) + sum(map(len, self.parity.values()))
+
+    @property
+    def sds_ids(self) -> tuple[str, ...]:
+        """SDS ids in chunk order."""
+        return tuple(self.ids[slot] for slot in sorted(self.ids))
+
+    def agrees_with(self, segment: Segment, *, self_describing: bool) -> bool:
+        """Whether a segment claims the same counts as those before it, as far as it claims any."""
+        if self_describing:
+            return (self.data_count, self.parity_count) == (segment.data_count, segment.parity_count)
+        return _agree(self.data_count, segment.data_count) and _agree(self.parity_count, segment.parity_count)
+
+    def distance(self, segment: Segment, order_key: int) -> int:
+        """Return how far a segment's base lies from those seen in the set."""
+        base, shift = self._base(segment, order_key)
+        return max(self.first_base - shift - base, base - (self.last_base - shift), 0)
+
+    def reach(self, segment: Segment) -> int:
+        """Return the distance from which a segment can not be one that the set still misses.
+
+        Two sendings are at least as many order keys apart as one has segments. A sender that stamps its segments
+        at intervals spreads its bases, and its missing segments lie as much further off.
+        """
+        return self.total_with(segment) + self.last_base - self.first_base
+
+    def total_with(self, segment: Segment) -> int:
+        """Return how many segments the message has, by what the set and the segment tell."""
+        return (self.data_count or segment.data_count) + (self.parity_count or segment.parity_count)
+
+    def put(self, segment: Segment, sds_id: str, order_key: int) -> None:
+        """Fill the segment's slot, and learn the counts that it tells."""
+        base, shift = self._base(segment, order_key)
+        self.first_base = min(self.first_base - shift, base)
+        self.last_base = max(self.last_base - shift, base)
+        self.data_count = self.data_count or segment.data_count
+        self.parity_count = self.parity_count or segment.parity_count
+        self.ids[Slot.of(segment)] = sds_id
+        if not self.completed:
+            (self.parity if segment.is_parity else self.data)[segment.index] = segment.payload
+
+    def _base(self, segment: Segment, order_key: int) -> tuple[int, int]:
+        """Return the segment's base, and what the set's bases shift by when it tells data_count first."""
+        data_count = self.data_count or segment.data_count
+        return order_key - Slot.of(segment).order(data_count), data_count - self.data_count
+
+
+def open_set(key: SetKey, segment: Segment, order_key: int, *, now_ms: int, turn: int) -> SegmentSet:
+    """Return an empty set for a segment that is to be put into it."""
+    base = order_key - Slot.of(segment).order(segment.data_count)
+    return SegmentSet(
+        key=key,
+        data_count=segment.data_count,
+        parity_count=segment.parity_count,
+        first_base=base,
+        last_base=base,
+        grown_ms=now_ms,
+        turn=turn,
+    )
+
+
+def _agree(known: int, told: int) -> bool:
+    return 0 in {known, told} or known == told

@@ -1,0 +1,205 @@
+"""Cut a payload into segments, with Reed-Solomon parity (seed 003, "Sending"; LIP-243, rules for senders).
+
+Invariant: what `Segmenter.split` returns reassembles to the payload and to nothing else, also at receivers that
+know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
+a payload that travels unmodified is never one that a receiver would take for a segment.
+
+The two formats differ only in their plan: how long a chunk is, how many parity segments there are, and
+whether a payload that fits one segment is wrapped. What follows from a plan is the same for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
+from fairway.protocol.segmentation import leopard
+from fairway.protocol.segmentation.digest import keccak256
+from fairway.wire.segment import Segment, SegmentFormat
+
+if TYPE_CHECKING:
+    from fairway.options import SegmentationConfig
+
+LIP_243_HEADROOM_BYTES: Final = 128
+"""LIP-243: room in a segment for every field beside the payload."""
+
+LIP_243_MIN_SEGMENT_BYTES: Final = LIP_243_HEADROOM_BYTES + leopard.SHARD_ALIGNMENT
+"""LIP-243: the smallest segment that holds one aligned chunk."""
+
+_RATE_SCALE: Final = 1_000_000
+# The parity rate as an integer: in floating point, 0.125 * 8 may come out just above 1.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPart:
+    """One segment on its way out."""
+
+    content: bytes
+    """The content of one SDS message."""
+    chunk_index: int
+    """Place in the order of sending: data segments from 0, then parity segments."""
+    data_count: int
+    """Data segments of the message; 1 if it was not segmented."""
+    is_parity: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segmentation:
+    """A payload, ready to be sent in parts."""
+
+    payload_hash: bytes | None
+    """Keccak-256 of the payload; None if it travels unmodified."""
+    parts: tuple[SegmentPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    chunk_bytes: int
+    data_count: int
+    parity_count: int
+
+
+def parity_segments(data_count: int, rate: float, *, round_up: bool) -> int:
+    """Return how many parity segments a rate gives, at most as many as there are data segments."""
+    scaled = data_count * round(rate * _RATE_SCALE)
+    return min(data_count, -(-scaled // _RATE_SCALE) if round_up else scaled // _RATE_SCALE)
+
+
+class Segmenter:
+    """Splits payloads for one channel.
+
+    Raises `ConfigurationError` when the configuration cannot work with the format. ``single_segment_parity``
+    lets a LIP-243 message of one data segment have parity; it would be a copy of that segment, so by default
+    it has none and leaves repetition to the retries.
+    """
+
+    def __init__(
+        self,
+        config: SegmentationConfig,
+        segment_format: SegmentFormat,
+        *,
+        single_segment_parity: bool = False,
+    ) -> None:
+        self._config = config
+        self._format = segment_format
+        self._single_segment_parity = single_segment_parity
+        self._chunk_bytes = _lip_243_chunk(config) if segment_format.self_describing else _seed_003_chunk(config)
+        self._limit_bytes = min(config.max_message_size_bytes, self._chunk_bytes * self._max_data_count())
+
+    def split(self, payload: bytes) -> Segmentation:
+        """Return the payload in parts, in the order in which they should be sent.
+
+        Raises `MessageTooLargeError`, and `EmptyPayloadError` where the format cannot carry an empty payload.
+        """
+        if len(payload) > self._limit_bytes:
+            raise MessageTooLargeError(
+                len(payload),
+                self._limit_bytes,
+                "raise max_message_size_bytes or segment_size_bytes, or send parts",
+            )
+        if self._format.self_describing:
+            return self._segmented(payload, self._lip_243_plan(payload))
+        if not payload:
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        if len(payload) > self._config.segment_size_bytes:
+            return self._segmented(payload, self._seed_003_plan(payload))
+        if self._format.is_segment(payload):
+            # Sent unmodified, this payload would be taken for a segment of some other message. Two data
+            # segments are the fewest that seed 003 allows; each receiver joins them again.
+            return self._segmented(payload, _Plan(chunk_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
+        # Seed 003, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
+        part = SegmentPart(content=payload, chunk_index=0, data_count=1, is_parity=False)
+        return Segmentation(payload_hash=None, parts=(part,))
+
+    def _seed_003_plan(self, payload: bytes) -> _Plan:
+        data_count = -(-len(payload) // self._chunk_bytes)
+        return _Plan(
+            chunk_bytes=self._chunk_bytes,
+            data_count=data_count,
+            parity_count=self._seed_003_parity(data_count),
+        )
+
+    def _seed_003_parity(self, data_count: int) -> int:
+        # "Implementations that apply parity SHALL use fixed-size shards of length segmentSize", and Leopard
+        # codes shards of a multiple of 64 bytes only: with any other segment size there is no parity.
+        if self._chunk_bytes % leopard.SHARD_ALIGNMENT:
+            return 0
+        # The seed tells only the rate; existing senders round down, so that 2 to 7 segments have no parity.
+        count = parity_segments(data_count, self._config.parity_rate, round_up=False)
+        # "MUST NOT produce more than 256 total segments": parity is a MAY, so it is parity that gives way.
+        return count if data_count + count <= self._config.max_total_segments else 0
+
+    def _lip_243_plan(self, payload: bytes) -> _Plan:
+        data_count = max(1, -(-len(payload) // self._chunk_bytes))
+        return _Plan(
+            chunk_bytes=self._chunk_bytes,
+            data_count=data_count,
+            parity_count=self._lip_243_parity(data_count),
+        )
+
+    def _lip_243_parity(self, data_count: int) -> int:
+        if data_count == 1 and not self._single_segment_parity:
+            return 0
+        return parity_segments(data_count, self._config.parity_rate, round_up=True)
+
+    def _max_data_count(self) -> int:
+        """Return how many data segments leave room for their parity within max_total_segments."""
+        total = self._config.max_total_segments
+        if not self._format.self_describing:
+            return total
+        for count in range(total, 0, -1):
+            if count + self._lip_243_parity(count) <= total:
+                return count
+        raise ConfigurationError(f"max_total_segments of {total} leaves no room for parity; set it to 2 or more")
+
+    def _segmented(self, payload: bytes, plan: _Plan) -> Segmentation:
+        # Seed 003, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
+        payload_hash = keccak256(payload)
+        size = plan.chunk_bytes
+        chunks = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
+        shards: list[bytes] = []
+        if plan.parity_count:
+            # "The last data chunk MUST be padded to segmentSize for encoding"; it is sent at its true length.
+            shards = leopard.encode([*chunks[:-1], chunks[-1].ljust(size, b"\0")], plan.parity_count)
+        parts = [
+            SegmentPart(
+                content=self._format.encode(
+                    Segment(
+                        payload_hash=payload_hash,
+                        index=index,
+                        data_count=plan.data_count,
+                        parity_count=plan.parity_count,
+                        is_parity=is_parity,
+                        payload=piece,
+                        payload_length=len(payload),
+                    )
+                ),
+                chunk_index=index + (plan.data_count if is_parity else 0),
+                data_count=plan.data_count,
+                is_parity=is_parity,
+            )
+            for is_parity, pieces in ((False, chunks), (True, shards))
+            for index, piece in enumerate(pieces)
+        ]
+        return Segmentation(payload_hash=payload_hash, parts=tuple(parts))
+
+
+def _seed_003_chunk(config: SegmentationConfig) -> int:
+    if config.max_total_segments < 2:
+        raise ConfigurationError(
+            "max_total_segments must be at least 2 with seed 003: a payload that looks like a segment takes two"
+        )
+    return config.segment_size_bytes
+
+
+def _lip_243_chunk(config: SegmentationConfig) -> int:
+    # LIP-243 limits the encoded segment, and aligns the chunk also without parity, so that every receiver
+    # can decode whatever parity another sender adds.
+    if config.segment_size_bytes < LIP_243_MIN_SEGMENT_BYTES:
+        raise ConfigurationError(
+            f"segment_size_bytes must be at least {LIP_243_MIN_SEGMENT_BYTES} with LIP-243, "
+            f"not {config.segment_size_bytes}"
+        )
+    room = config.segment_size_bytes - LIP_243_HEADROOM_BYTES
+    return room // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT

@@ -1,0 +1,411 @@
+"""An archive of Waku messages in the SQLite file format of a nwaku store node.
+
+It is for three readers: a nwaku node, which can be pointed at the file as its own store; a node in this
+process that serves store queries; and the Spark pipeline, whose executors each read a slice of the file.
+
+Invariant: a file written here has nwaku's newest schema (version 10 of its message store: table ``Message``,
+its seven columns, index ``i_ts``, write-ahead log, empty blobs stored as NULL), holds each message hash once,
+and never an ephemeral message (14/WAKU2-MESSAGE, "Ephemeral"; 13/WAKU2-STORE). Every read is a range of the
+order (timestamp, message hash), the order in which nwaku pages its answers; memory is bounded by one page.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fairway.errors import ConfigurationError, DecodeError, SnapshotError
+from fairway.wire.waku_message import WakuMessage, decode_waku_message
+from fairway.wire.waku_message import message_hash as hash_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Collection, Iterator
+    from types import TracebackType
+    from typing import Self
+
+SCHEMA_VERSION: Final = 10
+"""``user_version`` of nwaku's message store."""
+
+HASH_BYTES: Final = 32
+"""Length of a deterministic message hash."""
+
+MIN_TIMESTAMP_NS: Final = -(2**63)
+"""Timestamps of WakuMessages are signed 64-bit nanoseconds."""
+MAX_TIMESTAMP_NS: Final = 2**63 - 1
+"""See `MIN_TIMESTAMP_NS`."""
+
+DEFAULT_PAGE_ROWS: Final = 1_000
+"""Messages read at once."""
+DEFAULT_PAGE_BYTES: Final = 16_777_216
+"""Payload after which a page ends early; the message that crosses this still belongs to it."""
+
+_CREATE: Final = """
+CREATE TABLE IF NOT EXISTS Message (
+    messageHash BLOB NOT NULL PRIMARY KEY,
+    pubsubTopic BLOB NOT NULL,
+    contentTopic BLOB NOT NULL,
+    payload BLOB,
+    version INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    meta BLOB
+) WITHOUT ROWID
+"""
+_CREATE_INDEX: Final = "CREATE INDEX IF NOT EXISTS i_ts ON Message (timestamp)"
+
+_INSERT: Final = """
+INSERT INTO Message (messageHash, pubsubTopic, contentTopic, payload, version, timestamp, meta)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (messageHash) DO NOTHING
+"""
+
+# Both bounds are row values so that one static statement serves every query; i_ts holds the primary key as
+# well, so the range and the order come from the index alone. Topics are blobs in nwaku's files, text in some
+# of others.
+_SELECT: Final = """
+SELECT messageHash, CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), payload, version, timestamp, meta
+FROM Message
+WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
+  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
+  AND (:pubsub_topic IS NULL OR CAST(pubsubTopic AS BLOB) = :pubsub_topic)
+  AND (:content_topics IS NULL OR CAST(contentTopic AS BLOB) IN
+       (SELECT CAST(value AS BLOB) FROM json_each(:content_topics)))
+ORDER BY timestamp, messageHash
+LIMIT :rows
+"""
+_STEP: Final = """
+SELECT timestamp, messageHash FROM Message
+WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
+  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
+ORDER BY timestamp, messageHash
+LIMIT 1 OFFSET :skip
+"""
+_COUNT: Final = """
+SELECT count(*) FROM Message
+WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
+  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
+"""
+
+_COLUMNS: Final = frozenset(
+    {"messageHash", "pubsubTopic", "contentTopic", "payload", "version", "timestamp", "meta"}
+)
+_Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
+
+
+class ArchiveCursor(NamedTuple):
+    """A place in an archive: everything up to and including this message is behind it."""
+
+    timestamp_ns: int
+    message_hash: bytes
+
+
+class ArchiveSlice(NamedTuple):
+    """A part of an archive: the messages behind ``after`` up to and including ``through``."""
+
+    after: ArchiveCursor
+    through: ArchiveCursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedMessage:
+    """One row of an archive."""
+
+    message_hash: bytes
+    """Deterministic hash of the WakuMessage, 32 bytes."""
+    pubsub_topic: str
+    content_topic: str
+    payload: bytes
+    version: int
+    timestamp_ns: int
+    """Timestamp of the message; when it had none, the time at which it was received."""
+    meta: bytes | None
+
+    @property
+    def cursor(self) -> ArchiveCursor:
+        """Return the place right behind this message."""
+        return ArchiveCursor(self.timestamp_ns, self.message_hash)
+
+
+def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> ArchiveSlice:
+    """Return the slice of all messages from ``start_ns`` to ``end_ns``, both included as in a store query."""
+    start, end = (
+        min(max(MIN_TIMESTAMP_NS, wanted), MAX_TIMESTAMP_NS)
+        for wanted in (
+            MIN_TIMESTAMP_NS if start_ns is None else start_ns,
+            MAX_TIMESTAMP_NS if end_ns is None else end_ns,
+        )
+    )
+    # No hash is smaller than the empty one, none larger than 33 bytes of 0xff.
+    return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, b"\xff" * (HASH_BYTES + 1)))
+
+
+class NwakuArchive:
+    """A context manager over one archive file.
+
+    A new file is created unless ``read_only``. Appended messages are buffered and written in short
+    transactions of up to ``batch_rows`` messages or ``batch_bytes`` of payload: a crash loses at most the
+    batch that was not yet flushed, and another process can write to the file in between.
+
+    Raises `ConfigurationError` for a path that cannot be opened, `DecodeError` for a file that is no such
+    archive, and `SnapshotError` for one whose schema is older or newer than `SCHEMA_VERSION`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        batch_rows: int = 1_000,
+        batch_bytes: int = 16_777_216,
+    ) -> None:
+        self.path: Final = Path(path)
+        self._read_only: Final = read_only
+        self._batch_rows: Final = batch_rows
+        self._batch_bytes: Final = batch_bytes
+        self._pending: dict[bytes, _Row] = {}
+        self._pending_bytes = 0
+        self._database: Final = _open_read_only(self.path) if read_only else _open_or_create(self.path)
+
+    def __repr__(self) -> str:
+        """Show the file and what is not yet written to it."""
+        return f"<NwakuArchive {str(self.path)!r}, {len(self._pending)} pending>"
+
+    def __enter__(self) -> Self:
+        """Return the archive."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what is pending, also after an error, and close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Write what is pending and close the file; more than once does no harm."""
+        try:
+            self.flush()
+        finally:
+            self._database.close()
+
+    def append(
+        self,
+        pubsub_topic: str,
+        message: WakuMessage | bytes,
+        message_hash: bytes | None = None,
+        *,
+        received_ns: int | None = None,
+    ) -> bool:
+        """Add a message and say whether it is one that archives keep.
+
+        ``message`` may be the encoded WakuMessage. ``message_hash`` is its deterministic hash, computed when
+        not given; a hash that is already there is not added again. ``received_ns`` dates a message that has
+        no timestamp of its own. Raises `DecodeError` for bytes that are no WakuMessage.
+        """
+        if self._read_only:
+            raise ConfigurationError(f"{self.path}: the archive was opened to read only")
+        if isinstance(message, bytes):
+            message = decode_waku_message(message)
+        if message.ephemeral:
+            return False
+        key = hash_of(pubsub_topic, message) if message_hash is None else message_hash
+        if len(key) != HASH_BYTES:
+            raise ConfigurationError(f"a message hash has {HASH_BYTES} bytes, not {len(key)}")
+        self._pending[key] = (
+            key,
+            pubsub_topic.encode(),
+            message.content_topic.encode(),
+            message.payload or None,
+            message.version or 0,
+            message.timestamp_ns or received_ns or 0,
+            message.meta or None,
+        )
+        self._pending_bytes += len(message.payload)
+        if len(self._pending) >= self._batch_rows or self._pending_bytes >= self._batch_bytes:
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Write everything appended so far, in one transaction."""
+        if not self._pending:
+            return
+        with self._database:
+            self._database.executemany(_INSERT, self._pending.values())
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def count(self, part: ArchiveSlice | None = None) -> int:
+        """Return how many messages the archive, or a slice of it, holds."""
+        self.flush()
+        with _reading(self.path):
+            (count,) = self._database.execute(_COUNT, _range(part or time_slice())).fetchone()
+        return int(count)
+
+    def read(
+        self,
+        part: ArchiveSlice | None = None,
+        *,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+    ) -> Iterator[ArchivedMessage]:
+        """Yield messages ordered by (timestamp, hash); no transaction is held while the caller works."""
+        for page in self.pages(part, pubsub_topic=pubsub_topic, content_topics=content_topics):
+            yield from page
+
+    def pages(
+        self,
+        part: ArchiveSlice | None = None,
+        *,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        page_rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Iterator[tuple[ArchivedMessage, ...]]:
+        """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
+        self.flush()
+        part = part or time_slice()
+        while page := self._page(part, pubsub_topic, content_topics, page_rows, page_bytes):
+            yield page
+            part = part._replace(after=page[-1].cursor)
+
+    def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
+        """Split the archive, or a slice of it, into at most ``count`` slices of equally many messages.
+
+        Equal numbers rather than equal times, because timestamps are the senders' claim: one message from the
+        far future would leave all others in a single slice.
+        """
+        part = part or time_slice()
+        total = self.count(part)
+        size = max(1, -(-total // max(1, count)))
+        parts: list[ArchiveSlice] = []
+        rest = part
+        for _ in range(size, total, size):
+            with _reading(self.path):
+                row = self._database.execute(_STEP, {**_range(rest), "skip": size - 1}).fetchone()
+            if row is None:  # another process removed messages since they were counted
+                break
+            end = ArchiveCursor(*row)
+            parts.append(ArchiveSlice(rest.after, end))
+            rest = ArchiveSlice(end, part.through)
+        return (*parts, rest) if total else ()
+
+    def _page(
+        self,
+        part: ArchiveSlice,
+        pubsub_topic: str | None,
+        content_topics: Collection[str],
+        page_rows: int,
+        page_bytes: int,
+    ) -> tuple[ArchivedMessage, ...]:
+        page: list[ArchivedMessage] = []
+        size = 0
+        parameters = {
+            **_range(part),
+            "pubsub_topic": None if pubsub_topic is None else pubsub_topic.encode(),
+            "content_topics": json.dumps(list(content_topics)) if content_topics else None,
+            "rows": page_rows,
+        }
+        with _reading(self.path), closing(self._database.execute(_SELECT, parameters)) as rows:
+            for row in rows:
+                page.append(_message(row))
+                size += len(page[-1].payload)
+                if size >= page_bytes:
+                    break
+        return tuple(page)
+
+
+def _range(part: ArchiveSlice) -> dict[str, int | bytes]:
+    return {
+        "after_ns": part.after.timestamp_ns,
+        "after_hash": part.after.message_hash,
+        "through_ns": part.through.timestamp_ns,
+        "through_hash": part.through.message_hash,
+    }
+
+
+def _message(row: _Row) -> ArchivedMessage:
+    key, pubsub_topic, content_topic, payload, version, timestamp_ns, meta = row
+    return ArchivedMessage(
+        message_hash=key,
+        # The hash identifies the message: a topic that is not UTF-8 is shown inexactly rather than end a
+        # read.
+        pubsub_topic=pubsub_topic.decode(errors="replace"),
+        content_topic=content_topic.decode(errors="replace"),
+        payload=payload or b"",
+        version=version,
+        timestamp_ns=timestamp_ns,
+        meta=meta,
+    )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn damage found while reading into the error of the house; a busy file stays what it is."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        raise DecodeError(f"{path}: the archive is damaged: {error}") from error
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise ConfigurationError(f"{path}: there is no such file; give the path of a nwaku SQLite archive")
+    try:
+        return _open(path, "mode=ro", _check_schema)
+    except ConfigurationError as error:
+        # A write-ahead log needs a shared-memory file beside the archive. Where that is neither there nor can
+        # be made (a read-only medium) nobody can be writing either, so the file is read as it stands.
+        code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+        if code not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            raise
+        return _open(path, "mode=ro&immutable=1", _check_schema)
+
+
+def _open_or_create(path: Path) -> sqlite3.Connection:
+    return _open(path, "mode=rwc", _create_schema)
+
+
+def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], None]) -> sqlite3.Connection:
+    database: sqlite3.Connection | None = None
+    try:
+        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
+        prepare(path, database)
+    except BaseException as error:
+        if database is not None:
+            database.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise ConfigurationError(f"{path}: cannot be opened as an archive: {error}") from error
+        if isinstance(error, sqlite3.DatabaseError):
+            raise DecodeError(f"{path}: not an archive of a nwaku store: {error}") from error
+        raise
+    return database
+
+
+def _create_schema(path: Path, database: sqlite3.Connection) -> None:
+    """Lay out an empty file; leave alone, and check, one that has anything in it."""
+    if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        database.execute("PRAGMA journal_mode = WAL")
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(_CREATE)
+            database.execute(_CREATE_INDEX)
+            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    _check_schema(path, database)
+
+
+def _check_schema(path: Path, database: sqlite3.Connection) -> None:
+    columns = {name for (name,) in database.execute("SELECT name FROM pragma_table_info('Message')")}
+    if not columns:
+        raise DecodeError(f"{path}: not an archive of a nwaku store: it has no table 'Message'")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    # nwaku started without migration leaves 0 in a file that it makes with the newest columns.
+    if version not in {0, SCHEMA_VERSION} or not columns >= _COLUMNS:
+        raise SnapshotError(
+            f"{path}: the archive has schema version {version}, this reads {SCHEMA_VERSION}; "
+            "a nwaku node that is started once on an older file brings it up to date"
+        )

@@ -1,0 +1,220 @@
+"""The whole pipeline over a small archive, in a real Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.options import SegmentationConfig
+from fairway.pipeline import stages
+from fairway.pipeline.archive_report import IncompleteMessage, MissingMessage, SenderReport
+from fairway.pipeline.report import run_report
+from fairway.pipeline.sources import read_sqlite_archive
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.sds import WAKU_SDS, SdsMessage
+from fairway.wire.segment import SEED_003, Segment
+
+pytestmark = pytest.mark.spark
+
+SEGMENTS = SegmentationConfig(segment_size_bytes=128)
+
+
+def later(waku, milliseconds):
+    """Return what a retry sends: the same SDS message in a newly stamped WakuMessage."""
+    return replace(waku, timestamp_ns=waku.timestamp_ns + milliseconds * 1_000_000)
+
+
+@pytest.fixture
+def made(log, write_archive):
+    """Make an archive with everything in it that goes wrong, and remember what was done."""
+    team, other = log("team"), log("other")
+    for number in range(4):
+        for sender in ("alice", "bob", "carol"):
+            team.message(sender, b"%s says %d" % (sender.encode(), number))
+    lost = team.sent[4]
+    carols_sync = team.message("carol", None)
+
+    picture = random.Random(2).randbytes(1_000)
+    pieces = team.file("alice", picture, SEGMENTS)
+    lost_piece = pieces[3]
+    assert [len(pieces), SEED_003.decode(pieces[-1].content).is_parity] == [8 + 1, True]
+    thanks = team.message("bob", b"thanks for the picture")
+
+    broken = team.file("bob", random.Random(3).randbytes(300), SEGMENTS)
+    team.message("carol", b"it did not arrive")
+
+    for number in range(3):
+        other.message("dave", b"monologue %d" % number)
+
+    too_many = SEED_003.encode(
+        Segment(
+            payload_hash=bytes(32),
+            index=0,
+            data_count=300,
+            parity_count=0,
+            is_parity=False,
+            payload=b"x",
+            payload_length=None,
+        )
+    )
+    dropped = {lost[0].message_id, lost_piece.message_id, broken[1].message_id}
+    messages = [waku for message, waku in team.sent + other.sent if message.message_id not in dropped]
+    messages += [later(team.sent[0][1], 30_000), later(team.sent[0][1], 60_000), later(team.sent[5][1], 30_000)]
+    messages += [
+        team.wrapped(b"\xff\xfe\xfd garbage"),
+        team.wrapped(b""),
+        team.wrapped(
+            WAKU_SDS.encode(
+                SdsMessage(message_id="", sender_id="eve", channel_id="", lamport_timestamp=1, content=b"x")
+            )
+        ),
+        team.wrapped(
+            WAKU_SDS.encode(
+                SdsMessage(message_id="bad", sender_id="eve", channel_id="team", lamport_timestamp=1, content=too_many)
+            )
+        ),
+    ]
+    return SimpleNamespace(
+        path=write_archive(messages),
+        messages=len(messages),
+        team=team,
+        lost=lost[0],
+        picture=picture,
+        pieces=pieces,
+        lost_piece=lost_piece,
+        broken=broken,
+        thanks=thanks,
+        sync=carols_sync,
+    )
+
+
+def test_the_report_tells_what_was_said_and_what_was_lost(spark, made):
+    report = run_report(made.path, spark)
+
+    assert report.archive == str(made.path)
+    assert report.messages == made.messages
+    assert report.first_ns == made.team.sent[0][1].timestamp_ns
+
+    other, team = sorted(report.channels, key=lambda channel: channel.channel_id)
+    assert report.channels == (team, other)  # the busiest first
+    assert (team.channel_id, team.senders, team.sync, team.repeats) == ("team", 3, 1, 3)
+    # 12 said, 9 + 3 segments, two more, three of all these lost
+    assert team.content == 12 + 9 + 3 + 2 - 3
+    # 11 of those said, two remarks, and the picture
+    assert (team.delivered, team.reassembled, team.recovered) == (11 + 2 + 1, 1, 1)
+    assert (team.missing, team.incomplete) == (2, 1)
+    assert (other.content, other.delivered, other.delivered_bytes) == (3, 3, 3 * len(b"monologue 0"))
+    assert (other.missing, other.incomplete, other.recovered, other.repeats) == (0, 0, 0, 0)
+    assert report.total("delivered") == 17
+
+    biggest = report.delivered[0]
+    assert biggest.message_id == hashlib.sha256(made.picture).hexdigest()
+    assert (biggest.size_bytes, biggest.segments, biggest.recovered) == (1_000, 8, True)
+    assert (biggest.channel_id, biggest.sender_id) == ("team", "alice")
+    assert len(report.delivered) == 17
+
+    (incomplete,) = report.incomplete
+    assert incomplete == IncompleteMessage(
+        channel_id="team",
+        sender_id="bob",
+        payload_hash=SEED_003.decode(made.broken[0].content).payload_hash,
+        outcome="incomplete",
+        held=2,
+        needed=3,
+    )
+
+    # The lost piece of the picture is cited too, but Reed-Solomon made up for it.
+    by_id = {message.message_id: message for message in report.missing}
+    assert by_id.keys() == {made.lost.message_id, made.broken[1].message_id}
+    hint = next(entry.retrieval_hint for entry in made.team.history if entry.message_id == made.lost.message_id)
+    assert by_id[made.lost.message_id] == MissingMessage(
+        channel_id="team",
+        message_id=made.lost.message_id,
+        sender_id="bob",
+        retrieval_hint=hint,
+        cited_by=2,
+        first_cited_ns=made.team.sent[5][1].timestamp_ns,
+    )
+    assert by_id[made.broken[1].message_id].cited_by == 2
+
+    # Nobody else is in the other channel; in the team nearly all is cited one second later.
+    assert (other.acknowledged, other.latency_p50_ms, other.latency_p95_ms) == (0, None, None)
+    assert team.latency_p50_ms == 1_000
+    senders = {(sender.channel_id, sender.sender_id): sender for sender in report.senders}
+    assert senders["other", "dave"] == SenderReport(
+        channel_id="other", sender_id="dave", content=3, sync=0, acknowledged=0
+    )
+    assert senders["team", "carol"].sync == 1
+
+    assert {reason.status: reason.count for reason in report.quarantined} == {
+        "not-sds": 2,
+        "no-id": 1,
+        "bad-segment": 1,
+    }
+
+
+def test_the_stages_can_be_used_one_by_one(spark, made):
+    sds = read_sqlite_archive(spark, made.path, partitions=3).transform(stages.sds_messages)
+    unique = sds.transform(stages.unique_messages)
+    missing = unique.transform(stages.missing_messages).collect()
+    assert {row.message_id for row in missing} == {
+        message.message_id for message in (made.lost, made.lost_piece, made.broken[1])
+    }
+
+    ordered = stages.sds_ordered(unique, unique.transform(stages.missing_messages)).where("channel_id = 'team'")
+    rows = ordered.orderBy("position").collect()
+    assert [row.position for row in rows] == list(range(1, len(rows) + 1))
+    assert [(row.lamport, row.message_id) for row in rows] == sorted((row.lamport, row.message_id) for row in rows)
+    waiting = {row.message_id for row in rows if row.missing_parents}
+    assert waiting == {
+        message.message_id
+        for message, _ in made.team.sent
+        if message.content
+        and {made.lost.message_id, made.lost_piece.message_id, made.broken[1].message_id}
+        & {entry.message_id for entry in message.causal_history}
+    } - {made.lost.message_id, made.lost_piece.message_id, made.broken[1].message_id}
+
+    acknowledged = {row.message_id: row for row in stages.acknowledgements(unique).collect()}
+    last_piece = acknowledged[made.pieces[-1].message_id]
+    assert (last_piece.acknowledged_by, last_piece.first_by) == (1, "bob")
+    assert last_piece.latency_ns == 1_000_000_000
+    # Its neighbours are cited by their own author only.
+    assert acknowledged[made.pieces[0].message_id].acknowledged_by == 0
+    # The first message of all is cited by the next two, of two senders: the first of them counts.
+    first = acknowledged[made.team.sent[0][0].message_id]
+    assert (first.acknowledged_by, first.first_by) == (2, "bob")
+
+    reassembled = stages.reassembled(unique)
+    payloads = stages.delivered(unique, reassembled).where("segments > 1").collect()
+    assert [bytes(row.payload) for row in payloads] == [made.picture]
+    assert sorted(payloads[0].sds_ids) == sorted(
+        piece.message_id for piece in made.pieces if piece is not made.lost_piece
+    )
+
+
+def test_an_empty_archive_has_an_empty_report(spark, tmp_path):
+    NwakuArchive(tmp_path / "empty.db").close()
+    report = run_report(tmp_path / "empty.db", spark)
+    assert (report.messages, report.payload_bytes, report.first_ns, report.channels) == (0, 0, None, ())
+
+
+def test_what_is_no_archive_is_refused_before_spark_does_anything(spark, tmp_path):
+    with pytest.raises(ConfigurationError, match="no such file"):
+        run_report(tmp_path / "none.db", spark)
+    (tmp_path / "text.db").write_text("not an archive " * 100)
+    with pytest.raises(DecodeError, match="not an archive"):
+        run_report(tmp_path / "text.db", spark)
+
+
+def test_a_session_that_exists_is_used_and_left_alone(spark, made):
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    run_report(made.path)
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before

@@ -1,0 +1,519 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import math
+import weakref
+
+import pytest
+
+from fairway.errors import RlnError, RlnErrorKind
+from fairway.events import DropReason
+from fairway.options import RateLimitConfig
+from fairway.protocol.ratelimit import EpochQuota, Priority, QuotaSource, RateLimitManager, rln_signal
+from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
+
+EPOCH_MS = 1000
+
+
+def limited_to(limit: int | None, *, on_change=None, **config) -> RateLimitManager[str]:
+    return RateLimitManager(
+        RateLimitConfig(enabled=limit is not None, messages_per_epoch=limit, epoch_ms=EPOCH_MS, **config),
+        on_change=on_change,
+    )
+
+
+def drain(manager: RateLimitManager, now_ms: int = 0) -> list:
+    """Everything that may leave now."""
+    return [admission.item for admission in iter(lambda: manager.admit(now_ms), None)]
+
+
+def enqueue_all(manager: RateLimitManager, priority: Priority, items) -> None:
+    for item in items:
+        assert manager.enqueue(item, priority).accepted
+
+
+def test_without_a_limit_everything_leaves_at_once_and_in_order_of_priority():
+    manager = limited_to(None)
+    for priority in reversed(Priority):
+        enqueue_all(manager, priority, [f"{priority.name} 1", f"{priority.name} 2"])
+    assert drain(manager) == [f"{priority.name} {n}" for priority in Priority for n in (1, 2)]
+    assert manager.utilization(0) == 0
+    assert manager.next_send_at(0) is None
+
+
+def test_what_exceeds_the_limit_waits_for_the_next_epoch():
+    manager = limited_to(3)
+    enqueue_all(manager, Priority.CONTENT, "abcde")
+    assert drain(manager, 999) == ["a", "b", "c"]
+    assert manager.next_send_at(999) == 1000
+    assert drain(manager, 1000) == ["d", "e"]
+
+
+def test_two_bursts_around_a_boundary_belong_to_two_epochs_as_for_the_validators():
+    manager = limited_to(2)
+    enqueue_all(manager, Priority.CONTENT, "abcd")
+    assert drain(manager, 999) == ["a", "b"]
+    assert drain(manager, 1000) == ["c", "d"]
+
+
+def test_repair_retry_and_sync_stop_at_the_threshold_and_content_uses_the_rest():
+    manager = limited_to(10)
+    for priority in (Priority.REPAIR, Priority.RETRY, Priority.SYNC):
+        enqueue_all(manager, priority, [priority.name] * 4)
+    assert drain(manager) == ["REPAIR"] * 4 + ["RETRY"] * 4 + ["SYNC"]
+    enqueue_all(manager, Priority.CONTENT, "ab")
+    assert drain(manager) == ["a"]
+    assert drain(manager, 1000) == ["b"] + ["SYNC"] * 3
+
+
+def test_with_one_slot_an_epoch_content_goes_first_and_retries_go_when_nobody_has_anything_to_say():
+    manager = limited_to(1)
+    manager.enqueue("retry", Priority.RETRY)
+    manager.enqueue("content", Priority.CONTENT)
+    assert drain(manager, 0) == ["content"]
+    assert manager.next_send_at(0) == 1000
+    assert drain(manager, 1000) == ["retry"]
+
+
+def test_with_one_slot_an_epoch_there_is_none_for_ephemeral_messages():
+    assert limited_to(1).admit_ephemeral(0) is DropReason.RATE_LIMIT_APPROACHED
+
+
+def test_with_no_slot_nothing_goes_until_the_quota_changes():
+    manager = limited_to(0)
+    manager.enqueue("content", Priority.CONTENT)
+    assert manager.admit(0) is None
+    assert manager.next_send_at(0) is None
+    assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_REACHED
+
+
+def test_ephemeral_messages_are_dropped_at_ninety_percent_and_say_why():
+    manager = limited_to(10)
+    assert [manager.admit_ephemeral(0) for _ in range(9)] == [None] * 9
+    assert manager.utilization(0) == 90
+    assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_APPROACHED
+    manager.enqueue("content", Priority.CONTENT)
+    assert drain(manager) == ["content"]
+    assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_REACHED
+    assert manager.admit_ephemeral(1000) is None
+
+
+def test_the_threshold_is_an_option():
+    manager = limited_to(10, approached_threshold=0.5)
+    assert [manager.admit_ephemeral(0) for _ in range(6)] == [None] * 5 + [DropReason.RATE_LIMIT_APPROACHED]
+
+
+def test_ephemeral_messages_never_take_the_slots_of_content_that_waits():
+    manager = limited_to(10)
+    enqueue_all(manager, Priority.CONTENT, range(9))
+    assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_APPROACHED
+    manager.discard(lambda number: number > 0)
+    assert drain(manager) == [0]
+    assert manager.admit_ephemeral(0) is None
+
+
+def test_an_ephemeral_message_without_a_proof_gets_its_charge_back():
+    manager = limited_to(2)
+    assert manager.admit_ephemeral(0) is None
+    manager.refund_ephemeral(0)
+    assert manager.utilization(0) == 0
+    statistics = manager.statistics()
+    assert statistics.ephemeral_admitted == 0
+    assert statistics.ephemeral_dropped[DropReason.NOT_READY] == 1
+
+
+def test_a_node_s_quota_turns_the_limiter_on_and_its_withdrawal_off():
+    manager = limited_to(None)
+    enqueue_all(manager, Priority.CONTENT, "abc")
+    manager.set_node_quota(1, None, None, 0)
+    assert manager.limiting
+    assert drain(manager) == ["a"]
+    manager.set_node_quota(None, None, None, 0)
+    assert not manager.limiting
+    assert drain(manager) == ["b", "c"]
+
+
+def test_a_node_without_membership_is_not_ready_rather_than_used_up():
+    manager = limited_to(None)
+    manager.enqueue("content", Priority.CONTENT)
+    manager.set_node_quota(0, None, 0, 0)
+    assert manager.admit(0) is None
+    assert manager.next_send_at(0) is None
+    assert manager.utilization(0) == 0
+    assert manager.admit_ephemeral(0) is DropReason.NOT_READY
+    manager.set_node_quota(5, None, None, 0)
+    assert drain(manager) == ["content"]
+
+
+def test_a_provider_s_quota_limits_like_a_node_s():
+    manager = limited_to(None)
+    enqueue_all(manager, Priority.CONTENT, "abc")
+    manager.set_provider_quota(EpochQuota(epoch_index=0, rate_limit=5, remaining=2), 0)
+    assert drain(manager) == ["a", "b"]
+    assert manager.remaining(0) == 0
+    manager.set_provider_quota(None, 0)
+    assert manager.remaining(0) is None
+
+
+def test_retries_of_an_acknowledged_message_leave_the_queue():
+    manager = limited_to(1)
+    manager.enqueue("retry of x", Priority.RETRY, key="x")
+    manager.enqueue("retry of y", Priority.RETRY, key="y")
+    manager.enqueue("repair of x", Priority.REPAIR, key="x")
+    assert manager.is_queued("x")
+    assert manager.discard_key("x") == ("retry of x", "repair of x")
+    assert not manager.is_queued("x")
+    assert manager.discard_key("x") == ()
+    assert manager.queued() == manager.queued(Priority.RETRY) == 1
+    assert drain(manager) == ["retry of y"]
+    assert manager.statistics().discarded == 2
+
+
+def test_a_key_that_left_by_the_front_is_no_longer_queued():
+    manager = limited_to(None)
+    manager.enqueue("a", Priority.RETRY, key="x")
+    manager.enqueue("b", Priority.RETRY, key="x")
+    manager.admit(0)
+    assert manager.discard_key("x") == ("b",)
+
+
+def test_items_can_be_discarded_by_a_predicate_most_urgent_first():
+    manager = limited_to(0)
+    enqueue_all(manager, Priority.SYNC, [1, 2, 3, 4])
+    enqueue_all(manager, Priority.CONTENT, [5, 6])
+    assert manager.discard(lambda item: item % 2 == 0) == (6, 2, 4)
+    assert manager.queued() == 3
+
+
+def test_a_full_queue_drops_its_oldest_least_urgent_item_for_a_more_urgent_one():
+    manager = limited_to(0, max_queued=4)
+    enqueue_all(manager, Priority.SYNC, ["sync 1", "sync 2"])
+    manager.enqueue("retry", Priority.RETRY)
+    manager.enqueue("content", Priority.CONTENT)
+    displaced = [manager.enqueue(n, Priority.CONTENT).displaced for n in ("a", "b", "c")]
+    assert displaced == ["sync 1", "sync 2", "retry"]
+    assert manager.queued() == manager.queued(Priority.CONTENT) == 4
+    assert manager.statistics().displaced == 3
+
+
+def test_a_full_queue_drops_the_oldest_of_the_same_class_for_a_new_one():
+    manager = limited_to(0, max_queued=2)
+    enqueue_all(manager, Priority.RETRY, "ab")
+    assert manager.enqueue("c", Priority.RETRY).displaced == "a"
+
+
+def test_a_full_queue_never_drops_anything_for_something_less_urgent():
+    manager = limited_to(0, max_queued=2)
+    enqueue_all(manager, Priority.REPAIR, "ab")
+    refusal = manager.enqueue("sync", Priority.SYNC)
+    assert (refusal.accepted, refusal.sequence, refusal.displaced) == (False, None, None)
+    assert manager.queued(Priority.REPAIR) == 2
+
+
+def test_a_queue_full_of_content_refuses_content():
+    manager = limited_to(0, max_queued=2)
+    enqueue_all(manager, Priority.CONTENT, "ab")
+    assert not manager.enqueue("c", Priority.CONTENT).accepted
+    assert manager.queued() == 2
+    assert manager.statistics().refused == 1
+
+
+def test_what_is_put_back_comes_first_again_in_whatever_order_and_costs_once():
+    manager = limited_to(10)
+    enqueue_all(manager, Priority.CONTENT, "abc")
+    first, second = manager.admit(0), manager.admit(0)
+    manager.put_back(first)
+    manager.put_back(second)
+    assert manager.utilization(0) == 0
+    assert drain(manager) == ["a", "b", "c"]
+    assert manager.utilization(0) == 30
+
+
+def test_what_is_put_back_keeps_its_key():
+    manager = limited_to(10)
+    manager.enqueue("retry", Priority.RETRY, key="x")
+    manager.put_back(manager.admit(0))
+    assert manager.discard_key("x") == ("retry",)
+
+
+def test_nothing_is_put_back_twice():
+    manager = limited_to(10)
+    manager.enqueue("a", Priority.CONTENT)
+    admission = manager.admit(0)
+    manager.put_back(admission)
+    with pytest.raises(ValueError, match="put back once"):
+        manager.put_back(admission)
+    assert manager.queued() == 1
+
+
+def test_a_charge_is_returned_to_its_own_epoch_even_if_the_next_has_begun():
+    manager = limited_to(2)
+    enqueue_all(manager, Priority.CONTENT, "abc")
+    admission = manager.admit(999)
+    assert drain(manager, 1000) == ["b", "c"]
+    manager.put_back(admission)
+    assert manager.utilization(1000) == 100
+    assert manager.utilization(999) == 100
+
+
+def test_what_was_accepted_once_is_taken_back_into_a_queue_that_filled_up_meanwhile():
+    manager = limited_to(1, max_queued=1)
+    manager.enqueue("a", Priority.CONTENT)
+    admission = manager.admit(0)
+    manager.enqueue("b", Priority.CONTENT)
+    manager.put_back(admission)
+    assert manager.queued() == 2
+    assert drain(manager) == ["a"]
+
+
+def test_a_restored_item_goes_back_to_its_place_among_newer_ones():
+    manager = limited_to(None)
+    manager.enqueue("new", Priority.CONTENT, sequence=7)
+    manager.enqueue("old", Priority.CONTENT, sequence=3)
+    assert manager.enqueue("newest", Priority.CONTENT).sequence == 8
+    assert drain(manager) == ["old", "new", "newest"]
+
+
+def test_every_segment_is_charged_by_default():
+    manager = limited_to(1)
+    manager.enqueue("first", Priority.CONTENT)
+    manager.enqueue("second", Priority.CONTENT, first_segment=False)
+    assert drain(manager) == ["first"]
+
+
+def test_on_request_only_first_segments_are_charged_but_none_overtakes_its_first():
+    manager = limited_to(1, first_segment_only=True)
+    for message in ("a", "b"):
+        manager.enqueue(f"{message}1", Priority.CONTENT)
+        manager.enqueue(f"{message}2", Priority.CONTENT, first_segment=False)
+    assert drain(manager) == ["a1", "a2"]
+    assert manager.next_send_at(0) == 1000
+    assert drain(manager, 1000) == ["b1", "b2"]
+
+
+def test_a_free_segment_leaves_although_the_limit_is_reached():
+    manager = limited_to(0, first_segment_only=True)
+    manager.enqueue("rest", Priority.CONTENT, first_segment=False)
+    assert manager.next_send_at(5) == 5
+    admission = manager.admit(5)
+    assert admission.free
+    manager.put_back(admission)
+    assert manager.statistics().charged == 0
+
+
+def test_a_free_segment_does_not_leave_when_the_network_said_no():
+    manager = limited_to(None, first_segment_only=True)
+    manager.enqueue("rest", Priority.CONTENT, first_segment=False)
+    manager.exhaust(0)
+    assert manager.admit(0) is None
+    assert manager.next_send_at(0) == 1000
+    manager.set_node_quota(0, None, None, 1000)
+    assert manager.admit(1000) is None
+    assert manager.next_send_at(1000) is None
+
+
+def test_an_exhausted_budget_holds_everything_to_the_next_epoch():
+    manager = limited_to(None)
+    manager.enqueue("a", Priority.CONTENT)
+    manager.exhaust(300)
+    assert manager.admit(300) is None
+    assert manager.admit_ephemeral(300) is DropReason.RATE_LIMIT_REACHED
+    assert manager.next_send_at(300) == 1000
+    assert drain(manager, 1000) == ["a"]
+
+
+def test_the_clock_going_back_refills_nothing():
+    manager = limited_to(2)
+    enqueue_all(manager, Priority.CONTENT, "abcdef")
+    assert drain(manager, 5_000) == ["a", "b"]
+    for earlier_ms in (4_999, 3_000, 2_999, 0):
+        assert drain(manager, earlier_ms) == []
+    assert manager.next_send_at(0) == 1000
+    assert drain(manager, 1000) == ["c", "d"]
+    assert drain(manager, 5_000) == []
+
+
+def test_the_expected_time_of_a_queued_item_counts_what_is_ahead_of_it():
+    manager = limited_to(2)
+    enqueue_all(manager, Priority.CONTENT, "abcd")
+    assert manager.expected_at(Priority.CONTENT, 0) == 1000
+    manager.enqueue("retry", Priority.RETRY)
+    assert manager.expected_at(Priority.RETRY, 0) == 4000
+
+
+def test_the_state_is_handed_over_before_the_item():
+    log = []
+    manager = limited_to(5, on_change=lambda state: log.append(("saved", state)))
+    manager.enqueue("a", Priority.CONTENT)
+    assert log == []
+    log.append(("left", manager.admit(0).item))
+    assert log == [("saved", manager.state()), ("left", "a")]
+
+
+def test_an_item_whose_charge_cannot_be_saved_stays_and_the_charge_stands():
+    disk_is_full = True
+
+    def save(state) -> None:
+        if disk_is_full:
+            raise OSError("disk full")
+
+    manager = limited_to(5, on_change=save)
+    manager.enqueue("a", Priority.CONTENT)
+    with pytest.raises(OSError, match="disk full"):
+        manager.admit(0)
+    assert manager.queued() == 1
+    assert manager.utilization(0) == 20
+    disk_is_full = False
+    assert drain(manager) == ["a"]
+
+
+def test_a_crash_refills_nothing_and_keeps_what_the_node_told():
+    saved = []
+    manager = limited_to(None, on_change=saved.append)
+    manager.set_node_quota(3, None, None, 0)
+    enqueue_all(manager, Priority.CONTENT, "abcd")
+    assert drain(manager) == ["a", "b", "c"]
+    revived = limited_to(None)
+    revived.restore(json.loads(json.dumps(saved[-1])))
+    revived.enqueue("d", Priority.CONTENT)
+    assert revived.limiting
+    assert revived.admit(999) is None
+    assert drain(revived, 1000) == ["d"]
+
+
+def test_every_change_of_state_is_reported_and_nothing_else():
+    saved = []
+    manager = limited_to(5, on_change=saved.append)
+    manager.enqueue("a", Priority.CONTENT)
+    admission = manager.admit(0)
+    manager.put_back(admission)
+    manager.set_node_quota(4, None, None, 0)
+    manager.set_node_quota(4, None, None, 1)
+    manager.set_provider_quota(None, 1)
+    manager.exhaust(1)
+    manager.utilization(1)
+    manager.next_send_at(1)
+    manager.admit(1)
+    assert len(saved) == 4
+    assert saved[-1] == manager.state()
+
+
+def test_the_statistics_and_the_repr_tell_what_happened():
+    manager = limited_to(3)
+    enqueue_all(manager, Priority.CONTENT, "abcd")
+    manager.put_back(manager.admit(0))
+    assert len(drain(manager)) == 3
+    statistics = manager.statistics()
+    assert statistics.limiting
+    assert statistics.limits == {QuotaSource.CONFIGURED: (3, EPOCH_MS)}
+    assert statistics.queued[Priority.CONTENT] == 1
+    assert statistics.admitted[Priority.CONTENT] == 4
+    assert (statistics.charged, statistics.put_back) == (3, 1)
+    assert repr(manager) == "<RateLimitManager configured 3/1000 ms; 1 queued>"
+    assert repr(limited_to(None)) == "<RateLimitManager off; 0 queued>"
+
+
+class CountingInt(int):
+    """A sequence number that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other) -> bool:
+        CountingInt.comparisons += 1
+        return int(self) < int(other)
+
+    def __eq__(self, other) -> bool:
+        CountingInt.comparisons += 1
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+def test_with_a_hundred_thousand_items_queued_every_operation_stays_logarithmic():
+    size, probes = 100_000, 200
+    manager = limited_to(None, max_queued=2 * size)
+    for number in range(size):
+        manager.enqueue("waiting", Priority.RETRY, key=number, sequence=CountingInt(number))
+    CountingInt.comparisons = 0
+    for number in range(probes):
+        manager.enqueue("new", Priority.RETRY, key=-1 - number, sequence=CountingInt(number))
+        manager.admit(0)
+        manager.discard_key(size - 1 - number)
+        manager.next_send_at(0)
+    assert CountingInt.comparisons < probes * 8 * math.log2(size)
+
+
+def test_discarded_items_do_not_pile_up_in_memory():
+    class Item:
+        pass
+
+    manager: RateLimitManager[Item] = RateLimitManager(RateLimitConfig(enabled=True, messages_per_epoch=0))
+    alive = weakref.WeakSet()
+    for number in range(2_000):
+        item = Item()
+        alive.add(item)
+        manager.enqueue(item, Priority.RETRY, key=number)
+    del item
+    for number in range(1_999, 0, -1):
+        manager.discard_key(number)
+    gc.collect()
+    assert manager.queued() == 1
+    assert len(alive) < 100
+
+
+def dispatch_through(
+    manager: RateLimitManager[bytes], provider: StrictRlnProvider, now_ms: int
+) -> list[tuple[bytes, bytes]]:
+    """What a shell does: admit, prove, send; put back what could not be proved."""
+    sent = []
+    while True:
+        manager.set_provider_quota(provider.epoch_quota(now_ms), now_ms)
+        admission = manager.admit(now_ms)
+        if admission is None:
+            return sent
+        signal = rln_signal(admission.item, "/topic", now_ms * 1_000_000)
+        try:
+            sent.append((signal, provider.generate_proof(signal, now_ms)))
+        except RlnError as error:
+            manager.put_back(admission)
+            if error.kind is RlnErrorKind.BUDGET_EXHAUSTED:
+                manager.exhaust(now_ms)
+            elif error.kind is RlnErrorKind.NOT_READY:
+                return sent
+
+
+def test_limiter_and_provider_together_send_everything_once_and_never_signal_twice():
+    faults = [RlnErrorKind.NOT_READY, None, RlnErrorKind.TRANSIENT, None, None, RlnErrorKind.TRANSIENT]
+    provider = StrictRlnProvider(rate_limit=4, epoch_ms=EPOCH_MS, faults=faults)
+    validator = RlnTestValidator(rate_limit=4, epoch_ms=EPOCH_MS)
+    manager: RateLimitManager[bytes] = RateLimitManager(RateLimitConfig(epoch_ms=EPOCH_MS))
+    payloads = [b"%d" % number for number in range(10)]
+    enqueue_all(manager, Priority.CONTENT, payloads)
+    arrived, per_epoch = [], []
+    for now_ms in (0, 10, 999, 1_000, 2_500):
+        sent = dispatch_through(manager, provider, now_ms)
+        per_epoch.append(len(sent))
+        for signal, proof in sent:
+            assert validator.validate(proof, signal, now_ms) is ProofVerdict.VALID
+            arrived.append(signal[: -len("/topic") - 8])
+    assert arrived == payloads
+    assert per_epoch == [0, 4, 0, 4, 2]
+
+
+def test_a_provider_that_lost_slots_elsewhere_ends_the_epoch_without_a_busy_loop():
+    provider = StrictRlnProvider(rate_limit=4, epoch_ms=EPOCH_MS, faults=[None, RlnErrorKind.BUDGET_EXHAUSTED])
+    manager: RateLimitManager[bytes] = RateLimitManager(RateLimitConfig(epoch_ms=EPOCH_MS))
+    enqueue_all(manager, Priority.CONTENT, [b"a", b"b", b"c"])
+    assert len(dispatch_through(manager, provider, 0)) == 1
+    assert manager.next_send_at(0) == 1000
+    assert len(dispatch_through(manager, provider, 1000)) == 2
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(Priority)))
+def test_the_order_of_arrival_between_classes_does_not_matter(order):
+    manager = limited_to(None)
+    for priority in order:
+        manager.enqueue(priority.name, priority)
+    assert drain(manager) == ["CONTENT", "REPAIR", "RETRY", "SYNC"]

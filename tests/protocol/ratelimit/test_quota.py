@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, SnapshotError
+from fairway.options import RateLimitConfig
+from fairway.protocol.ratelimit import EpochQuota, Quota, QuotaSource, Share, Verdict
+
+
+def quota_of(limit: int | None, *, threshold: float = 0.9, epoch_ms: int = 1000) -> Quota:
+    return Quota(
+        RateLimitConfig(
+            enabled=limit is not None,
+            messages_per_epoch=limit,
+            epoch_ms=epoch_ms,
+            approached_threshold=threshold,
+        )
+    )
+
+
+def slots(quota: Quota, share: Share, now_ms: int = 0) -> int:
+    """How many transmissions of a share fit into an unused epoch."""
+    used = 0
+    while quota.verdict(share, now_ms) is Verdict.OPEN:
+        quota.charge(now_ms)
+        used += 1
+    return used
+
+
+@pytest.mark.parametrize(
+    ("limit", "threshold", "content", "held", "ephemeral"),
+    [
+        pytest.param(0, 0.9, 0, 0, 0, id="a limit of nothing"),
+        pytest.param(1, 0.9, 1, 1, 0, id="one slot: retries may use it, ephemeral messages may not"),
+        pytest.param(2, 0.9, 2, 1, 1, id="two slots: one is kept for content"),
+        pytest.param(10, 0.9, 10, 9, 9, id="the seed's ninety percent"),
+        pytest.param(100, 0.29, 100, 29, 29, id="no binary rounding"),
+        pytest.param(100, 1.0, 100, 100, 100, id="no threshold"),
+        pytest.param(3, 0.01, 3, 1, 0, id="a tiny threshold"),
+    ],
+)
+def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):
+    expected = {Share.CONTENT: content, Share.HELD: held, Share.EPHEMERAL: ephemeral}
+    assert {share: slots(quota_of(limit, threshold=threshold), share) for share in Share} == expected
+
+
+def test_verdicts_tell_approached_from_reached():
+    quota = quota_of(10)
+    slots(quota, Share.HELD)
+    assert quota.verdict(Share.HELD, 0) is Verdict.APPROACHED
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.OPEN
+    slots(quota, Share.CONTENT)
+    assert {quota.verdict(share, 0) for share in Share} == {Verdict.REACHED}
+
+
+def test_a_told_quota_tightens_the_configured_one():
+    quota = quota_of(10)
+    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
+    assert slots(quota, Share.CONTENT) == 3
+
+
+def test_a_told_quota_never_loosens_the_configured_one():
+    quota = quota_of(3)
+    quota.tell(QuotaSource.NODE, limit=100, now_ms=0)
+    quota.tell(QuotaSource.PROVIDER, limit=50, now_ms=0)
+    assert slots(quota, Share.CONTENT) == 3
+
+
+def test_a_told_quota_turns_an_unlimited_one_on_and_knows_what_was_sent_before():
+    quota = quota_of(None)
+    for _ in range(4):
+        quota.charge(0)
+    assert not quota.limiting
+    quota.tell(QuotaSource.NODE, limit=6, now_ms=0)
+    assert quota.limiting
+    assert slots(quota, Share.CONTENT) == 2
+
+
+def test_a_told_quota_brings_a_configured_but_disabled_one_into_force():
+    quota = Quota(RateLimitConfig(enabled=False, messages_per_epoch=5, epoch_ms=1000))
+    quota.tell(QuotaSource.NODE, limit=100, now_ms=0)
+    assert slots(quota, Share.CONTENT) == 5
+
+
+def test_a_withdrawn_quota_limits_no_more_but_its_count_goes_on():
+    quota = quota_of(None)
+    quota.tell(QuotaSource.NODE, limit=2, now_ms=0)
+    slots(quota, Share.CONTENT)
+    quota.tell(QuotaSource.NODE, limit=None, now_ms=0)
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.OPEN
+    quota.tell(QuotaSource.NODE, limit=2, now_ms=0)
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
+
+
+def test_limits_with_different_epochs_hold_both():
+    quota = quota_of(2, epoch_ms=100)
+    quota.tell(QuotaSource.NODE, limit=3, epoch_ms=1000, now_ms=0)
+    assert slots(quota, Share.CONTENT, 0) == 2
+    assert quota.opens_at(Share.CONTENT, 0) == 100
+    assert slots(quota, Share.CONTENT, 100) == 1
+    assert quota.opens_at(Share.CONTENT, 100) == 1000
+
+
+def test_remaining_counts_what_others_used():
+    quota = quota_of(None)
+    quota.charge(0)
+    quota.tell(QuotaSource.NODE, limit=10, remaining=4, now_ms=0)
+    assert slots(quota, Share.CONTENT) == 4
+    assert slots(quota, Share.CONTENT, 1000) == 10
+
+
+def test_a_larger_remaining_never_gives_back_what_was_used_here():
+    quota = quota_of(None)
+    quota.tell(QuotaSource.NODE, limit=5, now_ms=0)
+    slots(quota, Share.CONTENT)
+    quota.tell(QuotaSource.NODE, limit=5, remaining=5, now_ms=0)
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
+
+
+def test_a_late_report_of_the_epoch_before_does_not_stop_this_one():
+    quota = quota_of(None)
+    quota.tell(QuotaSource.NODE, limit=5, epoch_index=0, remaining=0, now_ms=1000)
+    assert slots(quota, Share.CONTENT, 1000) == 5
+
+
+def test_remaining_beyond_the_limit_is_the_limit():
+    quota = quota_of(None)
+    quota.tell(QuotaSource.NODE, limit=5, remaining=9, now_ms=0)
+    assert slots(quota, Share.CONTENT) == 5
+
+
+@pytest.mark.parametrize("source", [QuotaSource.NODE, QuotaSource.PROVIDER])
+def test_a_told_zero_is_no_membership_and_not_exhaustion(source):
+    quota = quota_of(10)
+    quota.tell(source, limit=0, remaining=0, now_ms=0)
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.NO_MEMBERSHIP
+    assert quota.utilization(0) == 0
+    assert quota.opens_at(Share.CONTENT, 0) is None
+    assert quota.expected_at(Share.CONTENT, 1, 0) is None
+
+
+def test_a_configured_zero_is_always_reached():
+    quota = quota_of(0)
+    assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
+    assert quota.utilization(0) == 100
+    assert quota.opens_at(Share.CONTENT, 0) is None
+
+
+def test_the_configured_limit_cannot_be_told():
+    with pytest.raises(ConfigurationError, match="RateLimitConfig"):
+        quota_of(1).tell(QuotaSource.CONFIGURED, limit=5, now_ms=0)
+
+
+@pytest.mark.parametrize("fault", [{"rate_limit": -1}, {"remaining": -1}, {"epoch_ms": 0}])
+def test_an_impossible_epoch_quota_is_refused(fault):
+    with pytest.raises(ConfigurationError):
+        EpochQuota(**{"epoch_index": 0, "rate_limit": 1} | fault)
+
+
+def test_telling_the_same_again_changes_nothing():
+    quota = quota_of(5)
+    assert quota.tell(QuotaSource.NODE, limit=5, remaining=4, now_ms=0)
+    assert not quota.tell(QuotaSource.NODE, limit=5, remaining=4, now_ms=1)
+    assert not quota.tell(QuotaSource.PROVIDER, limit=None, now_ms=1)
+    assert quota.tell(QuotaSource.NODE, limit=6, now_ms=1)
+
+
+def test_utilization_is_that_of_the_tightest_limit_and_never_above_a_hundred():
+    quota = quota_of(10)
+    quota.charge(0)
+    assert quota.utilization(0) == 10
+    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
+    assert quota.utilization(0) == 33
+    quota.tell(QuotaSource.NODE, limit=3, remaining=0, now_ms=0)
+    quota.charge(0)
+    assert quota.utilization(0) == 100
+    assert quota.utilization(1000) == 0
+
+
+def test_remaining_is_that_of_the_tightest_limit():
+    quota = quota_of(None)
+    assert quota.remaining(0) is None
+    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
+    quota.tell(QuotaSource.PROVIDER, limit=2, now_ms=0)
+    quota.charge(0)
+    assert quota.remaining(0) == 1
+    quota.exhaust(0)
+    assert quota.remaining(0) == 0
+
+
+def test_an_exhausted_epoch_is_closed_even_without_a_known_limit():
+    quota = quota_of(None)
+    quota.exhaust(10)
+    assert quota.verdict(Share.CONTENT, 999) is Verdict.EXHAUSTED
+    assert quota.opens_at(Share.CONTENT, 10) == 1000
+    assert quota.verdict(Share.CONTENT, 1000) is Verdict.OPEN
+
+
+def test_an_exhausted_provider_closes_its_own_epoch_and_not_the_configured_one():
+    quota = quota_of(5, epoch_ms=1000)
+    quota.tell(QuotaSource.PROVIDER, limit=5, epoch_ms=300, now_ms=0)
+    quota.exhaust(0)
+    assert quota.utilization(0) == 100
+    assert quota.opens_at(Share.CONTENT, 0) == 300
+
+
+def test_the_opening_time_skips_epochs_that_are_on_record_as_used():
+    quota = quota_of(2)
+    slots(quota, Share.CONTENT, 1000)
+    slots(quota, Share.CONTENT, 0)
+    assert quota.opens_at(Share.CONTENT, 0) == 2000
+
+
+def test_the_opening_time_suits_every_limit_at_once():
+    quota = quota_of(1, epoch_ms=100)
+    quota.tell(QuotaSource.NODE, limit=2, epoch_ms=250, now_ms=0)
+    slots(quota, Share.CONTENT, 250)
+    slots(quota, Share.CONTENT, 0)
+    quota.charge(0)
+    # The node's next epoch starts at 250, which lies in the configured epoch 200 to 300, used already.
+    assert quota.opens_at(Share.CONTENT, 0) == 300
+
+
+@pytest.mark.parametrize(("position", "expected"), [(1, 0), (2, 1000), (4, 1000), (5, 2000), (8, 3000)])
+def test_a_place_in_the_queue_has_an_expected_time(position, expected):
+    quota = quota_of(3)
+    quota.charge(0)
+    quota.charge(0)
+    assert quota.expected_at(Share.CONTENT, position, 0) == expected
+
+
+def test_without_a_limit_everything_is_expected_at_once():
+    assert quota_of(None).expected_at(Share.CONTENT, 1_000, 7) == 7
+
+
+def busy_quota() -> Quota:
+    quota = quota_of(7)
+    quota.tell(QuotaSource.NODE, limit=5, epoch_ms=300, remaining=3, now_ms=1_200)
+    quota.tell(QuotaSource.PROVIDER, limit=6, now_ms=1_200)
+    quota.charge(1_200)
+    quota.charge(900)
+    quota.exhaust(900)
+    return quota
+
+
+@given(now_ms=st.integers(0, 3_000))
+def test_a_restored_quota_judges_as_the_one_it_was_taken_from_also_after_json(now_ms):
+    original = busy_quota()
+    restored = quota_of(7)
+    restored.restore(json.loads(json.dumps(original.state())))
+    assert restored.state() == original.state()
+    for share in Share:
+        assert restored.verdict(share, now_ms) is original.verdict(share, now_ms)
+        assert restored.opens_at(share, now_ms) == original.opens_at(share, now_ms)
+    assert restored.utilization(now_ms) == original.utilization(now_ms)
+
+
+def test_a_restored_quota_takes_its_configured_limit_from_the_configuration_of_today():
+    restored = quota_of(9)
+    restored.restore(busy_quota().state())
+    assert restored.limits()[QuotaSource.CONFIGURED] == (9, 1000)
+    assert restored.limits()[QuotaSource.NODE] == (5, 300)
+
+
+@pytest.mark.parametrize("epoch_ms", [100, 250, 4_000])
+def test_a_changed_epoch_length_in_the_configuration_refills_nothing(epoch_ms):
+    original = quota_of(4)
+    slots(original, Share.CONTENT, 2_100)
+    restored = quota_of(4, epoch_ms=epoch_ms)
+    restored.restore(original.state())
+    assert restored.verdict(Share.CONTENT, 2_100) is Verdict.REACHED
+
+
+def damaged(change) -> list:
+    state = json.loads(json.dumps(busy_quota().state()))
+    change(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        "text",
+        [],
+        [1],
+        damaged(lambda s: s.__setitem__(0, 2)),
+        damaged(lambda s: s.__setitem__(1, 7)),
+        damaged(lambda s: s[1].pop()),
+        damaged(lambda s: s.append(s[2])),
+        damaged(lambda s: s.__delitem__(1)),
+        damaged(lambda s: s[1].__setitem__(0, "elsewhere")),
+        damaged(lambda s: s[1].__setitem__(0, ["configured"])),
+        damaged(lambda s: s[2].__setitem__(1, -1)),
+        damaged(lambda s: s[1].__setitem__(2, 0)),
+        damaged(lambda s: s[1].__setitem__(2, True)),
+        damaged(lambda s: s[1].__setitem__(3, "now")),
+        damaged(lambda s: s[1].__setitem__(4, -1)),
+        damaged(lambda s: s[1].__setitem__(5, 1)),
+        damaged(lambda s: s[1].__setitem__(6, {})),
+        damaged(lambda s: s[1].__setitem__(6, [[1]])),
+        damaged(lambda s: s[1].__setitem__(6, [[1, 0]])),
+    ],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(state):
+    quota = busy_quota()
+    before = quota.state()
+    with pytest.raises(SnapshotError):
+        quota.restore(state)
+    assert quota.state() == before

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, DecodeError, SnapshotError
+from fairway.storage.nwaku_archive import (
+    ArchiveCursor,
+    ArchiveSlice,
+    NwakuArchive,
+    time_slice,
+)
+from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHARD = "/waku/2/rs/1/0"
+TOPIC = "/fairway/1/tests/proto"
+
+
+def message(number: int, *, topic: str = TOPIC, timestamp_ns: int | None = None) -> WakuMessage:
+    return WakuMessage(
+        payload=b"payload %d" % number,
+        content_topic=topic,
+        timestamp_ns=1_760_000_000_000_000_000 + number if timestamp_ns is None else timestamp_ns,
+    )
+
+
+def raw(path: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(query).fetchall()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite3"
+
+
+def test_a_message_comes_back_as_it_went_in(path: Path):
+    sent = WakuMessage(
+        payload=b"\x00\x01", content_topic=TOPIC, version=1, timestamp_ns=1_760_000_049_999_000_000, meta=b"m"
+    )
+    with NwakuArchive(path) as archive:
+        assert archive.append(SHARD, sent)
+    with NwakuArchive(path, read_only=True) as archive:
+        (row,) = archive.read()
+    assert row.message_hash == message_hash(SHARD, sent)
+    assert (row.pubsub_topic, row.content_topic) == (SHARD, TOPIC)
+    assert (row.payload, row.version, row.meta) == (b"\x00\x01", 1, b"m")
+    assert row.timestamp_ns == 1_760_000_049_999_000_000
+
+
+def test_a_new_file_has_the_schema_of_a_nwaku_store(path: Path):
+    NwakuArchive(path).close()
+    assert raw(path, "PRAGMA user_version") == [(10,)]
+    assert raw(path, "PRAGMA journal_mode") == [("wal",)]
+    columns = raw(path, "SELECT name, type, \"notnull\", pk FROM pragma_table_info('Message')")
+    assert columns == [
+        ("messageHash", "BLOB", 1, 1),
+        ("pubsubTopic", "BLOB", 1, 0),
+        ("contentTopic", "BLOB", 1, 0),
+        ("payload", "BLOB", 0, 0),
+        ("version", "INTEGER", 1, 0),
+        ("timestamp", "INTEGER", 1, 0),
+        ("meta", "BLOB", 0, 0),
+    ]
+    assert raw(path, "SELECT wr FROM pragma_table_list('Message')") == [(1,)]
+    indices = raw(path, "SELECT i.name, c.name FROM pragma_index_list('Message') i, pragma_index_info(i.name) c")
+    assert ("i_ts", "timestamp") in indices
+
+
+def test_values_are_stored_in_the_types_that_nwaku_binds(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, WakuMessage(content_topic=TOPIC, timestamp_ns=1))
+    types = raw(
+        path,
+        "SELECT typeof(messageHash), typeof(pubsubTopic), typeof(contentTopic), typeof(payload),"
+        " typeof(version), typeof(timestamp), typeof(meta) FROM Message",
+    )
+    assert types == [("blob", "blob", "blob", "null", "integer", "integer", "null")]
+    with NwakuArchive(path, read_only=True) as archive:
+        assert next(archive.read()).payload == b""
+
+
+def test_a_hash_is_kept_once_within_a_batch_and_across_openings(path: Path):
+    for _ in range(2):
+        with NwakuArchive(path) as archive:
+            archive.append(SHARD, message(1))
+            archive.append(SHARD, message(1))
+            archive.flush()
+            archive.append(SHARD, message(1))
+    with NwakuArchive(path) as archive:
+        assert archive.count() == 1
+
+
+def test_the_same_message_on_two_shards_is_two_messages(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append("/waku/2/rs/1/0", message(1))
+        archive.append("/waku/2/rs/1/1", message(1))
+        assert [row.content_topic for row in archive.read(pubsub_topic="/waku/2/rs/1/1")] == [TOPIC]
+        assert archive.count() == 2
+
+
+def test_ephemeral_messages_are_not_archived(path: Path):
+    with NwakuArchive(path) as archive:
+        assert not archive.append(SHARD, WakuMessage(payload=b"typing", content_topic=TOPIC, ephemeral=True))
+        assert archive.count() == 0
+
+
+def test_encoded_messages_are_taken_and_garbage_is_refused(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, encode_waku_message(message(7)))
+        with pytest.raises(DecodeError):
+            archive.append(SHARD, b"\xff\xff\xff")
+        assert [row.payload for row in archive.read()] == [b"payload 7"]
+
+
+def test_a_given_hash_is_the_key_and_must_have_the_length_of_one(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, message(1), b"h" * 32)
+        assert next(archive.read()).message_hash == b"h" * 32
+        with pytest.raises(ConfigurationError, match="32 bytes"):
+            archive.append(SHARD, message(2), b"short")
+
+
+def test_a_message_without_a_timestamp_is_dated_when_it_was_received(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, WakuMessage(payload=b"x", content_topic=TOPIC), received_ns=42)
+        archive.append(SHARD, message(0, timestamp_ns=7), received_ns=42)
+        assert sorted(row.timestamp_ns for row in archive.read()) == [7, 42]
+
+
+def test_full_batches_are_written_before_the_archive_is_closed(path: Path):
+    with NwakuArchive(path, batch_rows=3) as archive:
+        for number in range(5):
+            archive.append(SHARD, message(number))
+        with NwakuArchive(path, read_only=True) as reader:
+            assert reader.count() == 3
+    with NwakuArchive(path, read_only=True) as reader:
+        assert reader.count() == 5
+
+
+def test_a_batch_is_also_bounded_by_its_payload(path: Path):
+    with NwakuArchive(path, batch_bytes=1) as archive:
+        archive.append(SHARD, message(1))
+        with NwakuArchive(path, read_only=True) as reader:
+            assert reader.count() == 1
+
+
+def test_what_was_appended_before_an_error_is_kept(path: Path):
+    with pytest.raises(DecodeError), NwakuArchive(path) as archive:
+        archive.append(SHARD, message(1)) and archive.append(SHARD, b"\xff")
+    with NwakuArchive(path, read_only=True) as archive:
+        assert archive.count() == 1
+
+
+def test_two_writers_can_share_a_file(path: Path):
+    with NwakuArchive(path) as one, NwakuArchive(path) as other:
+        one.append(SHARD, message(1))
+        other.append(SHARD, message(2))
+        other.flush()
+        one.flush()
+        assert one.count() == other.count() == 2
+
+
+def test_time_ranges_include_both_ends_and_pages_follow_each_other(path: Path):
+    with NwakuArchive(path) as archive:
+        for number in range(10):
+            archive.append(SHARD, message(number, timestamp_ns=100 + number // 2))
+        pages = list(archive.pages(time_slice(101, 103), page_rows=4))
+    assert [len(page) for page in pages] == [4, 2]
+    rows = [row for page in pages for row in page]
+    assert [row.timestamp_ns for row in rows] == [101, 101, 102, 102, 103, 103]
+    assert rows == sorted(rows, key=lambda row: row.cursor)
+
+
+def test_pages_end_early_when_they_hold_enough_payload(path: Path):
+    with NwakuArchive(path) as archive:
+        for number in range(6):
+            archive.append(SHARD, WakuMessage(payload=bytes(100), content_topic=TOPIC, timestamp_ns=number + 1))
+        assert [len(page) for page in archive.pages(page_bytes=200)] == [2, 2, 2]
+
+
+def test_content_topics_select(path: Path):
+    with NwakuArchive(path) as archive:
+        for number in range(6):
+            archive.append(SHARD, message(number, topic=f"/app/1/{number % 3}/proto"))
+        rows = archive.read(content_topics=["/app/1/0/proto", "/app/1/2/proto"])
+        assert sorted(row.payload[-1:] for row in rows) == [b"0", b"2", b"3", b"5"]
+        assert not list(archive.read(content_topics=["/app/1/other/proto"]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    timestamps=st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, 2**63 - 1]), max_size=40),
+    count=st.integers(1, 9),
+)
+def test_slices_cover_every_message_exactly_once(tmp_path_factory, timestamps, count):
+    with NwakuArchive(tmp_path_factory.mktemp("slices") / "store.sqlite3") as archive:
+        for number, timestamp_ns in enumerate(timestamps):
+            archive.append(SHARD, message(number, timestamp_ns=timestamp_ns))
+        slices = archive.slices(count)
+        rows = [row for part in slices for row in archive.read(part)]
+        sizes = [archive.count(part) for part in slices]
+    assert len(slices) <= count
+    assert rows == sorted(rows, key=lambda row: row.cursor)
+    assert {row.payload for row in rows} == {b"payload %d" % number for number in range(len(timestamps))}
+    assert len(rows) == len(timestamps)
+    assert all(size <= -(-len(timestamps) // count) for size in sizes)
+
+
+def test_a_slice_of_a_slice_stays_inside_it(path: Path):
+    with NwakuArchive(path) as archive:
+        for number in range(20):
+            archive.append(SHARD, message(number, timestamp_ns=number + 1))
+        parts = archive.slices(2, time_slice(5, 8))
+        assert [[row.timestamp_ns for row in archive.read(part)] for part in parts] == [[5, 6], [7, 8]]
+
+
+def test_bounds_beyond_64_bits_mean_everything(path: Path):
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, message(1, timestamp_ns=2**63 - 1))
+        assert archive.count(time_slice(-(2**80), 2**80)) == 1
+        assert archive.count(time_slice(2**80, None)) == 1
+        assert archive.count(ArchiveSlice(ArchiveCursor(2**63 - 1, b"\xff" * 32), time_slice().through)) == 0
+
+
+def test_a_file_that_nwaku_migrated_from_an_older_schema_is_read_and_extended(path: Path):
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "CREATE TABLE message (pubsubTopic BLOB NOT NULL, contentTopic BLOB NOT NULL, payload BLOB,"
+            " version INTEGER NOT NULL, id BLOB, messageHash BLOB, timestamp INTEGER NOT NULL, meta BLOB,"
+            " CONSTRAINT messageIndex PRIMARY KEY (messageHash)) WITHOUT ROWID"
+        )
+        database.execute(
+            "INSERT INTO message VALUES (?, ?, ?, 0, NULL, ?, 5, NULL)",
+            (SHARD, TOPIC, b"text topics", b"k" * 32),
+        )
+        database.execute("PRAGMA user_version = 10")
+        database.commit()
+    with NwakuArchive(path) as archive:
+        archive.append(SHARD, message(1))
+        assert [row.payload for row in archive.read(content_topics=[TOPIC])] == [b"text topics", b"payload 1"]
+
+
+def test_a_missing_file_is_an_error_to_a_reader(path: Path):
+    with pytest.raises(ConfigurationError, match="no such file"):
+        NwakuArchive(path, read_only=True)
+
+
+def test_a_path_that_cannot_be_made_is_an_error_to_a_writer(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
+        NwakuArchive(tmp_path / "no" / "such" / "folder.db")
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_file_that_is_not_sqlite_is_refused_and_left_alone(path: Path, read_only):
+    path.write_bytes(b"not a database, but long enough to be looked at " * 40)
+    before = path.read_bytes()
+    with pytest.raises(DecodeError, match="not an archive"):
+        NwakuArchive(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_another_programs_database_is_refused_and_left_alone(path: Path, read_only):
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(DecodeError, match="no table 'Message'"):
+        NwakuArchive(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("version", "columns"),
+    [
+        (8, "messageHash BLOB, timestamp INTEGER, storedAt INTEGER"),
+        (11, "messageHash BLOB, timestamp INTEGER"),
+    ],
+)
+def test_another_schema_version_is_named_in_the_error(path: Path, version, columns):
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE TABLE Message ({columns})")
+        database.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(SnapshotError, match=f"schema version {version}"):
+        NwakuArchive(path, read_only=True)
+
+
+def test_damage_inside_the_file_is_a_decode_error(path: Path):
+    with NwakuArchive(path) as archive:
+        for number in range(400):
+            archive.append(SHARD, message(number))
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xee" * (len(content) - 8192)
+    path.write_bytes(content)
+    with NwakuArchive(path, read_only=True) as archive, pytest.raises(DecodeError, match="damaged"):
+        list(archive.read())
+
+
+def test_a_reader_cannot_append(path: Path):
+    NwakuArchive(path).close()
+    with NwakuArchive(path, read_only=True) as archive, pytest.raises(ConfigurationError, match="read only"):
+        archive.append(SHARD, message(1))
+
+
+def test_closing_twice_does_no_harm_and_the_repr_tells_what_is_pending(path: Path):
+    archive = NwakuArchive(path)
+    archive.append(SHARD, message(1))
+    assert "1 pending" in repr(archive)
+    archive.close()
+    archive.close()
+    assert "0 pending" in repr(archive)
