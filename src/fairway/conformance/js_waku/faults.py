@@ -18,7 +18,8 @@ class Fault(Enum):
         "fairway delivers once"
     )
     COPY_TEACHES_NOTHING = (
-        "js-waku drops a copy unread; fairway learns a missing hint from it, and that nobody needs to ask or answer"
+        "js-waku drops a copy unread; fairway learns from it a missing hint, that nobody needs to ask or answer, "
+        "and that its sender waits for a citation"
     )
     REFUSED_FOR_EVER = "js-waku refuses for ever what it once dropped; fairway delivers it when it comes again"
     OWN_FORGOTTEN = "js-waku ignores every own message; fairway takes back one that it had forgotten"
@@ -27,20 +28,25 @@ class Fault(Enum):
         "fairway takes it in once others show that they have it"
     )
     LAST_HINT_COUNTS = "js-waku keeps the hint of the latest send of a message; fairway the first one"
-    OLDER_COPY_COUNTS = "js-waku replaces a message in its history by an older one of the same id; fairway keeps the first"
+    OLDER_COPY_COUNTS = (
+        "js-waku replaces a message in its history by an older one of the same id; fairway keeps the first"
+    )
     EPHEMERAL_UNANNOUNCED = "js-waku has no event for an ephemeral message; fairway hands it over"
     PARKED_COUNTS_AS_MET = "js-waku takes a parked dependency for met; fairway waits until it is delivered"
     WAITS_IN_VAIN = (
         "js-waku waits for a sync message, or for a message that cites itself; fairway does not, for none can come"
     )
     NAMED_REPEATEDLY = "js-waku names a missing or requested message as often as it is cited; fairway once"
+    TOLD_AS_CITED = "js-waku tells of a missing message as each citation has it; fairway merges their hints and authors"
     RELEASED_IN_SWEEPS = "js-waku delivers parked messages only in sweeps; fairway as soon as they lack nothing"
     SYNC_PARKED = "js-waku parks sync messages, and every copy again; fairway only notes what they tell is missing"
     DEPENDANTS_DROPPED = "js-waku drops dependants of lost messages; fairway delivers them"
     EMPTY_REPORT = "js-waku reports missing messages after every sweep, also when there are none"
     SHORT_FILTER_ABORTS = "js-waku gives up a message over a bloom filter that is too short; fairway ignores the filter"
     HITS_COUNTED = "js-waku counts every filter that holds a message; fairway every participant once"
-    OVERFULL_FILTER_COUNTS = "js-waku believes a filter that is overfull; fairway believes nothing that it says by itself"
+    OVERFULL_FILTER_COUNTS = (
+        "js-waku believes a filter that is overfull; fairway believes nothing that it says by itself"
+    )
     DESCENDANTS_IGNORED = (
         "js-waku takes only direct citation for an acknowledgement; "
         "fairway also that of a descendant by one whose filter holds the message"
@@ -49,6 +55,8 @@ class Fault(Enum):
     FILTER_NEVER_ROLLED = "js-waku never rolls its filter over; fairway keeps it within its capacity"
     FUTURE_BELIEVED = "js-waku's clock follows any timestamp; fairway's stays within a tolerance of the wall clock"
     ASKED_ONCE = "js-waku asks once for a repair; fairway asks again, after ever longer waits"
+    PARKED_UNANSWERED = "js-waku answers only with what it delivered; fairway also with what is parked"
+    SYNC_ENDS_REPAIR = "js-waku takes a sync message for the missing one whose id it bears; fairway does not"
     HEARD_MEANS_DONE = "js-waku never asks for what somebody else asked for; fairway only waits longer"
     NEWEST_STAYS = "js-waku's full repair buffer evicts its last entry for any new one; fairway keeps the earliest"
     TIES_BY_ARRIVAL = "js-waku orders repairs of the same time as they came; fairway by message id"

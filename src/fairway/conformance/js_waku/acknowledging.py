@@ -1,0 +1,77 @@
+"""How js-waku weighs evidence about own messages: by citation and by filters, without asking whose they are."""
+
+from __future__ import annotations
+
+from fairway.conformance.js_waku.faults import Fault, Notice
+from fairway.protocol.journal import Journal
+from fairway.protocol.sds.acknowledgements import Evidence, OutgoingBuffer, OutgoingMessage, Review
+from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds
+from fairway.wire.sds import HistoryEntry, SdsCodec, SdsMessage
+
+
+class JsOutgoingBuffer(OutgoingBuffer):
+    """Own messages that are not yet acknowledged, and how many filters held each."""
+
+    def __init__(
+        self, codec: SdsCodec, parameters: BloomParameters, threshold: int, journal: Journal, notice: Notice
+    ) -> None:
+        super().__init__(codec, parameters, threshold, journal)
+        self.hits: dict[str, int] = {}
+        """Filters that held a message, by message id: js-waku's ``possibleAcks``."""
+        self._wire = codec.bloom
+        self._witnesses: dict[str, set[str]] = {}
+        self._needed = threshold
+        self._notice = notice
+
+    def partition(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
+        """Return the messages that have a counter, after those that have none."""
+        messages = [outgoing.message for outgoing in self]
+        return (
+            [message for message in messages if message.message_id not in self.hits],
+            [message for message in messages if message.message_id in self.hits],
+        )
+
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> tuple[list[Review], bool]:
+        """Return what a received message tells about own ones, and whether its filter can be read, if it has one."""
+        reviews = []
+        for entry in cited:
+            if entry.message_id in self:
+                if entry.message_id in self.hits:
+                    # The counter stays, and goes on when the same payload is sent again.
+                    self._notice(Fault.COUNTER_OUTLIVES)
+                reviews.append(self._acknowledge_now(entry.message_id, message.sender_id, Evidence.CITED))
+        field = message.bloom_filter
+        bloom = None if field is None else self._codec.read_bloom(field, self._parameters)
+        if bloom is None:
+            return reviews, field is None
+        if chance_of_false_hit(bloom.words, bloom.parameters) > bloom.parameters.error_rate:
+            self._notice(Fault.OVERFULL_FILTER_COUNTS)
+        for outgoing in list(self):
+            positions = self._wire.positions(outgoing.message.message_id, bloom.parameters)
+            if holds(bloom.words, positions, self._wire.byte_flip):
+                self._notice_weight(outgoing, cited, message.sender_id)
+                reviews.append(self._count(outgoing.message.message_id, message.sender_id))
+        return reviews, True
+
+    def _count(self, message_id: str, participant: str) -> Review:
+        """Count a filter, whoever's, also the same one again."""
+        count = self.hits.pop(message_id, 0) + 1
+        if count >= self._needed:
+            return self._acknowledge_now(message_id, participant, Evidence.BLOOM)
+        self.hits[message_id] = count
+        return Review(message_id=message_id, participant=participant, evidence=None, possible_count=count)
+
+    def _acknowledge_now(self, message_id: str, participant: str, evidence: Evidence) -> Review:
+        self.remove(message_id)
+        return Review(message_id=message_id, participant=participant, evidence=evidence, satisfied=True)
+
+    def _notice_weight(self, outgoing: OutgoingMessage, cited: tuple[HistoryEntry, ...], participant: str) -> None:
+        """Notice where fairway makes more or less of a filter that holds a message."""
+        if not outgoing.positions:
+            self._notice(Fault.UNCONFIRMED_SEND)
+        if self.ancestry.descends((entry.message_id for entry in cited), outgoing):
+            self._notice(Fault.DESCENDANTS_IGNORED)
+        witnesses = self._witnesses.setdefault(outgoing.message.message_id, set())
+        if participant in witnesses:
+            self._notice(Fault.HITS_COUNTED)
+        witnesses.add(participant)

@@ -1,0 +1,104 @@
+"""How js-waku asks for repairs: once, and not at all where somebody else did."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+
+from fairway.conformance.js_waku.faults import Fault, Notice
+from fairway.options import RepairConfig
+from fairway.protocol.journal import Journal
+from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
+from fairway.protocol.sds.repair import RepairBuffer, RepairHash, Scheduled
+from fairway.protocol.sds.repairing import Repair
+from fairway.wire.sds import HistoryEntry, SdsMessage
+
+
+def _time_of(scheduled: Scheduled) -> int:
+    return scheduled.at_ms
+
+
+class JsRepairBuffer(RepairBuffer):
+    """Entries ordered by time, those of the same time as they came."""
+
+    def __init__(self, limit: int, notice: Notice) -> None:
+        super().__init__(limit)
+        self._notice = notice
+
+    def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0) -> tuple[bool, str | None]:
+        """Schedule an entry unless its id is there; a full buffer lets its last entry go first, however early."""
+        if entry.message_id in self:
+            return False, None
+        evicted: str | None = None
+        if len(self) >= self._limit:
+            self._notice(Fault.NEWEST_STAYS)
+            evicted = self._ordered[-1].message_id
+            self.remove(evicted)
+        if any(scheduled.at_ms == at_ms for scheduled in self):
+            self._notice(Fault.TIES_BY_ARRIVAL)
+        self._by_id[entry.message_id] = scheduled = Scheduled(at_ms, entry.message_id, entry, asked)
+        insort(self._ordered, scheduled, key=_time_of)
+        return True, evicted
+
+    def remove(self, message_id: str) -> bool:
+        """Take an entry out; return whether it was there."""
+        scheduled = self._by_id.pop(message_id, None)
+        if scheduled is None:
+            return False
+        self._ordered.remove(scheduled)
+        return True
+
+    def mark_asked(self, scheduled: Scheduled) -> None:
+        """Note that an entry was asked for. It stays where it is and is never due again."""
+        asked = scheduled._replace(asked=scheduled.asked + 1)
+        self._by_id[scheduled.message_id] = self._ordered[self._ordered.index(scheduled)] = asked
+
+
+class JsRepair(Repair):
+    """The outgoing and the incoming repair buffer."""
+
+    def __init__(
+        self,
+        participant_id: str,
+        config: RepairConfig,
+        hashes: RepairHash,
+        journal: Journal,
+        *,
+        max_heard: int,
+        notice: Notice,
+    ) -> None:
+        super().__init__(participant_id, config, hashes, journal, max_heard=max_heard)
+        self.requests = self._requests = JsRepairBuffer(config.max_tracked, notice)
+        self.responses = JsRepairBuffer(config.max_tracked, notice)
+        self._notice = notice
+
+    def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
+        """Return what to ask for now, and never ask for it again, even if the message that carries it is not sent."""
+        due = [scheduled for scheduled in self._requests.due(now_ms) if not scheduled.asked]
+        taken = due[: self.config.max_requests_per_message]
+        for scheduled in taken:
+            self._notice(Fault.ASKED_ONCE)
+            self._requests.mark_asked(scheduled)
+        return tuple(scheduled.entry for scheduled in taken)
+
+    def review_requests(
+        self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
+    ) -> list[SdsOutcome]:
+        """Go through everything that a message asks for, however much, also what it names twice."""
+        ids = tuple(entry.message_id for entry in message.repair_request)
+        if len(set(ids)) < len(ids):
+            self._notice(Fault.NAMED_REPEATEDLY)
+        if len(ids) > self._max_heard:
+            self._notice(Fault.UNBOUNDED)
+        told: list[SdsOutcome] = [RepairRequested(message_ids=ids, participant=message.sender_id)]
+        for entry in message.repair_request:
+            self.heard_request(entry.message_id, now_ms)
+            at_ms = self.schedule_response(entry, now_ms, participants) if holds(entry.message_id) else None
+            if at_ms is not None:
+                told.append(ResponseScheduled(message_id=entry.message_id, at_ms=at_ms))
+        return told
+
+    def heard_request(self, message_id: str, now_ms: int) -> None:  # noqa: ARG002 - for ever, so whenever
+        """Somebody else asked for a message: our own request is dropped for ever."""
+        if self._requests.remove(message_id):
+            self._notice(Fault.HEARD_MEANS_DONE)

@@ -1,0 +1,63 @@
+"""Channels of the SDS tests, and words for what the tests do with them."""
+
+import pytest
+
+from fairway.options import RepairConfig, SdsConfig
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.dialect import WAKU_DIALECT
+from fairway.protocol.sds.outcome import MessageReady
+from fairway.wire.sds import HistoryEntry, SdsMessage
+
+START = 1_700_000_000_000
+
+
+def _new_channel(name, now_ms=START, *, dialect=WAKU_DIALECT, repair=None, **options):
+    """Make a channel whose filter is small, which is quick."""
+    options = {"bloom_capacity": 300, "repair": RepairConfig(**(repair or {}))} | options
+    return MessageChannel("ch", name, SdsConfig(**options), now_ms=now_ms, dialect=dialect)
+
+
+def _send(channel, content, now_ms=START, hint=None):
+    """Send and broadcast a message."""
+    message = channel.send(content, now_ms)
+    channel.broadcast(message, hint)
+    return message
+
+
+def _a_message(message_id, *cited, sender="zoe", lamport=START, **fields):
+    """Make a message of somebody who needs no channel; it cites ids or whole entries."""
+    history = tuple(HistoryEntry(c) if isinstance(c, str) else c for c in cited)
+    fields = {"content": f"content of {message_id}".encode(), "causal_history": history} | fields
+    return SdsMessage(message_id=message_id, sender_id=sender, channel_id="ch", lamport_timestamp=lamport, **fields)
+
+
+@pytest.fixture(scope="session")
+def start():
+    return START
+
+
+@pytest.fixture(scope="session")
+def new_channel():
+    return _new_channel
+
+
+@pytest.fixture(scope="session")
+def send():
+    return _send
+
+
+@pytest.fixture(scope="session")
+def a_message():
+    return _a_message
+
+
+@pytest.fixture(scope="session")
+def found():
+    """Return the outcomes of one kind."""
+    return lambda outcomes, kind: [outcome for outcome in outcomes if isinstance(outcome, kind)]
+
+
+@pytest.fixture(scope="session")
+def ready():
+    """Return the ids of the messages that became ready, in order."""
+    return lambda outcomes: [outcome.message.message_id for outcome in outcomes if isinstance(outcome, MessageReady)]

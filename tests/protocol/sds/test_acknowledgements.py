@@ -1,0 +1,346 @@
+"""Who has which of our messages (SDS spec, "Review ACK Status"; design.md 5.5)."""
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.dialect import LOGOS_DIALECT
+from fairway.protocol.sds.outcome import BloomIgnored, MessageArrived, MessageReady, MessageReviewed
+from fairway.wire.bloom import NIM_BLOOM, BloomFilter, BloomParameters
+
+
+def reviews(outcomes):
+    return [outcome.review for outcome in outcomes if isinstance(outcome, MessageReviewed)]
+
+
+def filter_with(channel, *message_ids):
+    """Return the bloom field of a participant that received these messages."""
+    bloom = BloomFilter(channel.bloom_parameters, channel.dialect.codec.bloom)
+    for message_id in message_ids:
+        bloom.insert(message_id)
+    return channel.dialect.codec.write_bloom(bytes(bloom), channel.bloom_parameters)
+
+
+@pytest.fixture
+def told(a_message):
+    """Let a channel receive a sync message that cites and whose filter holds given messages."""
+
+    def tell(channel, participant, *cited, holds=(), now_ms=1_700_000_000_000):
+        bloom = filter_with(channel, *holds) if holds is not None else None
+        sync = a_message(f"sync-{participant}", *cited, sender=participant, content=None, bloom_filter=bloom)
+        return reviews(channel.receive(sync, None, now_ms))
+
+    return tell
+
+
+# Citation
+
+
+def test_whoever_cites_a_message_acknowledges_it(new_channel, send, start):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    message = send(alice, b"hello", start)
+    bob.receive(message, None, start)
+    (review,) = reviews(alice.receive(send(bob, b"hi", start), None, start))
+    assert (review.message_id, review.participant, review.evidence) == (message.message_id, "bob", Evidence.CITED)
+    assert review.acknowledged_by == ("bob",)
+    assert review.first
+    assert review.satisfied
+    assert len(alice.outgoing) == 0
+
+
+def test_of_three_messages_the_two_that_are_cited_are_acknowledged_without_a_filter(new_channel, send, told, start):
+    alice = new_channel("alice")
+    sent = [send(alice, b"%d" % n, start).message_id for n in range(3)]
+    found = told(alice, "bob", *sent[1:], holds=None)
+    assert [review.message_id for review in found] == sent[1:]
+    assert list(alice.outgoing.messages) == sent[:1]
+
+
+def test_a_citation_counts_also_in_a_message_that_has_to_wait(new_channel, send, a_message, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    outcomes = alice.receive(a_message("m2", "unknown", message.message_id, sender="bob"), None, start)
+    assert [type(o) for o in outcomes[:2]] == [MessageArrived, MessageReviewed]
+    assert not any(isinstance(o, MessageReady) for o in outcomes)
+
+
+def test_own_messages_acknowledge_nothing(new_channel, send, start):
+    alice = new_channel("alice")
+    send(alice, b"1", start)
+    second = send(alice, b"2", start)
+    assert second.causal_history
+    for echo in (second, alice.send_sync(start)):
+        assert reviews(alice.receive(echo, None, start)) == []
+    assert len(alice.outgoing) == 2
+
+
+def test_a_message_missed_at_first_is_acknowledged_after_it_was_sent_again(new_channel, send, start):
+    alice, bob = new_channel("alice", causal_history_size=0), new_channel("bob")
+    message = send(alice, b"hello", start)
+    other = send(bob, b"something else", start)
+    assert reviews(alice.receive(other, None, start)) == []
+    assert alice.sweep_outgoing() == ([message], [])
+    bob.receive(alice.sweep_outgoing()[0][0], None, start + 30_000)
+    (review,) = reviews(alice.receive(bob.send_sync(start + 31_000), None, start + 31_000))
+    assert review.satisfied
+
+
+def test_only_the_newest_entries_of_a_long_history_acknowledge(new_channel, send, told, start):
+    alice = new_channel("alice", max_causal_history=2)
+    message = send(alice, b"hello", start)
+    assert told(alice, "bob", message.message_id, "x", "y", holds=None) == []
+
+
+# A descendant and the filter
+
+
+def test_a_history_of_two_is_enough_to_acknowledge_many_messages(new_channel, send, start):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    for number in range(20):
+        bob.receive(send(alice, b"%d" % number, start), None, start)
+    found = reviews(alice.receive(bob.send_sync(start), None, start))
+    assert [review.evidence for review in found] == [Evidence.CITED] * 2 + [Evidence.DESCENDANT] * 18
+    assert len(alice.outgoing) == 0
+
+
+def test_a_descendant_of_others_counts_as_well(new_channel, send, told, start):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    message = send(alice, b"hello", start)
+    bob.receive(message, None, start)
+    answers = [send(bob, b"%d" % number, start) for number in range(5)]
+    alice.outgoing.messages[message.message_id].required_count = 2
+    for answer in answers:
+        alice.receive(answer, None, start)
+    (review,) = told(alice, "carol", answers[-1].message_id, holds=[message.message_id])
+    assert (review.evidence, review.participant) == (Evidence.DESCENDANT, "carol")
+    assert review.acknowledged_by == ("bob", "carol")
+
+
+def test_a_descendant_without_the_filter_is_no_evidence(new_channel, send, told, start):
+    alice = new_channel("alice")
+    first, second, third = (send(alice, b"%d" % n, start).message_id for n in range(3))
+    found = told(alice, "bob", third, holds=[second, third])
+    assert [(review.message_id, review.evidence) for review in found] == [
+        (third, Evidence.CITED),
+        (second, Evidence.DESCENDANT),
+    ]
+    assert list(alice.outgoing.messages) == [first]
+
+
+def test_a_message_that_only_came_later_is_no_descendant(new_channel, send, told, a_message, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start).message_id
+    alice.receive(a_message("m2", lamport=start + 5_000), None, start)
+    (review,) = told(alice, "bob", "m2", holds=[message])
+    assert review.evidence is None
+
+
+def test_descent_is_followed_through_thousands_of_messages(new_channel, a_message, told, start):
+    alice = new_channel("alice", repair={"enabled": False})
+    message = alice.send(b"hello", start, required_count=2)
+    alice.broadcast(message, None)
+    newest = message.message_id
+    for number in range(5_000):
+        alice.receive(a_message(f"m{number}", newest, sender="bob"), None, start)
+        newest = f"m{number}"
+    (review,) = told(alice, "carol", newest, holds=[message.message_id])
+    assert (review.evidence, review.participant) == (Evidence.DESCENDANT, "carol")
+    assert told(alice, "dave", "m10", holds=[]) == []
+
+
+def test_a_sender_far_ahead_of_all_acknowledgements_keeps_bounded_ancestry(new_channel, told, start):
+    alice = new_channel("alice", repair={"enabled": False}, bloom_capacity=20_000)
+    sent = []
+    for number in range(9_000):
+        message = alice.send(b"%d" % number, start)
+        alice.broadcast(message, None)
+        sent.append(message.message_id)
+    found = told(alice, "bob", *sent[-2:], holds=sent)
+    strong = [review for review in found if review.evidence is not None]
+    assert 4_096 <= len(strong) <= 8_192
+    assert [review.evidence for review in found if review.message_id == sent[0]] == [None]
+
+
+# The filter alone
+
+
+def test_one_participants_filter_is_a_possible_acknowledgement_counted_once(new_channel, send, told, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    (review,) = told(alice, "bob", holds=[message.message_id])
+    assert (review.evidence, review.possible_count, review.participant) == (None, 1, "bob")
+    assert not review.satisfied
+    assert review.acknowledged_by == ()
+    assert alice.sweep_outgoing() == ([], [message])
+    assert told(alice, "bob", holds=[message.message_id]) == [], "js-waku counts a copy of the same message again"
+    assert len(alice.outgoing) == 1
+
+
+def test_filters_of_two_participants_acknowledge(new_channel, send, told, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start).message_id
+    told(alice, "bob", holds=[message])
+    (review,) = told(alice, "carol", holds=[message])
+    assert review.evidence is Evidence.BLOOM
+    assert review.acknowledged_by == ("bob", "carol")
+    assert review.satisfied
+
+
+@pytest.mark.parametrize("threshold", [1, 3])
+def test_how_many_filters_it_takes_is_an_option(new_channel, send, told, start, threshold):
+    alice = new_channel("alice", possible_acks_threshold=threshold)
+    message = send(alice, b"hello", start).message_id
+    found = [told(alice, f"p{n}", holds=[message])[0] for n in range(threshold)]
+    assert [review.evidence for review in found] == [None] * (threshold - 1) + [Evidence.BLOOM]
+
+
+def test_only_messages_that_a_filter_holds_are_possibly_acknowledged(new_channel, send, told, start):
+    alice = new_channel("alice")
+    sent = [send(alice, b"%d" % n, start).message_id for n in range(4)]
+    found = told(alice, "bob", holds=sent[:2])
+    assert [review.message_id for review in found] == sent[:2]
+    unacknowledged, possibly = alice.sweep_outgoing()
+    assert [m.message_id for m in unacknowledged] == sent[2:]
+    assert [m.message_id for m in possibly] == sent[:2]
+
+
+def test_citation_after_the_filter_turns_possible_into_certain(new_channel, send, told, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start).message_id
+    told(alice, "bob", holds=[message])
+    (review,) = told(alice, "bob", message, holds=[message])
+    assert (review.evidence, review.acknowledged_by) == (Evidence.CITED, ("bob",))
+    assert alice.sweep_outgoing() == ([], [])
+
+
+def test_a_message_that_was_not_broadcast_is_in_nobodys_filter(new_channel, told, start):
+    alice = new_channel("alice", possible_acks_threshold=1)
+    message = alice.send(b"hello", start).message_id
+    assert told(alice, "bob", holds=[message]) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 567])
+def test_a_filter_too_short_to_be_one_is_no_error_and_nothing_else_is_lost(
+    new_channel, send, a_message, found, start, size
+):
+    """js-waku loses the whole message after having applied its citations."""
+    alice = new_channel("alice")
+    first, second = send(alice, b"1", start).message_id, send(alice, b"2", start).message_id
+    message = a_message("m3", second, sender="bob", bloom_filter=b"\xff" * size)
+    outcomes = alice.receive(message, None, start)
+    assert [review.message_id for review in reviews(outcomes)] == [second]
+    assert found(outcomes, BloomIgnored) == [BloomIgnored(message_id="m3", size_bytes=size)]
+    assert "m3" in alice.history
+    assert list(alice.outgoing.messages) == [first]
+
+
+def test_a_filter_that_is_too_long_is_read_as_far_as_it_should_go(new_channel, send, told, a_message, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start).message_id
+    field = filter_with(alice, message) + b"\xff" * 10**7
+    sync = a_message("sync-1", sender="bob", content=None, bloom_filter=field)
+    (review,) = reviews(alice.receive(sync, None, start))
+    assert review.possible_count == 1
+
+
+def test_an_absent_filter_is_no_error(new_channel, send, told, start):
+    alice = new_channel("alice")
+    send(alice, b"hello", start)
+    assert told(alice, "bob", holds=None) == []
+
+
+def test_an_overfull_filter_tells_nothing_by_itself(new_channel, send, a_message, told, start):
+    """js-waku's filter is never rolled over and ends up holding everything."""
+    alice = new_channel("alice", possible_acks_threshold=1)
+    first, second, third = (send(alice, b"%d" % n, start).message_id for n in range(3))
+    full = a_message("sync-1", sender="bob", content=None, bloom_filter=b"\xff" * 10_000)
+    assert reviews(alice.receive(full, None, start)) == []
+
+    # Half as many messages again as it was made for is the limit.
+    others = [sha256(b"%d" % n).hexdigest() for n in range(600)]
+    assert [r.message_id for r in told(alice, "bob", holds=[first, *others[:400]])] == [first]
+    assert told(alice, "bob", holds=[second, *others]) == []
+
+    cites = a_message("sync-2", third, sender="bob", content=None, bloom_filter=b"\xff" * 10_000)
+    found = reviews(alice.receive(cites, None, start))
+    assert [(r.message_id, r.evidence) for r in found] == [(third, Evidence.CITED), (second, Evidence.DESCENDANT)]
+
+
+def test_filters_of_another_size_are_read_on_the_logos_wire(new_channel, send, a_message, start):
+    """nim-sds makes its filter larger when it rolls it over; the field says how large it is."""
+    alice = new_channel("alice", dialect=LOGOS_DIALECT)
+    messages = [send(alice, b"%d" % n, start) for n in range(3)]
+    parameters = BloomParameters.of(360, 0.001)
+    bloom = BloomFilter(parameters, NIM_BLOOM)
+    bloom.insert(messages[0].message_id)
+    bloom.insert(messages[2].message_id)
+    field = alice.dialect.codec.write_bloom(bytes(bloom), parameters)
+    for participant, count in (("bob", 1), ("carol", 2)):
+        sync = a_message("sync-1", sender=participant, content=b"", bloom_filter=field)
+        found = reviews(alice.receive(sync, None, start))
+        assert [review.message_id for review in found] == [messages[0].message_id, messages[2].message_id]
+        assert {review.evidence for review in found} == {None if count == 1 else Evidence.BLOOM}
+
+
+# What the sender asked for
+
+
+def test_a_message_waits_until_as_many_as_were_asked_for_acknowledged_it(new_channel, told, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start, required_count=3)
+    alice.broadcast(message, None)
+    found = [told(alice, name, message.message_id)[0] for name in ("bob", "carol", "dave")]
+    assert [review.satisfied for review in found] == [False, False, True]
+    assert [review.first for review in found] == [True, False, False]
+    assert found[-1].acknowledged_by == ("bob", "carol", "dave")
+
+
+def test_a_message_waits_for_those_who_were_asked_for_by_name(new_channel, told, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start, required_from=frozenset({"dave"}))
+    alice.broadcast(message, None)
+    found = [told(alice, name, message.message_id) for name in ("bob", "bob", "dave")]
+    assert [[review.satisfied for review in one] for one in found] == [[False], [], [True]]
+
+
+def test_possible_acknowledgements_of_two_count_for_both_when_more_are_asked_for(new_channel, told, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start, required_count=3)
+    alice.broadcast(message, None)
+    told(alice, "bob", message.message_id)
+    told(alice, "carol", holds=[message.message_id])
+    (review,) = told(alice, "dave", holds=[message.message_id])
+    assert review.satisfied
+    assert set(review.acknowledged_by) == {"bob", "carol", "dave"}
+
+
+def test_forged_participants_are_remembered_only_so_far(new_channel, told, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start, required_from=frozenset({"dave"}))
+    alice.broadcast(message, None)
+    waiting = next(iter(alice.outgoing))
+    waiting.acknowledged_by.update({f"forged {n}": Evidence.CITED for n in range(10_000)})
+    assert told(alice, "one more", message.message_id) == []
+    assert told(alice, "dave", message.message_id)[0].satisfied
+
+
+def test_a_message_that_is_given_up_is_not_waited_for(new_channel, send, told, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start).message_id
+    told(alice, "bob", holds=[message])
+    alice.forget_outgoing(message)
+    alice.forget_outgoing(message)
+    assert alice.sweep_outgoing() == ([], [])
+    assert told(alice, "carol", message) == []
+    assert message in alice.history
+
+
+def test_reviewing_a_message_does_not_depend_on_its_place_in_time(new_channel, send, start):
+    """A late message, or one that a store gave back, is evidence like any other."""
+    alice, bob = new_channel("alice"), new_channel("bob")
+    message = send(alice, b"hello", start)
+    bob.receive(message, None, start)
+    answer = replace(send(bob, b"hi", start), lamport_timestamp=1)
+    assert reviews(alice.receive(answer, None, start + 10**9))[0].satisfied

@@ -1,0 +1,327 @@
+"""SDS-R between participants: asking, answering, and staying silent."""
+
+import heapq
+
+import pytest
+
+from fairway.options import RepairConfig
+from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
+from fairway.protocol.sds.outcome import RepairRequested, RepairScheduled, ResponseScheduled
+from fairway.protocol.sds.repair import in_response_group, request_offset
+from fairway.wire.sds import WAKU_SDS, HistoryEntry
+
+LATER = 600_000
+
+
+@pytest.fixture
+def asking(a_message):
+    """Make a sync message in which somebody asks for messages."""
+
+    def make(*entries, sender="zoe"):
+        return a_message("sync-1", sender=sender, content=None, repair_request=entries)
+
+    return make
+
+
+def wanted(message):
+    return [entry.message_id for entry in message.repair_request] if message else []
+
+
+# Asking
+
+
+def test_a_missing_message_is_asked_for_at_its_time_and_not_before(new_channel, a_message, found, start):
+    bob = new_channel("bob")
+    entry = HistoryEntry("m1", b"hint", "zoe")
+    outcomes = bob.receive(a_message("m2", entry), None, start)
+    due = start + request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    assert found(outcomes, RepairScheduled) == [RepairScheduled(message_id="m1", at_ms=due)]
+    assert bob.next_deadline() == due
+    assert bob.send(b"x", due - 1).repair_request == ()
+    assert bob.send(b"y", due).repair_request == (entry,)
+
+
+def test_a_request_can_ride_on_a_sync_message_that_has_nothing_else_to_tell(new_channel, a_message, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("sync-1", "m1", content=None), None, start)
+    assert bob.send_sync(start) is None
+    sync = bob.send_sync(start + LATER)
+    assert wanted(sync) == ["m1"]
+    assert sync.causal_history == ()
+
+
+def test_at_most_three_are_asked_for_at_once_the_most_overdue_first(new_channel, a_message, start):
+    bob = new_channel("bob")
+    ids = [f"m{n}" for n in range(8)]
+    bob.receive(a_message("n", *ids), None, start)
+    by_time = sorted(ids, key=lambda i: request_offset(WAKU_DIALECT.repair, "bob", i, RepairConfig()))
+    asked = [wanted(bob.send_sync(start + 120_000)) for _ in range(3)]
+    assert asked == [by_time[:3], by_time[3:6], by_time[6:]]
+    assert wanted(bob.send(b"x", start + 120_000)) == []
+
+
+def test_a_request_is_repeated_with_growing_pauses_while_the_message_is_missing(new_channel, a_message, start):
+    """js-waku and nim-sds ask once and never again."""
+    bob = new_channel("bob", lost_timeout_ms=0)
+    bob.receive(a_message("m2", "m1"), None, start)
+    first = request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    now_ms, pauses = start, []
+    for _ in range(10):
+        due = bob.repair.next_request_at()
+        assert wanted(bob.send_sync(due - 1)) == []
+        assert wanted(bob.send_sync(due)) == ["m1"]
+        pauses.append(due - now_ms)
+        now_ms = due
+    assert pauses == [first * factor for factor in (1, 2, 4, 8, 16, 32, 64, 64, 64, 64)]
+
+
+def test_hearing_somebody_else_ask_counts_as_having_asked(new_channel, a_message, asking, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    first = request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    bob.receive(asking(HistoryEntry("m1", None, "zoe"), HistoryEntry("m1"), sender="carol"), None, start + first - 1)
+    assert wanted(bob.send_sync(start + first)) == []
+    assert wanted(bob.send_sync(start + first - 1 + 2 * first - 1)) == []
+    assert wanted(bob.send_sync(start + first - 1 + 2 * first)) == ["m1"]
+
+
+def test_what_came_is_not_asked_for_any_more(new_channel, a_message, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m3", "m1", "m2"), None, start)
+    bob.receive(a_message("m1"), None, start)
+    bob.receive(a_message("m2", "m0"), None, start)
+    assert wanted(bob.send_sync(start + LATER)) == ["m0"]
+
+
+def test_many_gaps_are_tracked_up_to_a_bound(new_channel, a_message, start):
+    bob = new_channel("bob", repair={"max_tracked": 5})
+    ids = [f"m{n}" for n in range(20)]
+    bob.receive(a_message("n", *ids), None, start)
+    by_time = sorted(ids, key=lambda i: request_offset(WAKU_DIALECT.repair, "bob", i, RepairConfig()))
+    assert [scheduled.message_id for scheduled in bob.repair.requests] == by_time[:5]
+    assert len(bob.dependencies.incoming.missing) == 20
+
+
+# Answering
+
+
+def test_a_holder_plans_to_answer_and_the_answer_is_the_original_to_the_byte(
+    new_channel, send, asking, found, a_message, start
+):
+    bob = new_channel("bob")
+    original = a_message("m1", lamport=start - 7, bloom_filter=b"\1\2\3")
+    encoded = WAKU_SDS.encode(original) + b"\xba\x06\x01x"  # a field that we do not know
+    bob.receive(WAKU_SDS.decode(encoded), None, start, encoded)
+    outcomes = bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
+    assert found(outcomes, RepairRequested) == [RepairRequested(message_ids=("m1",), participant="carol")]
+    at_ms = start + WAKU_DIALECT.repair.response_offset("bob", "zoe", "m1", 120_000)
+    assert found(outcomes, ResponseScheduled) == [ResponseScheduled(message_id="m1", at_ms=at_ms)]
+    assert bob.next_deadline() == at_ms
+    assert bob.sweep_repair(at_ms - 1) == []
+    assert bob.sweep_repair(at_ms) == [("m1", encoded)]
+    assert bob.sweep_repair(at_ms) == []
+
+
+def test_an_author_answers_at_once(new_channel, send, asking, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    alice.receive(asking(HistoryEntry(message.message_id, None, "alice")), None, start)
+    assert alice.sweep_repair(start) == [(message.message_id, WAKU_SDS.encode(message))]
+
+
+def test_a_message_that_was_delivered_late_can_be_answered_too(new_channel, a_message, asking, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.receive(a_message("m1"), None, start)
+    bob.receive(asking(HistoryEntry("m1", None, "zoe"), HistoryEntry("m2", None, "zoe"), sender="carol"), None, start)
+    assert sorted(message_id for message_id, _ in bob.sweep_repair(start + LATER)) == ["m1", "m2"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [HistoryEntry("unknown", None, "zoe"), HistoryEntry("m1"), HistoryEntry("m1", None, "")],
+    ids=["not held", "author not named", "author empty"],
+)
+def test_what_is_not_held_or_has_no_author_is_not_answered(new_channel, a_message, asking, found, start, entry):
+    bob = new_channel("bob")
+    bob.receive(a_message("m1"), None, start)
+    outcomes = bob.receive(asking(entry, sender="carol"), None, start)
+    assert not found(outcomes, ResponseScheduled)
+    assert bob.repair.next_response_at() is None
+
+
+def test_a_second_request_changes_nothing_while_the_first_is_pending(new_channel, a_message, asking, found, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m1"), None, start)
+    request = asking(HistoryEntry("m1", None, "zoe"), sender="carol")
+    bob.receive(request, None, start)
+    planned = bob.repair.next_response_at()
+    assert not found(bob.receive(request, None, start + 1), ResponseScheduled)
+    assert bob.repair.next_response_at() == planned
+
+
+def test_an_answer_is_called_off_when_the_message_is_heard(new_channel, send, a_message, asking, start):
+    bob = new_channel("bob")
+    own = send(bob, b"hello", start)
+    bob.receive(a_message("m1"), None, start)
+    entries = (HistoryEntry("m1", None, "zoe"), HistoryEntry(own.message_id, None, "zoe"))
+    bob.receive(asking(*entries, sender="carol"), None, start)
+    assert len(bob.repair.responses) == 2
+    bob.receive(a_message("m1"), None, start)
+    bob.receive(own, None, start)
+    assert bob.sweep_repair(start + LATER) == []
+
+
+def test_an_answer_is_dropped_if_the_message_is_no_longer_kept(new_channel, a_message, asking, start):
+    bob = new_channel("bob", repair={"retained_messages": 3})
+    bob.receive(a_message("m1"), None, start)
+    bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
+    for number in range(3):
+        bob.receive(a_message(f"n{number}"), None, start)
+    assert bob.sweep_repair(start + LATER) == []
+
+
+def test_what_is_kept_whole_is_bounded_by_number_and_bytes(new_channel, a_message, send, start):
+    bob = new_channel("bob", repair={"retained_messages": 10, "retained_bytes": 5_000})
+    for number in range(30):
+        bob.receive(a_message(f"m{number}", content=bytes(300)), None, start)
+    assert list(bob.retained) == [f"m{number}" for number in range(20, 30)]
+    for number in range(30):
+        bob.receive(a_message(f"n{number}", content=bytes(900)), None, start)
+    assert list(bob.retained) == [f"n{number}" for number in range(25, 30)]
+    bob.receive(a_message("huge", content=bytes(6_000)), None, start)
+    assert len(bob.retained) == 0
+
+
+def test_only_so_many_requests_of_one_message_are_looked_at(new_channel, a_message, asking, found, start):
+    bob = new_channel("bob", max_repair_requests=5)
+    for number in range(10):
+        bob.receive(a_message(f"m{number}"), None, start)
+    entries = [HistoryEntry(f"m{number}", None, "zoe") for number in range(10)]
+    outcomes = bob.receive(asking(*entries, sender="carol"), None, start)
+    assert len(found(outcomes, ResponseScheduled)) == 5
+
+
+def test_with_repair_turned_off_nobody_asks_and_nobody_answers(new_channel, a_message, asking, found, start):
+    bob = new_channel("bob", repair={"enabled": False})
+    outcomes = bob.receive(a_message("m2", "m1"), None, start)
+    bob.receive(a_message("m3"), None, start)
+    outcomes += bob.receive(asking(HistoryEntry("m3", None, "zoe"), sender="carol"), None, start)
+    assert not found(outcomes, RepairScheduled)
+    assert not found(outcomes, ResponseScheduled)
+    assert bob.send(b"x", start + LATER).repair_request == ()
+    assert len(bob.retained) == 0
+
+
+# Groups
+
+
+def test_only_members_of_the_response_group_answer(new_channel, a_message, asking, start):
+    answering = set()
+    for number in range(40):
+        peer = new_channel(f"p{number}", repair={"response_groups": 4})
+        peer.receive(a_message("m1"), None, start)
+        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
+        if peer.sweep_repair(start + LATER):
+            answering.add(peer.sender_id)
+    assert answering == {
+        f"p{n}" for n in range(40) if in_response_group(WAKU_DIALECT.repair, f"p{n}", "zoe", "m1", 4)
+    }
+    assert 0 < len(answering) < 25
+
+
+def test_the_number_of_groups_follows_the_participants_that_were_seen(new_channel, a_message, asking, start):
+    def answers(seen):
+        peer = new_channel("bob")
+        peer.receive(a_message("m1"), None, start)
+        peer.participants.update(f"p{n}" for n in range(seen))
+        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
+        return bool(peer.sweep_repair(start + LATER))
+
+    for seen, groups in ((100, 1), (126, 2), (1_000, 8)):
+        assert answers(seen) == in_response_group(WAKU_DIALECT.repair, "bob", "zoe", "m1", groups), seen
+
+
+# Everybody together, on a medium that everybody hears
+
+
+class Broadcast:
+    """Channels that all hear each other after a delay, and send a sync message when a request is due."""
+
+    def __init__(self, channels, now_ms, delay_ms=50, sync_every_ms=10_000):
+        self.channels = {channel.sender_id: channel for channel in channels}
+        self.now_ms, self.delay_ms, self.sync_every_ms = now_ms, delay_ms, sync_every_ms
+        self.on_air, self.count = [], 0
+        self.answers, self.requests = [], []
+
+    def put(self, sender, encoded):
+        self.count += 1
+        heapq.heappush(self.on_air, (self.now_ms + self.delay_ms, self.count, sender, encoded))
+
+    def run(self, until_ms, silent=()):
+        speaking = [c for name, c in self.channels.items() if name not in silent]
+        while self.now_ms < until_ms:
+            self.now_ms += self.delay_ms
+            while self.on_air and self.on_air[0][0] <= self.now_ms:
+                _, _, sender, encoded = heapq.heappop(self.on_air)
+                for name, channel in self.channels.items():
+                    if name != sender:
+                        message = channel.dialect.codec.decode(encoded)
+                        channel.receive(message, None, self.now_ms, encoded)
+            for channel in speaking:
+                self.speak(channel)
+
+    def speak(self, channel):
+        for message_id, encoded in channel.sweep_repair(self.now_ms):
+            self.answers.append((message_id, channel.sender_id, self.now_ms))
+            self.put(channel.sender_id, encoded)
+        due = channel.repair.next_request_at()
+        if due is not None and due <= self.now_ms:
+            sync = channel.send_sync(self.now_ms)
+            self.requests.append((channel.sender_id, self.now_ms, wanted(sync)))
+            self.put(channel.sender_id, channel.dialect.codec.encode(sync))
+
+
+@pytest.mark.parametrize("dialect", [WAKU_DIALECT, LOGOS_DIALECT], ids=["waku", "logos"])
+def test_of_fifty_participants_few_ask_and_few_answer(new_channel, send, start, dialect):
+    """Forty have a message whose author has left, ten miss it; everybody hears everybody after 50 ms."""
+    author = new_channel("author", dialect=dialect)
+    lost, last = send(author, b"lost", start), send(author, b"last", start)
+    peers = [new_channel(f"p{n}", dialect=dialect, bloom_capacity=50) for n in range(50)]
+    for number, peer in enumerate(peers):
+        if number >= 10:
+            peer.receive(lost, None, start)
+        peer.receive(last, None, start)
+    medium = Broadcast(peers, start)
+    medium.run(start + 300_000)
+    assert all(lost.message_id in peer.history and last.message_id in peer.history for peer in peers)
+    assert len(medium.requests) <= 2
+    assert len(medium.answers) <= 2
+
+
+def test_a_requester_that_everybody_misses_a_message_with_asks_ever_more_rarely(new_channel, send, start):
+    author = new_channel("author")
+    lost, last = send(author, b"lost", start), send(author, b"last", start)
+    peers = [new_channel(f"p{n}", bloom_capacity=50, lost_timeout_ms=0) for n in range(20)]
+    for peer in peers:
+        peer.receive(last, None, start)
+    medium = Broadcast(peers, start, delay_ms=500)
+    medium.run(start + 1_200_000)
+    assert 3 <= len(medium.requests) <= 12
+    assert all(ids == [lost.message_id] for _, _, ids in medium.requests)
+    pauses = [later - earlier for (_, earlier, _), (_, later, _) in zip(medium.requests, medium.requests[1:], strict=False)]
+    assert pauses[-1] > 2 * pauses[0]
+
+
+def test_many_gaps_of_many_participants_are_closed_with_about_one_answer_each(new_channel, send, start):
+    author = new_channel("author")
+    sent = [send(author, b"%d" % n, start + n) for n in range(30)]
+    peers = [new_channel(f"p{n}", bloom_capacity=50) for n in range(20)]
+    for number, peer in enumerate(peers):
+        for place, message in enumerate(sent):
+            if (number + place) % 3 or place > 27:
+                peer.receive(message, None, start + place)
+    medium = Broadcast(peers, start, delay_ms=100)
+    medium.run(start + 500_000)
+    assert all(len(peer.history) == 30 for peer in peers)
+    assert 28 <= len(medium.answers) <= 40

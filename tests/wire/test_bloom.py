@@ -1,0 +1,168 @@
+import json
+import math
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError
+from fairway.wire.bloom import (
+    NIM_BLOOM,
+    WAKU_BLOOM,
+    BloomFilter,
+    BloomParameters,
+    chance_of_false_hit,
+    farm_base_hashes,
+    holds,
+    murmur_base_hashes,
+    spread,
+)
+from fairway.wire.hashing import farmhash64, murmur3_x86_32
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
+DEFAULT = BloomParameters.of(10_000, 0.001)
+message_ids = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+
+
+def ids(prefix, count):
+    return [sha256(f"{prefix}-{i}".encode()).hexdigest() for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS["murmur"], ids=lambda v: f"{v['n']} of {v['text'][:12]!r} below {v['below']}"
+)
+def test_hashes_are_those_of_nim_also_for_text_beyond_ascii(vector):
+    below = vector["below"]
+    first, second = (value % below for value in murmur_base_hashes(vector["text"]))
+    assert (first, second) == (vector["first"], vector["second"])
+    assert (first + vector["n"] * second) % below == vector["hash"]
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS["hash_n"], ids=lambda v: f"{v['n']} of {v['text'][:12]!r} below {v['below']}"
+)
+def test_hashes_are_those_of_js_waku_wherever_its_integers_reach(vector):
+    parameters = BloomParameters(capacity=1, error_rate=0.5, hash_count=vector["n"] + 1, bit_count=vector["below"])
+    assert WAKU_BLOOM.positions(vector["text"], parameters)[-1] == vector["hash"]
+
+
+def test_base_hashes_are_signed_integers_made_positive():
+    for text in ids("sign", 50):
+        signed = int.from_bytes(murmur3_x86_32(text.encode()).to_bytes(4), signed=True)
+        assert murmur_base_hashes(text)[0] == abs(signed)
+        signed = int.from_bytes(farmhash64(text.encode()).to_bytes(8), signed=True)
+        assert farm_base_hashes(text)[0] == abs(signed)
+
+
+@pytest.mark.parametrize("vector", VECTORS["nim_bloom_positions"], ids=lambda v: v["id"][:8])
+def test_positions_on_the_logos_wire_are_those_of_nim_sds(vector):
+    assert NIM_BLOOM.positions(vector["id"], DEFAULT) == vector["bits"]
+    assert spread(farm_base_hashes(vector["id"]), DEFAULT) == vector["bits"]
+
+
+@pytest.mark.parametrize(
+    "vector", VECTORS["bloom"], ids=lambda v: f"{v['inserted']} of {v['capacity']} at {v['error_rate']}"
+)
+def test_filters_are_those_of_js_waku_to_the_bit(vector):
+    parameters = BloomParameters.of(vector["capacity"], vector["error_rate"], vector["hash_count_asked"])
+    assert parameters.hash_count == vector["hash_count"]
+    assert parameters.bit_count == vector["bit_count"]
+    assert parameters.byte_length == vector["byte_length"]
+
+    bloom = BloomFilter(parameters)
+    inserted = ids("bloom", vector["inserted"])
+    positions = [bloom.insert(message_id) for message_id in inserted]
+
+    if inserted:
+        assert positions[0] == vector["first_positions"]
+    assert sha256(bytes(bloom)).hexdigest() == vector["sha256"]
+    if "hex" in vector:
+        assert bytes(bloom).hex() == vector["hex"]
+    assert len(bloom.set_positions()) == vector["set_bits"]
+    assert all(message_id in bloom for message_id in inserted)
+    assert [i for i, absent in enumerate(ids("absent", 200)) if absent in bloom] == vector["absent_hits"]
+
+
+def test_the_default_filter_has_10_hash_functions_and_15_bits_an_element():
+    assert (DEFAULT.hash_count, DEFAULT.bit_count, DEFAULT.byte_length) == (10, 150_000, 18_752)
+
+
+@pytest.mark.parametrize(
+    ("hash_count", "error_rate", "bits"),
+    [(2, 0.1, 6), (7, 0.01, 10), (7, 0.001, 16), (2, 0.01, 19), (3, 0.05, 7), (1, 0.5, 2), (12, 1e-5, 25)],
+)
+def test_a_chosen_number_of_hash_functions_takes_its_bits_from_nims_table(hash_count, error_rate, bits):
+    assert BloomParameters.of(100, error_rate, hash_count).bit_count == 100 * bits
+
+
+def test_the_repeated_cells_of_nims_row_of_three_cost_four_bits_more():
+    # (1 - e^(-3/m))^3 passes 0.002 at 23 bits and 0.001 at 29; after its repeated cells the row is shifted by four.
+    assert (1 - math.exp(-3 / 22)) ** 3 > 0.002 > (1 - math.exp(-3 / 23)) ** 3
+    assert BloomParameters.of(1, 0.002, 3).bit_count == 23 + 4
+    assert (1 - math.exp(-3 / 15)) ** 3 > 0.0055 > (1 - math.exp(-3 / 16)) ** 3
+    assert BloomParameters.of(1, 0.0055, 3).bit_count == 16 + 4
+    assert BloomParameters.of(1, 0.006, 3).bit_count == 15
+
+
+@pytest.mark.parametrize(
+    ("capacity", "error_rate", "hash_count"),
+    [(100, 0.001, 13), (100, 0.001, 0), (100, 1e-5, 2), (0, 0.001, None), (100, 0.0, None), (100, 1.0, None)],
+)
+def test_parameters_that_no_filter_can_have_are_refused(capacity, error_rate, hash_count):
+    with pytest.raises(ConfigurationError):
+        BloomParameters.of(capacity, error_rate, hash_count)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2_000), st.floats(0.0001, 0.9), st.sampled_from([WAKU_BLOOM, NIM_BLOOM]), st.sets(message_ids))
+def test_what_was_put_in_is_found_also_after_a_passage_over_the_wire(capacity, error_rate, wire, inserted):
+    parameters = BloomParameters.of(capacity, error_rate)
+    bloom = BloomFilter(parameters, wire)
+    expected = {position for message_id in inserted for position in bloom.insert(message_id)}
+    received = BloomFilter(parameters, wire, bytes(bloom))
+    assert received.set_positions() == sorted(expected)
+    assert all(message_id in received for message_id in inserted)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([WAKU_BLOOM, NIM_BLOOM]), st.sets(st.integers(0, 999), max_size=40))
+def test_a_filter_can_be_reset_to_a_set_of_positions(wire, positions):
+    parameters = BloomParameters(capacity=100, error_rate=0.01, hash_count=7, bit_count=1_000)
+    bloom = BloomFilter(parameters, wire)
+    bloom.insert("something else")
+    bloom.reset(np.array(sorted(positions), np.uint32))
+    assert bloom.set_positions() == sorted(positions)
+
+
+def test_words_are_big_endian_on_the_waku_wire_and_little_endian_on_the_logos_wire():
+    parameters = BloomParameters(capacity=1, error_rate=0.5, hash_count=1, bit_count=128)
+    waku, nim = BloomFilter(parameters, WAKU_BLOOM), BloomFilter(parameters, NIM_BLOOM)
+    for bloom in (waku, nim):
+        bloom.set([0, 9, 64])
+    assert bytes(waku).hex() == "000000000000020100000000000000010000000000000000"
+    assert bytes(nim).hex() == "010200000000000001000000000000000000000000000000"
+
+
+def test_a_filter_is_not_made_of_too_few_bytes_and_ignores_further_ones():
+    with pytest.raises(ConfigurationError, match="18752"):
+        BloomFilter(DEFAULT, bits=bytes(18_751))
+    assert bytes(BloomFilter(DEFAULT, bits=bytes(18_752) + b"more")) == bytes(18_752)
+
+
+def test_looking_ids_up_ends_at_the_first_bit_that_is_not_set():
+    assert holds(b"\x06", [1, 2], 0)
+    assert not holds(b"\x06", [0, 10**9], 0)
+    assert holds(b"", [], 0)
+
+
+def test_the_chance_of_a_false_hit_is_what_was_asked_for_at_capacity_and_certainty_when_full():
+    parameters = BloomParameters.of(1_000, 0.001)
+    bloom = BloomFilter(parameters)
+    assert chance_of_false_hit(bytes(bloom), parameters) == 0
+    for message_id in ids("fill", 1_000):
+        bloom.insert(message_id)
+    assert 0.0004 < chance_of_false_hit(bytes(bloom), parameters) < 0.0015
+    assert chance_of_false_hit(b"\xff" * 10**6, parameters) >= 1

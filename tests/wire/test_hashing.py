@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.wire.hashing import farmhash64, keccak256, murmur3_pair, murmur3_x86_32
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("data", "seed", "expected"),
+    [
+        (b"", 0, 0),
+        (b"", 1, 0x514E28B7),
+        (b"", 0xFFFFFFFF, 0x81F16F39),
+        (b"\0\0\0\0", 0, 0x2362F9DE),
+        (b"aaaa", 0x9747B28C, 0x5A97808A),
+        (b"aaa", 0x9747B28C, 0x283E0130),
+        (b"aa", 0x9747B28C, 0x5D211726),
+        (b"a", 0x9747B28C, 0x7FA09EA6),
+        (b"Hello, world!", 0x9747B28C, 0x24884CBA),
+        (b"The quick brown fox jumps over the lazy dog", 0x9747B28C, 0x2FA826CD),
+    ],
+)
+def test_murmur3_gives_the_published_values(data, seed, expected):
+    assert murmur3_x86_32(data, seed) == expected
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=70), st.binary(max_size=9))
+def test_hashing_a_pair_is_hashing_both(data, suffix):
+    assert murmur3_pair(data, suffix) == (murmur3_x86_32(data), murmur3_x86_32(data + suffix))
+
+
+@pytest.mark.parametrize("vector", VECTORS["farmhash"], ids=lambda v: f"{len(v['text'])} characters")
+def test_farmhash_gives_the_published_values(vector):
+    value = farmhash64(vector["text"].encode())
+    assert value == int(vector["unsigned"])
+    assert value - (value >> 63 << 64) == int(vector["signed"])
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_farmhash_of_any_length_is_an_unsigned_64_bit_number(data):
+    assert 0 <= farmhash64(data) < 1 << 64
+
+
+def test_farmhash_depends_on_every_byte_at_every_length_that_it_treats_differently():
+    for length in (1, 3, 4, 7, 8, 16, 17, 32, 33, 64, 65, 127, 128, 129, 200):
+        data = bytes(range(length))
+        changed = {farmhash64(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]) for at in range(length)}
+        assert len(changed | {farmhash64(data)}) == length + 1
+
+
+def test_keccak_256_is_the_original_and_not_sha3():
+    assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    assert keccak256(b"abc").hex() == "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
