@@ -104,6 +104,7 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
     from fairway.pipeline.session import create_session
 
-    session = create_session("fairway tests", config={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+    settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    session = create_session("fairway tests", short_job=True, config=settings)
     yield session
     session.stop()

@@ -16,7 +16,7 @@ from fairway.options import SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.archive_report import IncompleteMessage, MissingMessage, SenderReport
 from fairway.pipeline.report import run_report
-from fairway.pipeline.sources import read_sqlite_archive
+from fairway.pipeline.sources import register
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
 from fairway.wire.segment import SEED_003, Segment
@@ -96,7 +96,7 @@ def made(log, write_archive):
 
 
 def test_the_report_tells_what_was_said_and_what_was_lost(spark, made):
-    report = run_report(made.path, spark)
+    report = run_report(made.path)  # in the session that is active
 
     assert report.archive == str(made.path)
     assert report.messages == made.messages
@@ -160,9 +160,14 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made):
     }
 
 
-def test_the_stages_can_be_used_one_by_one(spark, made):
-    sds = read_sqlite_archive(spark, made.path, partitions=3).transform(stages.sds_messages)
-    unique = sds.transform(stages.unique_messages)
+def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
+    register(spark)
+    waku_messages = spark.read.format("waku").option("minPartitions", 3).load(str(made.path))
+    sds = waku_messages.transform(stages.sds_messages).persist()
+    quarantined = sds.transform(stages.quarantine).collect()
+    assert sorted(row.status for row in quarantined) == ["bad-segment", "no-id", "not-sds", "not-sds"]
+
+    unique = sds.transform(stages.unique_messages).persist()
     missing = unique.transform(stages.missing_messages).collect()
     assert {row.message_id for row in missing} == {
         message.message_id for message in (made.lost, made.lost_piece, made.broken[1])
@@ -194,6 +199,8 @@ def test_the_stages_can_be_used_one_by_one(spark, made):
     reassembled = stages.reassembled(unique)
     payloads = stages.delivered(unique, reassembled).where("segments > 1").collect()
     assert [bytes(row.payload) for row in payloads] == [made.picture]
+    sds.unpersist()
+    unique.unpersist()
     assert sorted(payloads[0].sds_ids) == sorted(
         piece.message_id for piece in made.pieces if piece is not made.lost_piece
     )
@@ -211,10 +218,3 @@ def test_what_is_no_archive_is_refused_before_spark_does_anything(spark, tmp_pat
     (tmp_path / "text.db").write_text("not an archive " * 100)
     with pytest.raises(DecodeError, match="not an archive"):
         run_report(tmp_path / "text.db", spark)
-
-
-def test_a_session_that_exists_is_used_and_left_alone(spark, made):
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    run_report(made.path)
-    assert spark.range(3).count() == 3
-    assert spark.conf.get("spark.sql.shuffle.partitions") == before

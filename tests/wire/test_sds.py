@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.sds import (
-    MAX_ENTRIES,
-    MAX_NAME_LENGTH,
-    MAX_SDS_BYTES,
     NIM_SDS,
     WAKU_SDS,
     HistoryEntry,
@@ -60,31 +57,6 @@ nim_messages = st.builds(
     repair_request=history_of(nim_entries),
     content=st.binary(max_size=100),
 )
-
-
-def varint(value):
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number, data):
-    """Return a protobuf field: bytes length-delimited, integers as varint."""
-    if isinstance(data, int):
-        return varint(number << 3) + varint(data)
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def waku_bytes(*further, content=b"hi", lamport=5):
-    return b"".join(
-        (field(1, b"alice"), field(2, b"m1"), field(3, b"ch"), field(10, lamport), field(20, content), *further)
-    )
-
-
-def nim_bytes(*further, content=b"hi", lamport=5):
-    return b"".join((field(1, b"m1"), field(2, lamport), field(4, b"ch"), field(5, content), *further))
 
 
 def message_of(fields):
@@ -228,94 +200,11 @@ def test_a_message_with_neither_timestamp_nor_content_is_refused(content):
         WAKU_SDS.decode(WAKU_SDS.encode(message))
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 5])
-def test_a_nim_message_lacks_none_of_its_required_fields(number):
-    wanted = {1: b"m1", 2: 5, 4: b"ch", 5: b"hi"}
-    del wanted[number]
-    with pytest.raises(DecodeError, match="required"):
-        NIM_SDS.decode(b"".join(field(n, value) for n, value in wanted.items()))
-
-
 def test_nim_sds_knows_no_ephemeral_messages_so_that_one_carries_the_timestamp_zero():
     message = SdsMessage(message_id="m", sender_id="s", channel_id="c", content=b"x")
     decoded = NIM_SDS.decode(NIM_SDS.encode(message))
     assert decoded.kind is Kind.CONTENT
     assert decoded.lamport_timestamp == 0
-
-
-def test_history_entries_of_the_first_nim_sds_are_bare_ids():
-    bare = "9" * 64  # as an entry, this would be a truncated field
-    assert NIM_SDS.decode(nim_bytes(field(3, bare.encode()))).causal_history == (HistoryEntry(bare),)
-    with pytest.raises(DecodeError, match="neither an entry nor a bare id"):
-        NIM_SDS.decode(nim_bytes(field(3, b"\xff\xfe")))
-    with pytest.raises(DecodeError, match="no message id"):
-        NIM_SDS.decode(nim_bytes(field(3, field(2, b"hint"))))
-
-
-@pytest.mark.parametrize(("codec", "message"), [(WAKU_SDS, waku_bytes), (NIM_SDS, nim_bytes)], ids=["waku", "nim"])
-def test_unknown_fields_are_skipped(codec, message):
-    unknown = field(99, b"later") + field(77, 12345) + varint(88 << 3 | 1) + bytes(8) + varint(88 << 3 | 5) + bytes(4)
-    assert codec.decode(message(unknown)) == codec.decode(message())
-
-
-@pytest.mark.parametrize(
-    ("codec", "data"),
-    [
-        (WAKU_SDS, field(1, b"bob") + waku_bytes(content=b"old") + waku_bytes()),
-        (NIM_SDS, field(7, b"bob") + nim_bytes(content=b"old") + nim_bytes()),
-    ],
-    ids=["waku", "nim"],
-)
-def test_of_a_field_that_comes_twice_the_last_counts(codec, data):
-    message = codec.decode(data)
-    assert message.content == b"hi"
-    assert message.message_id == "m1"
-
-
-@pytest.mark.parametrize(
-    ("codec", "message", "number"),
-    [(WAKU_SDS, waku_bytes, n) for n in (1, 2, 3, 11, 12, 13, 20)]
-    + [(NIM_SDS, nim_bytes, n) for n in (1, 3, 4, 5, 6, 7, 13)],
-)
-def test_a_known_field_of_another_wire_type_is_taken_for_an_unknown_one(codec, message, number):
-    assert codec.decode(message(field(number, 7))) == codec.decode(message())
-
-
-@pytest.mark.parametrize(("codec", "number"), [(WAKU_SDS, 10), (NIM_SDS, 2)], ids=["waku", "nim"])
-def test_a_timestamp_that_is_text_is_no_timestamp(codec, number):
-    message = waku_bytes if codec is WAKU_SDS else nim_bytes
-    assert codec.decode(message(field(number, b"5"))).lamport_timestamp == 5
-
-
-@pytest.mark.parametrize("codec", [WAKU_SDS, NIM_SDS], ids=["waku", "nim"])
-def test_a_message_cut_off_anywhere_is_decoded_as_what_is_left_or_refused(codec):
-    whole = SdsMessage(
-        message_id="m2",
-        sender_id="alice",
-        channel_id="ch",
-        lamport_timestamp=1_700_000_000_000,
-        causal_history=(HistoryEntry("m1", b"\1\2", "bob"), HistoryEntry("m0", None, "bob")),
-        bloom_filter=bytes(range(50)),
-        repair_request=(HistoryEntry("m9", b"\3", "carol"),),
-        content=b"some content",
-    )
-    data = codec.encode(whole)
-    refused = 0
-    for length in range(len(data)):
-        try:
-            message = codec.decode(data[:length])
-        except DecodeError:
-            refused += 1
-            continue
-        assert message != whole
-        assert whole.causal_history[: len(message.causal_history)] == message.causal_history
-    assert refused > len(data) / 2
-
-
-@pytest.mark.parametrize("lamport", [2**63, 2**64 - 1])
-@pytest.mark.parametrize(("codec", "message"), [(WAKU_SDS, waku_bytes), (NIM_SDS, nim_bytes)], ids=["waku", "nim"])
-def test_the_largest_timestamps_are_read_as_they_stand(codec, message, lamport):
-    assert codec.decode(message(lamport=lamport)).lamport_timestamp == lamport
 
 
 @pytest.mark.parametrize("lamport", [-1, 2**64])
@@ -337,100 +226,6 @@ def test_text_that_is_not_unicode_is_not_written(codec, broken):
         codec.encode(SdsMessage(**fields))
 
 
-@pytest.mark.parametrize(("codec", "message"), [(WAKU_SDS, waku_bytes), (NIM_SDS, nim_bytes)], ids=["waku", "nim"])
-def test_text_that_is_not_utf8_is_refused(codec, message):
-    with pytest.raises(DecodeError):
-        codec.decode(message(field(1, b"\xff\xfe")))
-
-
-@pytest.mark.parametrize(("codec", "number"), [(WAKU_SDS, 11), (WAKU_SDS, 13), (NIM_SDS, 3), (NIM_SDS, 13)])
-def test_a_million_history_entries_are_refused_unread_and_fewer_are_counted(codec, number):
-    message = waku_bytes if codec is WAKU_SDS else nim_bytes
-    with pytest.raises(DecodeError, match="bytes, at most"):
-        codec.decode(message(field(number, field(1, b"a")) * 1_000_000))
-    with pytest.raises(DecodeError, match=f"{MAX_ENTRIES + 1} entries, at most"):
-        codec.decode(message(field(number, field(1, b"a")) * (MAX_ENTRIES + 1)))
-    assert len(codec.decode(message(field(number, field(1, b"a")) * MAX_ENTRIES)).channel_id) == 2
-
-
-@pytest.mark.parametrize(("codec", "number"), [(WAKU_SDS, 12), (NIM_SDS, 6)], ids=["waku", "nim"])
-def test_a_bloom_field_of_any_length_is_no_error_unless_the_message_grows_too_long(codec, number):
-    message = waku_bytes if codec is WAKU_SDS else nim_bytes
-    for length in (0, 1, 18_751, 18_752, 100_000):
-        bloom = codec.decode(message(field(number, bytes(length)))).bloom_filter
-        assert bloom == bytes(length)
-        usable = codec is WAKU_SDS and length >= 18_752
-        assert (codec.read_bloom(bloom, DEFAULT) is not None) == usable
-    with pytest.raises(DecodeError, match="at most"):
-        codec.decode(message(field(number, bytes(10**7))))
-
-
-@pytest.mark.parametrize("codec", [WAKU_SDS, NIM_SDS], ids=["waku", "nim"])
-def test_a_length_of_a_gigabyte_costs_nothing(codec):
-    for number in (1, 3, 11, 20):
-        with pytest.raises(DecodeError):
-            codec.decode(varint(number << 3 | 2) + varint(10**9) + b"short")
-
-
-@pytest.mark.parametrize("codec", [WAKU_SDS, NIM_SDS], ids=["waku", "nim"])
-def test_more_bytes_than_a_waku_message_can_carry_are_refused_unread(codec):
-    with pytest.raises(DecodeError, match="at most"):
-        codec.decode(bytes(MAX_SDS_BYTES + 1))
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_waku_wire(number):
-    longest = b"a" * MAX_NAME_LENGTH
-    assert WAKU_SDS.decode(waku_bytes(field(number, longest)))
-    assert WAKU_SDS.decode(waku_bytes(field(11, field(number, longest))))
-    with pytest.raises(DecodeError, match="more than"):
-        WAKU_SDS.decode(waku_bytes(field(number, longest + b"a")))
-    with pytest.raises(DecodeError, match="more than"):
-        WAKU_SDS.decode(waku_bytes(field(11, field(number, longest + b"a"))))
-
-
-@pytest.mark.parametrize("number", [1, 4, 7])
-def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_logos_wire(number):
-    longest = b"a" * MAX_NAME_LENGTH
-    assert NIM_SDS.decode(nim_bytes(field(number, longest)))
-    with pytest.raises(DecodeError, match="more than"):
-        NIM_SDS.decode(nim_bytes(field(number, longest + b"a")))
-    with pytest.raises(DecodeError, match="more than"):
-        NIM_SDS.decode(nim_bytes(field(3, field(1, longest + b"a"))))
-    with pytest.raises(DecodeError, match="more than"):
-        NIM_SDS.decode(nim_bytes(field(3, b"9" * (MAX_NAME_LENGTH + 1))))
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=300), st.sampled_from([WAKU_SDS, NIM_SDS]))
-def test_any_bytes_are_a_message_or_a_decode_error(data, codec):
-    try:
-        message = codec.decode(data)
-    except DecodeError:
-        return
-    assert codec.decode(codec.encode(message)) == message
-
-
-@settings(deadline=None)
-@given(st.data(), st.sampled_from([WAKU_SDS, NIM_SDS]))
-def test_a_message_with_some_bytes_changed_is_a_message_or_a_decode_error(data, codec):
-    encoded = bytearray(codec.encode(data.draw(nim_messages)))
-    for _ in range(data.draw(st.integers(1, 3))):
-        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        message = codec.decode(bytes(encoded))
-    except DecodeError:
-        return
-    assert message.kind in Kind
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=100))
-def test_any_bytes_are_a_bloom_filter_or_none_on_the_logos_wire(data):
-    received = NIM_SDS.read_bloom(data, DEFAULT)
-    assert received is None or received.parameters.bit_count <= 8 * len(received.words)
-
-
 def test_a_bloom_filter_on_the_logos_wire_says_how_it_is_made():
     parameters = BloomParameters.of(12_000, 0.001)
     bloom = BloomFilter(parameters, NIM_SDS.bloom)
@@ -439,21 +234,6 @@ def test_a_bloom_filter_on_the_logos_wire_says_how_it_is_made():
     assert received.words == bytes(bloom)
     assert received.parameters == parameters
     assert "m1" in BloomFilter(received.parameters, NIM_SDS.bloom, received.words)
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
-def test_a_bloom_filter_on_the_logos_wire_lacks_none_of_its_fields(number):
-    wanted = {1: bytes(16), 2: 10, 3: 1_000, 4: 3, 5: 100}
-    whole = b"".join(field(n, value) for n, value in wanted.items())
-    assert NIM_SDS.read_bloom(whole, DEFAULT) is not None
-    del wanted[number]
-    assert NIM_SDS.read_bloom(b"".join(field(n, value) for n, value in wanted.items()), DEFAULT) is None
-
-
-@pytest.mark.parametrize("changed", [{4: 0}, {4: 65}, {4: 2**64 - 1}, {5: 0}, {5: 129}, {5: 2**64 - 1}, {1: b""}])
-def test_a_bloom_filter_on_the_logos_wire_cannot_claim_the_impossible(changed):
-    wanted = {1: bytes(16), 2: 10, 3: 1_000, 4: 3, 5: 100} | changed
-    assert NIM_SDS.read_bloom(b"".join(field(n, value) for n, value in wanted.items()), DEFAULT) is None
 
 
 def test_on_the_waku_wire_a_bloom_filter_is_its_words():

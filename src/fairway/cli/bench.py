@@ -32,13 +32,17 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Measure for less time, and leave slow peers out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
     build: Annotated[
-        Path, typer.Option("--build", metavar="DIRECTORY", help="Where peers are installed.")
+        Path,
+        typer.Option(
+            "--build", metavar="DIRECTORY", help="Where peers are installed.", show_default="build in the checkout"
+        ),
     ] = _CHECKOUT / "build",
 ) -> None:
-    """Measure fairway and, in the same run, other implementations.
+    """Measure fairway, and other implementations beside it in the same run.
 
-    One table: what was measured, ours, the peer's, the ratio of the two. js-waku is measured where Node.js with npm is
-    at hand; it is installed on first use. Everything takes about a quarter of an hour, most of it js-waku's.
+    js-waku is measured where Node.js with npm is; it is installed on first use.
+
+    Everything takes about a quarter of an hour, most of it js-waku's.
 
     Example: [bold]fairway bench --quick sds leopard[/bold]
     """

@@ -7,12 +7,12 @@ in one line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -20,8 +20,10 @@ from rich.text import Text
 from fairway.pipeline.archive_report import ArchiveReport
 
 _SHORT_ID: Final = 12
-_LONGEST_TEXT: Final = 60
+_NARROWEST: Final = 8
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 1_000_000_000
+_SECOND_MS: Final = 1_000
 _KIB: Final = 1_024
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
@@ -33,52 +35,42 @@ def print_report(report: ArchiveReport, console: Console | None = None) -> None:
 
 def render_report(report: ArchiveReport) -> RenderableType:
     """Return a report as something that rich prints."""
-    return Group(*_sections(report))
-
-
-def _sections(report: ArchiveReport) -> Iterable[RenderableType]:
-    yield _summary(report)
-    if report.channels:
-        yield _channels(report)
-        yield _senders(report)
-    if report.delivered:
-        yield _delivered(report)
-    if report.incomplete:
-        yield _incomplete(report)
-    if report.missing:
-        yield _missing(report)
-    if report.quarantined:
-        yield _quarantined(report)
+    lines: list[RenderableType] = [_summary(report)]
+    for show, wanted in _SECTIONS:
+        if wanted(report):
+            lines += ["", show(report)]
+    return Group(*lines)
 
 
 def _summary(report: ArchiveReport) -> RenderableType:
     total = report.total
     reassembled, recovered, missing = total("reassembled"), total("recovered"), total("missing")
-    lines = [
-        f"{_count(report.messages, 'Waku message')}, {_size(report.payload_bytes)}{_period(report)}",
+    lines = [f"{_count(report.messages, 'Waku message')}, {_size(report.payload_bytes)}"]
+    if report.first_ns is not None and report.last_ns is not None:
+        lines.append(f"sent from {_time(report.first_ns)} to {_time(report.last_ns)} UTC")
+    lines.append(
         f"[green]{_count(total('delivered'), 'message')}[/] can be read, {_size(total('delivered_bytes'))}: "
-        f"{total('delivered') - reassembled:,} whole, {reassembled:,} put together from segments"
-        + (f", [cyan]{recovered:,} of them with Reed-Solomon[/]" if recovered else ""),
-        f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} are acknowledged",
-        f"[red]{_count(missing, 'message')}[/] cited but not there" if missing else "[green]nothing is missing[/]",
-    ]
+        f"{total('delivered') - reassembled:,} sent whole, {reassembled:,} in segments"
+    )
+    lines.append(f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} acknowledged")
+    if recovered:
+        lines.append(f"[cyan]{_count(recovered, 'message')}[/] saved by Reed-Solomon")
+    lines.append(f"[red]{_count(missing, 'message')}[/] cited but not here" if missing else "[green]nothing missing[/]")
     if total("incomplete"):
         lines.append(f"[yellow]{_count(total('incomplete'), 'segmented message')}[/] incomplete")
     if report.quarantined:
         unreadable = sum(reason.count for reason in report.quarantined)
-        lines.append(f"[yellow]{_count(unreadable, 'message')}[/] could not be decoded and stand apart")
-    return Panel("\n".join(lines), title=_plain(report.archive), title_align="left", border_style="blue")
+        lines.append(f"[yellow]{_count(unreadable, 'message')}[/] not decoded")
+    return Panel.fit("\n".join(lines), title=_plain(report.archive), title_align="left", border_style="blue")
 
 
 def _channels(report: ArchiveReport) -> Table:
-    table = _table("Channels", ["channel"], ["senders", "content", "sync", "repeats", "acknowledged", "p50", "p95"])
-    table.add_column("missing", justify="right")
+    table = _table("Channels", ["channel"], ["senders", "content", "repeats", "acked", "p50", "p95", "missing"])
     for channel in report.channels:
         table.add_row(
             _plain(channel.channel_id),
             f"{channel.senders:,}",
             f"{channel.content + channel.ephemeral:,}",
-            f"{channel.sync:,}",
             f"{channel.repeats:,}",
             _share(channel.acknowledged, channel.content),
             _duration(channel.latency_p50_ms),
@@ -90,7 +82,7 @@ def _channels(report: ArchiveReport) -> Table:
 
 
 def _senders(report: ArchiveReport) -> Table:
-    table = _table("Senders", ["channel", "sender"], ["content", "sync", "acknowledged"])
+    table = _table("Senders", ["channel", "sender"], ["content", "sync", "acked"])
     for sender in report.senders:
         table.add_row(
             _plain(sender.channel_id),
@@ -104,16 +96,16 @@ def _senders(report: ArchiveReport) -> Table:
 
 def _delivered(report: ArchiveReport) -> Table:
     table = _table("Largest messages", ["message id", "channel", "sender"], ["size", "segments"])
-    table.add_column("put together")
+    table.add_column("how")
     for message in report.delivered:
-        how = "sent whole" if message.segments == 1 else "from its segments"
+        how = "whole" if message.segments == 1 else "joined"
         table.add_row(
             _short(message.message_id),
             _plain(message.channel_id),
             _plain(message.sender_id),
             _size(message.size_bytes),
             f"{message.segments:,}",
-            "[cyan]with Reed-Solomon[/]" if message.recovered else how,
+            "[cyan]Reed-Solomon[/]" if message.recovered else how,
         )
     return _cut(table, len(report.delivered), report.total("delivered"))
 
@@ -134,9 +126,8 @@ def _incomplete(report: ArchiveReport) -> Table:
 
 
 def _missing(report: ArchiveReport) -> Table:
-    table = _table("Missing messages", ["SDS id", "channel", "sender"], ["cited by"])
-    table.add_column("first cited")
-    table.add_column("ask a store for")
+    table = _table("Missing messages", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"])
+    table.add_column("store hash")
     for message in report.missing:
         table.add_row(
             _short(message.message_id),
@@ -158,17 +149,25 @@ def _quarantined(report: ArchiveReport) -> Table:
 
 
 def _table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", caption_justify="left", header_style="dim")
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for name in words:
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+        table.add_column(name, min_width=_NARROWEST)  # these give way where the terminal is narrow
     for name in figures:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
 def _cut(table: Table, shown: int, total: int) -> Table:
     if shown < total:
-        table.caption = Text(f"{shown:,} of {total:,} are shown")
+        table.caption = f"{shown:,} of {total:,} shown"
     return table
 
 
@@ -190,28 +189,29 @@ def _size(size_bytes: int) -> str:
 def _duration(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "-"
-    return f"{milliseconds:,} ms" if milliseconds < 10_000 else f"{milliseconds / 1_000:,.1f} s"
-
-
-def _period(report: ArchiveReport) -> str:
-    if report.first_ns is None or report.last_ns is None:
-        return ""
-    return f", from {_time(report.first_ns)} to {_time(report.last_ns)}"
+    return f"{milliseconds} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
 
 
 def _time(timestamp_ns: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(timestamp_ns // _NANOSECONDS, tz=UTC)
-    except (OverflowError, OSError, ValueError):  # a timestamp is whatever its sender claims
-        return f"{timestamp_ns} ns"
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{_EPOCH + timedelta(seconds=timestamp_ns // _NANOSECONDS):%Y-%m-%d %H:%M:%S}"
 
 
-def _short(identifier: str) -> str:
+def _short(identifier: str) -> Text:
     return _plain(identifier if len(identifier) <= _SHORT_ID else f"{identifier[:_SHORT_ID]}…")
 
 
-def _plain(text: str) -> str:
+def _plain(text: str) -> Text:
     """Return text from the network as text: no markup, and nothing that would steer the terminal."""
-    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-    return escape("".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown))
+    visible = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return Text(visible, no_wrap=True, overflow="ellipsis")
+
+
+_SECTIONS: Final[tuple[tuple[Callable[[ArchiveReport], Table], Callable[[ArchiveReport], object]], ...]] = (
+    (_channels, lambda report: report.channels),
+    (_senders, lambda report: report.senders),
+    (_delivered, lambda report: report.delivered),
+    (_incomplete, lambda report: report.incomplete),
+    (_missing, lambda report: report.missing),
+    (_quarantined, lambda report: report.quarantined),
+)
+"""What follows the summary, in this order, each if there is any."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +22,8 @@ from fairway.protocol.encryption.hook import Encryption
 
 DEFAULT_LIMIT: Final = 20
 """Rows in each list of a report."""
+
+_SMALL_ARCHIVE_BYTES: Final = 268_435_456
 
 
 def run_report(
@@ -36,7 +39,7 @@ def run_report(
     Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the report. ``encryption``
     opens the messages and must survive being pickled. Raises what `read_sqlite_archive` and `create_session` raise.
     """
-    with session_or_own(spark) as session:
+    with session_or_own(spark, short_job=_is_small(archive_path)) as session:
         waku_messages = read_sqlite_archive(session, archive_path)
         return report_on(waku_messages, fspath(archive_path), profile=profile, encryption=encryption, limit=limit)
 
@@ -76,3 +79,7 @@ def report_on(
             incomplete=summaries.nearly_complete(incomplete, limit),
             missing=summaries.most_cited(missing, limit),
         )
+
+
+def _is_small(path: str | PathLike[str]) -> bool:
+    return Path(path).is_file() and Path(path).stat().st_size < _SMALL_ARCHIVE_BYTES

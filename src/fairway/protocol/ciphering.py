@@ -38,8 +38,12 @@ class Ciphering:
         self._emit = emit
         self._pending: dict[int, _Pending] = {}
         self._token = 0
-        self.sealing_content = False
+        self._content = 0
+
+    @property
+    def sealing_content(self) -> bool:
         """Whether a segment is being sealed; the next one waits, so that segments keep their order."""
+        return self._content > 0
 
     def seal(self, plaintext: bytes, *, then: Then, failed: Failed, now_ms: int, is_content: bool = False) -> None:
         """Seal what leaves. A failing hook means that it does not leave; there is no fallback to clear text."""
@@ -73,8 +77,7 @@ class Ciphering:
         pending = self._pending.pop(token, None)
         if pending is None:
             return
-        if pending.is_content:
-            self.sealing_content = False
+        self._content -= pending.is_content
         if isinstance(result, bytes):
             pending.then(result, now_ms)
         else:
@@ -87,5 +90,5 @@ class Ciphering:
             return
         self._token += 1
         self._pending[self._token] = pending
-        self.sealing_content |= pending.is_content
+        self._content += pending.is_content
         self._emit(AwaitCipher(token=self._token, awaitable=result))

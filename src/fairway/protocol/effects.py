@@ -84,3 +84,26 @@ class Emit:
 
 
 Effect = Persist | Publish | QueryStore | AwaitCipher | Emit
+
+
+class Effects:
+    """The effects of the operation that is under way, in order."""
+
+    __slots__ = ("_effects",)
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def add(self, *effects: Effect) -> None:
+        """Add effects."""
+        self._effects += effects
+
+    def tell(self, *events: Event) -> None:
+        """Add events for the application."""
+        self._effects += [Emit(event=event) for event in events]
+
+    def take(self, changes: tuple[Change, ...]) -> tuple[Effect, ...]:
+        """Return everything, what must be durable first, and begin anew."""
+        effects = tuple(self._effects)
+        self._effects.clear()
+        return (Persist(changes=changes), *effects) if changes else effects

@@ -34,15 +34,22 @@ class Journal:
     __slots__ = ("_dirty",)
 
     def __init__(self) -> None:
-        self._dirty: dict[tuple[str, str], None] = {}
+        self._dirty: dict[tuple[str, str], bool] = {}
 
     def touch(self, table: str, key: str) -> None:
         """Note that a row was put, changed or deleted."""
-        self._dirty[table, key] = None
+        self._dirty.setdefault((table, key), False)
 
-    def retract(self, table: str, key: str) -> bool:
-        """Forget a touch, because the row came and went within one operation; return whether there was one."""
-        return self._dirty.pop((table, key), self) is None
+    def created(self, table: str, key: str) -> None:
+        """Note that a row was put that was not there before."""
+        self._dirty.setdefault((table, key), True)
+
+    def deleted(self, table: str, key: str) -> None:
+        """Note that a row is gone; of one that came and went within one operation nothing needs telling."""
+        if self._dirty.get((table, key), False):
+            del self._dirty[table, key]
+        else:
+            self._dirty[table, key] = False
 
     def drain(self) -> list[tuple[str, str]]:
         """Return the noted keys and forget them."""

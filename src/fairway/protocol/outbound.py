@@ -8,9 +8,9 @@ relays refuse old timestamps and an RLN proof is bound to the timestamp (facts, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from fairway.errors import RlnError, RlnErrorKind
+from fairway.errors import RlnError, RlnErrorKind, SnapshotError
 from fairway.events import SendErrorReason
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Publish, Purpose
@@ -46,6 +46,17 @@ class Transmission:
     payload: bytes
     first_segment: bool = True
     """Whether it begins a message; seed 002 would charge only that."""
+    ephemeral: tuple[str, str] | None = None
+    """Request id and message id of an ephemeral message, which nothing else remembers."""
+
+
+class InFlight(NamedTuple):
+    """What was handed to the network and not answered yet."""
+
+    purpose: Purpose
+    sds_id: str
+    message_hash: bytes
+    ephemeral: tuple[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +94,35 @@ class Outbound:
         self._last_stamp_ns = 0
         self._not_before_ms = 0
         self._token = 0
-        self._in_flight: dict[int, tuple[Transmission, bytes]] = {}
+        self._in_flight: dict[int, InFlight] = {}
+        self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
     def enqueue(self, transmission: Transmission) -> tuple[bool, Transmission | None]:
         """Let a transmission wait for its turn; return (accepted, one that had to give way)."""
+        is_repair = transmission.purpose is Purpose.REPAIR
         placement = self.limiter.enqueue(
             transmission,
             _PRIORITY[transmission.purpose],
             first_segment=transmission.first_segment,
-            key=transmission.sds_id,
+            key=(transmission.sds_id, is_repair),
         )
         return placement.accepted, placement.displaced
+
+    def waits(self, sds_id: str) -> bool:
+        """Return whether a message waits for its turn, for the first time or again."""
+        return self.limiter.is_queued((sds_id, False))
+
+    def waits_for_others(self, sds_id: str) -> bool:
+        """Return whether a message waits that somebody else asked for."""
+        return self.limiter.is_queued((sds_id, True))
+
+    def discard(self, sds_id: str) -> None:
+        """Let go of a message that need not be sent again; whoever asked for it gets it nevertheless."""
+        self.limiter.discard_key((sds_id, False))
+
+    def is_too_large(self, sealed: bytes) -> bool:
+        """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
+        return self._least_overhead + len(sealed) > self._max_bytes
 
     def dispatch(self, now_ms: int) -> list[Publish | Refused]:
         """Return everything that may leave now, in order, and what can never leave."""
@@ -102,7 +131,7 @@ class Outbound:
             return leaving
         self._learn_quota(now_ms)
         while (admission := self.limiter.admit(now_ms)) is not None:
-            outcome = self._stamp(admission.item, now_ms, ephemeral=False)
+            outcome = self._stamp(admission.item, now_ms)
             if isinstance(outcome, RlnError):
                 if outcome.kind is not RlnErrorKind.PERMANENT:
                     self._wait_for_proofs(admission, outcome.kind, now_ms)
@@ -115,10 +144,10 @@ class Outbound:
 
     def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Publish | Refused | RlnError:
         """Return an ephemeral message for sending at once; it was admitted, and never waits."""
-        return self._stamp(transmission, now_ms, ephemeral=True)
+        return self._stamp(transmission, now_ms)
 
-    def answered(self, token: int) -> tuple[Transmission, bytes] | None:
-        """Return what was handed out under a token, with its hash, and forget it."""
+    def answered(self, token: int) -> InFlight | None:
+        """Return what was handed out under a token, and forget it."""
         return self._in_flight.pop(token, None)
 
     def next_send_at(self, now_ms: int) -> int | None:
@@ -136,26 +165,35 @@ class Outbound:
         """Restore what `row` returned."""
         if table == RATE_LIMIT:
             self.limiter.restore(row)
-        else:
+            return
+        try:
             self._last_stamp_ns, self._token = row
+        except ValueError as error:
+            raise SnapshotError(
+                f"a stored time stamp does not have the shape that this version writes: {row}"
+            ) from error
 
     def _learn_quota(self, now_ms: int) -> None:
         try:
-            self.limiter.set_provider_quota(self._rln.epoch_quota(now_ms), now_ms)
-        except RlnError:
-            # Not ready to tell a quota; what it told before stays in force.
+            quota = self._rln.epoch_quota(now_ms)
+        except Exception:  # noqa: BLE001 - a provider may fail in any way, and then what it told before stays in force
             return
+        self.limiter.set_provider_quota(quota, now_ms)
 
-    def _stamp(self, transmission: Transmission, now_ms: int, *, ephemeral: bool) -> Publish | Refused | RlnError:
-        # Two messages never share a timestamp: relays take equal messages for one.
-        stamp = max(now_ms * _NANOSECONDS_PER_MILLISECOND, self._last_stamp_ns + 1)
+    def _prove(self, payload: bytes, stamp: int, now_ms: int) -> bytes | None:
         try:
-            signal = rln_signal(transmission.payload, self._content_topic, stamp)
-            proof = self._rln.generate_proof(signal, now_ms)
-        except RlnError as error:
-            return error
-        message = WakuMessage(
-            payload=transmission.payload,
+            return self._rln.generate_proof(rln_signal(payload, self._content_topic, stamp), now_ms)
+        except RlnError:
+            raise
+        except Exception as cause:
+            # Whatever ails a provider, the message was accepted and must not get lost with it.
+            raise RlnError(RlnErrorKind.TRANSIENT, f"the provider raised {type(cause).__name__}") from cause
+
+    def _message(
+        self, payload: bytes, stamp: int, proof: bytes | None = None, *, ephemeral: bool = False
+    ) -> WakuMessage:
+        return WakuMessage(
+            payload=payload,
             content_topic=self._content_topic,
             version=self.waku_version,
             timestamp_ns=stamp,
@@ -163,6 +201,18 @@ class Outbound:
             rate_limit_proof=proof,
             ephemeral=ephemeral,
         )
+
+    def _stamp(self, transmission: Transmission, now_ms: int) -> Publish | Refused | RlnError:
+        stamp = now_ms * _NANOSECONDS_PER_MILLISECOND
+        if self._last_stamp_ns // _NANOSECONDS_PER_MILLISECOND == now_ms:
+            # Two messages never share a timestamp: relays take equal messages for one.
+            stamp = self._last_stamp_ns + 1
+        try:
+            proof = self._prove(transmission.payload, stamp, now_ms)
+        except RlnError as error:
+            return error
+        is_ephemeral = transmission.purpose is Purpose.EPHEMERAL
+        message = self._message(transmission.payload, stamp, proof, ephemeral=is_ephemeral)
         encoded = encode_waku_message(message)
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
@@ -171,7 +221,9 @@ class Outbound:
         self._last_stamp_ns = stamp
         self._token += 1
         self._journal.touch(STAMP, "")
-        self._in_flight[self._token] = (transmission, digest)
+        self._in_flight[self._token] = InFlight(
+            transmission.purpose, transmission.sds_id, digest, transmission.ephemeral
+        )
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             del self._in_flight[next(iter(self._in_flight))]
         return Publish(

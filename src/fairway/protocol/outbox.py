@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from fairway.errors import SnapshotError
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.segmentation.segmenter import SegmentPart
 
@@ -41,7 +42,7 @@ class Outbox:
             self._order += 1
             key = str(self._order)
             self._parts[key] = PendingPart(request_id, part.content, part.chunk_index, part.is_parity)
-            self._journal.touch(OUTBOX, key)
+            self._journal.created(OUTBOX, key)
 
     def take(self) -> PendingPart:
         """Take the first segment."""
@@ -64,11 +65,15 @@ class Outbox:
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty outbox with rows of `rows`, in any order."""
-        for _, key, row in sorted(rows, key=lambda item: int(item[1])):
-            self._order = int(key)
-            self._parts[key] = PendingPart(*row)
+        try:
+            for _, key, row in sorted(rows, key=lambda item: int(item[1])):
+                self._order = int(key)
+                self._parts[key] = PendingPart(*row)
+        except (ValueError, TypeError) as error:
+            raise SnapshotError(
+                f"a stored segment does not have the shape that this version writes: {error}"
+            ) from error
 
     def _remove(self, key: str) -> PendingPart:
-        if not self._journal.retract(OUTBOX, key):
-            self._journal.touch(OUTBOX, key)
+        self._journal.deleted(OUTBOX, key)
         return self._parts.pop(key)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.errors import SnapshotError
+from fairway.errors import ConfigurationError, SnapshotError
 from fairway.events import (
     ChunkInfo,
     DeliveryError,
@@ -66,6 +66,26 @@ class SendRequest:
     part_count: int
     was_sent: bool = False
 
+    @property
+    def anybody_will_do(self) -> bool:
+        """Whether one participant's acknowledgement is enough, whoever that is."""
+        return self.required_count == 1 and not self.required_from
+
+
+def wanted_names(required_count: int, required_from: Iterable[str], own_name: str) -> frozenset[str]:
+    """Return the participants by name whose acknowledgement a sender wants.
+
+    Raises `ConfigurationError` for what can never be met.
+    """
+    if isinstance(required_from, str):
+        raise ConfigurationError(f"required_from takes a collection of names, such as [{required_from!r}]")
+    if required_count < 1:
+        raise ConfigurationError(f"required_count must be at least 1, not {required_count}")
+    names = frozenset(required_from)
+    if own_name in names:
+        raise ConfigurationError(f"required_from names {own_name!r}, the sender, who does not acknowledge itself")
+    return names
+
 
 class Requests:
     """All sends that have not ended yet."""
@@ -79,6 +99,16 @@ class Requests:
     def add(self, request: SendRequest) -> None:
         """Begin a request."""
         self.open[request.request_id] = request
+        self._journal.created(REQUESTS, request.request_id)
+
+    def of_payload(self, message_id: str) -> SendRequest | None:
+        """Return a request for this logical message that has not ended."""
+        return next((request for request in self.open.values() if request.message_id == message_id), None)
+
+    def want_more(self, request: SendRequest, required_count: int, names: frozenset[str]) -> None:
+        """Let a request end only when this is met, too."""
+        request.required_count = max(request.required_count, required_count)
+        request.required_from |= names
         self._journal.touch(REQUESTS, request.request_id)
 
     def add_segment(self, request: SendRequest, sds_id: str, chunk_index: int, *, is_parity: bool) -> SentSegment:
@@ -120,6 +150,7 @@ class Requests:
             segment = self.segments.get(sds_id)
             if segment is not None and segment.retry_at == at_ms:
                 segment.retry_at = None
+                self._touch(segment)
                 due.append(segment)
         return due
 
@@ -188,11 +219,20 @@ class Requests:
                 at_ms=now_ms,
             )
 
+    def waits_longer(self, segment: SentSegment) -> bool:
+        """Return whether a segment is only possibly acknowledged, which is all that its sender asked for.
+
+        SDS spec, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
+        What one participant possibly has says nothing of others that were asked for.
+        """
+        request = self.open[segment.request_id]
+        return segment.possibly and not segment.acknowledged_by and request.anybody_will_do
+
     def needs_retry(self, segment: SentSegment) -> bool:
         """Return whether anybody whose acknowledgement is wanted may still lack a segment."""
         request = self.open[segment.request_id]
         known = segment.acknowledged_by
-        if request.required_count == 1 and not request.required_from:
+        if request.anybody_will_do:
             return not known
         if len(known) < request.required_count or not request.required_from <= known:
             return True
@@ -222,16 +262,13 @@ class Requests:
             acknowledged_by=tuple(sorted(known)),
         )
 
-    def close(self, request_id: str) -> list[str]:
-        """End a request, and return the SDS ids that nobody waits for any more."""
-        request = self.open.pop(request_id, None)
-        if request is None:
-            return []
-        self._journal.touch(REQUESTS, request_id)
+    def close(self, request_id: str) -> list[SentSegment]:
+        """End a request, and return its segments, which nobody has to acknowledge any more."""
+        request = self.open.pop(request_id)
+        self._journal.deleted(REQUESTS, request_id)
         for sds_id in request.segments:
-            self.segments.pop(sds_id, None)
-            self._journal.touch(SEGMENTS, sds_id)
-        return request.segments
+            self._journal.deleted(SEGMENTS, sds_id)
+        return [self.segments.pop(sds_id) for sds_id in request.segments]
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a request or a segment."""
@@ -305,7 +342,7 @@ class Requests:
         holders = self._holders(request)
         if len(holders) >= request.required_count and request.required_from <= holders:
             return True
-        if request.required_count > 1 or request.required_from:
+        if not request.anybody_will_do:
             return False
         return all(s.acknowledged_by for s in self._segments_of(request) if not s.is_parity)
 

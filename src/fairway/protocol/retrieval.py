@@ -8,7 +8,7 @@ are asked about at once, and how often by time, is bounded (seed 000, "Resource 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from fairway.options import ReliableChannelOptions
@@ -34,9 +34,9 @@ class Retrieval:
         self._next_at: int | None = None
         self._next_range_at = 0
 
-    def next_at(self, missing: Iterable[MissingMessage], now_ms: int) -> int | None:
+    def next_at(self, missing: Collection[MissingMessage], now_ms: int) -> int | None:
         """Return when to ask next, or None while nothing is missing."""
-        if not self._frequency_ms or not any(True for _ in missing):
+        if not self._frequency_ms or not missing:
             self._next_at = None
             return None
         if self._next_at is None:
@@ -44,9 +44,10 @@ class Retrieval:
             self._next_at = now_ms + self._frequency_ms
         return self._next_at
 
-    def due(self, missing: Iterable[MissingMessage], now_ms: int) -> list[QueryStore]:
-        """Return the queries to make now, and plan the next round."""
-        if not self._frequency_ms:
+    def due(self, missing: Collection[MissingMessage], now_ms: int) -> list[QueryStore]:
+        """Return the queries to make now, if a round is due, and plan the next one."""
+        at_ms = self.next_at(missing, now_ms)
+        if at_ms is None or at_ms > now_ms:
             return []
         self._next_at = now_ms + self._frequency_ms
         hashes: list[bytes] = []

@@ -3,7 +3,7 @@
 ::
 
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
-    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `Stack._process`
+    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `Stack._decrypted`, `_act_on`
 
 Seed 002 gives both orders; seeds 000 and 001 draw the rate limit above SDS, which cannot hold since retries, repair and
 sync messages are charged as well (design.md 5.3).
@@ -17,28 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fairway.errors import DecodeError, EmptyPayloadError, MessageTooLargeError
-from fairway.events import (
-    ChannelStatus,
-    DropReason,
-    EphemeralMessageDropped,
-    Event,
-    IrretrievableMessage,
-    LossReason,
-    StatusChanged,
-)
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.errors import ConfigurationError, DecodeError, EmptyPayloadError
+from fairway.events import ChannelStatus, StatusChanged
+from fairway.options import IdRule, Profile, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
-from fairway.protocol.effects import Change, Effect, Emit, Persist, Purpose
+from fairway.protocol.effects import Change, Effect, Effects
 from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.inbound import Inbound, LostSegments, logical_message_id
+from fairway.protocol.ephemeral import EphemeralSending
+from fairway.protocol.inbound import Carrier, Inbound, logical_message_id
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.outbound import LOGOS_MARKER, Outbound
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.ratelimit import NoProof, RlnProofProvider
-from fairway.protocol.requests import Requests, SendRequest
+from fairway.protocol.requests import Requests, SendRequest, wanted_names
 from fairway.protocol.retrieval import Retrieval
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
@@ -55,9 +48,10 @@ from fairway.protocol.sds.outcome import (
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.sending import Sending
-from fairway.protocol.stack_state import StackState
+from fairway.protocol.siblings import LostSiblings
+from fairway.protocol.stack_state import REASSEMBLY, StackState
 from fairway.protocol.statistics import StackStatistics, Tally
-from fairway.protocol.sync_timer import AFTER_OWN_SYNC, NORMAL, SyncTimer
+from fairway.protocol.sync_timer import NORMAL, SyncTimer
 from fairway.wire.sds import Kind
 from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -71,13 +65,6 @@ class Accepted(NamedTuple):
     message_id: str
     """Id of the logical message: SHA-256 of the payload."""
     effects: tuple[Effect, ...]
-
-
-class Carrier(NamedTuple):
-    """The WakuMessage that an SDS message came in."""
-
-    message_hash: bytes
-    timestamp_ns: int
 
 
 class Stack:
@@ -102,48 +89,43 @@ class Stack:
         """
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
-        dialect = DIALECTS[options.profile]
         segment_format = LIP_243 if options.profile is Profile.LOGOS else SEED_003
-        self._journal = Journal()
+        self._journal = journal = Journal()
         self._jitter = Jitter(seed)
-        self.sds = MessageChannel(
-            channel_id, sender_id, options.sds, now_ms=now_ms, dialect=dialect, journal=self._journal
+        self._effects = effects = Effects()
+        self._tally = tally = Tally()
+        self.sds = sds = MessageChannel(
+            channel_id, sender_id, options.sds, now_ms=now_ms, dialect=DIALECTS[options.profile], journal=journal
         )
-        self._segmenter = Segmenter(options.segmentation, segment_format)
+        self._segmenter = segmenter = Segmenter(options.segmentation, segment_format)
         reassembler = Reassembler(
-            options.segmentation, segment_format, on_change=lambda key: self._journal.touch("reassembly", key)
+            options.segmentation, segment_format, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
-        self._requests = Requests(self._journal)
-        self._outbox = Outbox(self._journal)
-        self._inbound = Inbound(content_topic, options, self.sds, self._segmenter, reassembler, Arrivals(self._journal))
-        self._effects: list[Effect] = []
-        self._tally = Tally()
-        self._ciphering = Ciphering(encryption, self._effects.append)
-        self._outbound = Outbound(content_topic, options, waku_version_of(encryption), rln or NoProof(), self._journal)
-        self._sending = Sending(
-            options,
-            self.sds,
-            self._requests,
-            self._outbound,
-            self._outbox,
-            self._ciphering,
-            self._effects,
-            self._tally,
+        self._requests = requests = Requests(journal)
+        self._outbox = outbox = Outbox(journal)
+        arrivals = Arrivals(journal)
+        self._siblings = LostSiblings(options, sds, segmenter, arrivals)
+        self._inbound = Inbound(content_topic, options, sds, reassembler, arrivals, self._siblings)
+        self._ciphering = ciphering = Ciphering(encryption, effects.add)
+        self._outbound = outbound = Outbound(
+            content_topic, options, waku_version_of(encryption), rln or NoProof(), journal
         )
+        self._sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally)
+        self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
         self._sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
         self._retrieval = Retrieval(options)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
         self._now_ms = now_ms
         self._state = StackState(
-            sds=self.sds,
-            requests=self._requests,
-            arrivals=self._inbound.arrivals,
+            sds=sds,
+            requests=requests,
+            arrivals=arrivals,
             reassembler=reassembler,
-            outbound=self._outbound,
-            outbox=self._outbox,
+            outbound=outbound,
+            outbox=outbox,
             jitter=self._jitter,
-            journal=self._journal,
+            journal=journal,
         )
 
     def send(
@@ -157,52 +139,42 @@ class Stack:
         """Send a message to everybody in the channel (seed 002: Segment, Apply SDS, Encrypt, Dispatch).
 
         It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
-        ``required_from`` acknowledged it. Raises `EmptyPayloadError` and `MessageTooLargeError`; then nothing was sent.
+        ``required_from`` acknowledged it. Raises `EmptyPayloadError`, `MessageTooLargeError`, and `ConfigurationError`
+        if nobody could acknowledge as wanted; then nothing was sent.
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        names = wanted_names(required_count, required_from, self.sds.sender_id)
         parts = self._segmenter.split(payload).parts
+        message_id = logical_message_id(payload)
+        request = self._requests.of_payload(message_id) if self.options.sds.id_rule is IdRule.PAYLOAD else None
+        if request is not None:
+            # With that rule equal payloads are one message, and it is still on its way.
+            self._requests.want_more(request, required_count, names)
+            return Accepted(request.request_id, message_id, self._finish(now_ms))
         request = SendRequest(
             request_id=self._jitter.identifier(),
-            message_id=logical_message_id(payload),
+            message_id=message_id,
             data_count=parts[0].data_count,
             required_count=required_count,
-            required_from=frozenset(required_from),
+            required_from=names,
             part_count=len(parts),
         )
         self._requests.add(request)
         self._outbox.extend(request.request_id, parts)
         self._send_parts(now_ms)
         self._sync.restart(now_ms, NORMAL)
-        return Accepted(request.request_id, request.message_id, self._finish(now_ms))
+        return Accepted(request.request_id, message_id, self._finish(now_ms))
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that nobody needs to have (seed 000, "Ephemeral messages").
 
-        It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event.
+        It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event. Raises
+        `EmptyPayloadError`, and `MessageTooLargeError` if it does not fit one segment.
         """
-        if not payload:
-            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
-        limit = self.options.segmentation.segment_size_bytes
-        parts = self._segmenter.split(payload).parts if self.options.profile is Profile.LOGOS else ()
-        if len(payload) > limit or len(parts) > 1:
-            # Seed 000: "Ephemeral messages are NEVER segmented (if too large, they are rejected)".
-            raise MessageTooLargeError(len(payload), limit, "ephemeral messages are never segmented; use send")
-        content = parts[0].content if parts else payload
+        content = self._ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
-        limiter = self._outbound.limiter
-        dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
-        if dropped is None:
-            self._sending.ephemeral(content, request_id, message_id, now_ms)
-        else:
-            self._tell(
-                EphemeralMessageDropped(
-                    request_id=request_id,
-                    message_id=message_id,
-                    reason=dropped,
-                    rate_limit_utilization=limiter.utilization(now_ms),
-                )
-            )
+        self._ephemeral.send(content, request_id, message_id, now_ms)
         return Accepted(request_id, message_id, self._finish(now_ms))
 
     def receive(self, message: WakuMessage, now_ms: int) -> tuple[Effect, ...]:
@@ -210,8 +182,8 @@ class Stack:
 
         Whatever it is, nothing is raised: what cannot be used is counted (`statistics`).
         """
-        if self._is_acceptable(message):
-            carrier = Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
+        carrier = self._carrier_of(message)
+        if carrier is not None:
             self._ciphering.open(
                 message.payload,
                 then=lambda plaintext, now: self._decrypted(plaintext, carrier, now),
@@ -230,30 +202,33 @@ class Stack:
         self, token: int, now_ms: int, *, accepted: bool, permanent: bool = False, detail: str = ""
     ) -> tuple[Effect, ...]:
         """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``)."""
-        self._sending.answered(token, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+        in_flight = self._outbound.answered(token)
+        if in_flight is not None and in_flight.ephemeral is not None:
+            self._ephemeral.answered(in_flight, accepted=accepted, detail=detail)
+        elif in_flight is not None:
+            self._sending.answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
         return self._finish(now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
-        if now_ms >= self._next_sweep_at:
-            self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-            self._process(self.sds.sweep_incoming(now_ms), None, now_ms)
-            self._tell(*self._inbound.expire(now_ms))
+        self._effects.tell(*self._inbound.expire(now_ms))
         if self._outbound.connected:
+            sweep_at = self._sweep_at()
+            if sweep_at is not None and sweep_at <= now_ms:
+                self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
+                self._process(self.sds.sweep_incoming(now_ms), None, now_ms)
             self._sending.answer_repairs(now_ms)
             self._sending.retry(now_ms)
             self._send_sync(now_ms)
-            missing = self.sds.dependencies.incoming.missing.values()
-            retrieve_at = self._retrieval.next_at(missing, now_ms)
-            if retrieve_at is not None and retrieve_at <= now_ms:
-                self._effects += self._retrieval.due(missing, now_ms)
+            self._effects.add(*self._retrieval.due(self.sds.dependencies.incoming.missing.values(), now_ms))
         self._sending.dispatch(now_ms)
         return self._finish(now_ms)
 
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
         """Hold everything while the node is offline, and go on when it is back.
 
-        Seed 000, "Message retries": SHOULD NOT retry sending if the node is known to be offline.
+        Seed 000, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nor is anything
+        declared lost meanwhile, for nothing could come.
         """
         if connected and not self._outbound.connected:
             self.sds.dependencies.restart_clocks(now_ms)
@@ -270,18 +245,19 @@ class Stack:
         return self._finish(now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned."""
-        times = [self._inbound.reassembler.next_deadline(), self.sds.dependencies.next_loss_at()]
-        if self.sds.dependencies.incoming.missing or self.sds.dependencies.incoming.parked:
-            times.append(self._next_sweep_at)
+        """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned.
+
+        A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
+        """
+        times = [self._inbound.reassembler.next_deadline()]
         if self._outbound.connected:
-            missing = self.sds.dependencies.incoming.missing.values()
             times += [
+                self._sweep_at(),
                 self._sync.at_ms,
                 self._sync_for_repair_at(),
                 self.sds.repair.next_response_at(),
                 self._requests.next_retry_at(),
-                self._retrieval.next_at(missing, self._now_ms),
+                self._retrieval.next_at(self.sds.dependencies.incoming.missing.values(), self._now_ms),
                 self._outbound.next_send_at(self._now_ms),
             ]
         return min((at for at in times if at is not None), default=None)
@@ -309,9 +285,11 @@ class Stack:
         return tuple(Change(table=table, key=key, row=row) for table, key, row in self._state.rows())
 
     def restore(self, rows: Iterable[Change], now_ms: int) -> tuple[Effect, ...]:
-        """Give a channel that was just made the past that rows tell, and go on where it stopped."""
+        """Give a channel that was just made the past that rows tell, and go on where it stopped.
+
+        Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
+        """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
-        self._now_ms = now_ms
         self.sds.dependencies.restart_clocks(now_ms)
         self._sync.restart(now_ms, NORMAL)
         self._sending.resume(now_ms)
@@ -326,13 +304,11 @@ class Stack:
         """Pass one segment down the layers; dispatching is what the rate limit lets happen at once or later."""
         segment, message = self._sending.apply_sds(part, now_ms)
         self._sending.encrypt(
-            message,
-            then=lambda sealed, now: self._sending.rate_limit(segment, message, sealed, now),
-            failed=lambda error, _: self._sending.give_up(segment, error),
-            now_ms=now_ms,
+            segment, message, lambda sealed, now: self._sending.rate_limit(segment, message, sealed, now), now_ms
         )
 
-    def _is_acceptable(self, message: WakuMessage) -> bool:
+    def _carrier_of(self, message: WakuMessage) -> Carrier | None:
+        """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
         options = self.options
         if message.content_topic != self.content_topic:
             self._tally.add("foreign_topic")
@@ -344,10 +320,15 @@ class Stack:
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
-            return True
-        return False
+            try:
+                return Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
+            except ConfigurationError:
+                # A timestamp beyond 64 bits; no network carries that.
+                self._tally.add("undecodable")
+        return None
 
     def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
+        """Pass one SDS message up the layers; SDS says what happened, and `_act_on` goes on from there."""
         try:
             message = self.sds.dialect.codec.decode(plaintext)
         except DecodeError:
@@ -356,65 +337,55 @@ class Stack:
         self._process(self.sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
 
     def _process(self, outcomes: list[SdsOutcome], carrier: Carrier | None, now_ms: int) -> None:
-        """Act on what SDS found, in order; settling lost segments may make it find more."""
-        for outcome in outcomes:
-            match outcome:
-                case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
-                    self._sync.content_received(now_ms)
-                    self._tell_or_resolve(self._inbound.arrived(message, *carrier, now_ms), now_ms)
-                case MessageArrived(kind=Kind.SYNC):
-                    self._sync.sync_received(now_ms)
-                case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
-                    self._tell(*self._inbound.ephemeral(message, *carrier))
-                case MessageReady(message=message, dependencies_met=met):
-                    self._tell(*self._inbound.released(message, met=met))
-                case MessageReviewed(review=review):
-                    self._sending.reviewed(review, now_ms)
-                case DependenciesMissing(entries=entries):
-                    rebuilt = self._inbound.rebuilt_among(entry.message_id for entry in entries)
-                    self._resolve(LostSegments(rebuilt=rebuilt), now_ms)
-                case DependenciesLost(entries=entries):
-                    for message_id, hint, sender_id in entries:
-                        self._tell(
-                            IrretrievableMessage(
-                                message_id=message_id,
-                                reason=LossReason.TIMEOUT,
-                                sender_id=sender_id,
-                                retrieval_hint=hint,
-                            )
-                        )
-                case MessageIgnored(why=why):
-                    self._tally.add(why.value)
-                    if why is Ignored.DUPLICATE:
-                        self._sync.copy_received(now_ms)
+        """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
+        while outcomes:
+            for outcome in outcomes:
+                self._act_on(outcome, carrier, now_ms)
+            outcomes = self._siblings.let_go(now_ms)
 
-    def _tell_or_resolve(self, found: Iterable[Event | LostSegments], now_ms: int) -> None:
-        for item in found:
-            if isinstance(item, LostSegments):
-                self._resolve(item, now_ms)
-            else:
-                self._tell(item)
+    def _act_on(self, outcome: SdsOutcome, carrier: Carrier | None, now_ms: int) -> None:
+        match outcome:
+            case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
+                self._sync.content_received(now_ms)
+                self._effects.tell(*self._inbound.arrived(message, carrier, now_ms))
+            case MessageArrived(kind=Kind.SYNC):
+                self._sync.sync_received(now_ms)
+            case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
+                self._effects.tell(*self._inbound.ephemeral(message, carrier))
+            case MessageReady(message=message, dependencies_met=met):
+                self._effects.tell(*self._inbound.released(message, met=met))
+            case MessageReviewed(review=review):
+                self._sending.reviewed(review, now_ms)
+            case DependenciesMissing(entries=entries):
+                self._siblings.missed(entry.message_id for entry in entries)
+            case DependenciesLost(entries=entries):
+                self._effects.tell(*self._inbound.given_up(entries))
+            case MessageIgnored(why=why):
+                self._tally.add(why.value)
+                if why is Ignored.DUPLICATE:
+                    self._sync.copy_received(now_ms)
 
-    def _resolve(self, lost: LostSegments, now_ms: int) -> None:
-        for sds_id, lamport, sender_id in lost.rebuilt:
-            self._process(self.sds.adopt(sds_id, lamport, sender_id, now_ms), None, now_ms)
-        self._process(self.sds.settle(list(lost.settled), now_ms), None, now_ms)
+    def _sweep_at(self) -> int | None:
+        """Return when to look at what waits: regularly, and when something is to be given up."""
+        dependencies = self.sds.dependencies
+        if not (dependencies.incoming.missing or dependencies.incoming.parked):
+            return None
+        loss_at = dependencies.next_loss_at()
+        return self._next_sweep_at if loss_at is None else min(self._next_sweep_at, loss_at)
 
     def _sync_for_repair_at(self) -> int | None:
         """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""
-        return self.sds.repair.next_request_at() if self._sync.at_ms is not None else None
+        if not self.options.sds.repair.enabled:
+            return None
+        return self._sync.for_repair_at(self.sds.repair.next_request_at())
 
     def _send_sync(self, now_ms: int) -> None:
         times = (self._sync.at_ms, self._sync_for_repair_at())
-        if all(at is None or at > now_ms for at in times):
-            return
-        self._sync.restart(now_ms, AFTER_OWN_SYNC)
-        message = self.sds.send_sync(now_ms)
-        if message is not None:
-            self._sending.untracked(message, Purpose.SYNC, now_ms)
-
-    def _tell(self, *events: Event) -> None:
-        self._effects += [Emit(event=event) for event in events]
+        if any(at is not None and at <= now_ms for at in times):
+            self._sync.spoke(now_ms)
+            message = self.sds.send_sync(now_ms)
+            if message is not None:
+                self._sending.sync(message, now_ms)
 
     def _finish(self, now_ms: int) -> tuple[Effect, ...]:
         """Return the effects of an operation, what must be durable first."""
@@ -422,8 +393,5 @@ class Stack:
         status = ChannelStatus.SYNCING if self.sds.dependencies.incoming.missing else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status
-            self._tell(StatusChanged(status=status))
-        changes = self._state.changes()
-        effects = (Persist(changes=changes), *self._effects) if changes else tuple(self._effects)
-        self._effects.clear()
-        return effects
+            self._effects.tell(StatusChanged(status=status))
+        return self._effects.take(self._state.changes())

@@ -21,6 +21,18 @@ SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
 REASSEMBLY: Final = "reassembly"
 SCHEMA_VERSION: Final = 1
+_OWN_TABLES: Final = (
+    SCHEMA,
+    REQUESTS,
+    SEGMENTS,
+    ARRIVALS,
+    AWAITING,
+    REASSEMBLY,
+    RATE_LIMIT,
+    STAMP,
+    OUTBOX,
+    JITTER,
+)
 
 
 class StackState:
@@ -92,27 +104,38 @@ class StackState:
         return tuple(Change(table=table, key=key, row=self.row(table, key)) for table, key in dirty)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
-        """Fill the layers of a new stack with rows of `rows`, in any order."""
+        """Fill the layers of a new stack with rows of `rows`, in any order.
+
+        Raises `SnapshotError` if they are not what this version writes.
+        """
         groups: dict[str, list[tuple[str, str, Row]]] = {}
         for table, key, row in rows:
             groups.setdefault("sds" if table in TABLES else table, []).append((table, key, row))
-        versions = [row for _, _, row in groups.pop(SCHEMA, [])]
-        if versions and versions != [(SCHEMA_VERSION,)]:
+        unknown = sorted(groups.keys() - {"sds", *_OWN_TABLES})
+        if unknown:
+            raise SnapshotError(f"the stored state has tables that this version does not know: {', '.join(unknown)}")
+        versions = [row for _, _, row in groups.get(SCHEMA, [])]
+        if groups and versions != [(SCHEMA_VERSION,)]:
             raise SnapshotError(
-                f"the stored state has version {versions[0][0]}, this program reads {SCHEMA_VERSION}; "
-                "use the program that wrote it, or one that can migrate it"
+                f"the stored state has version {versions[0] if versions else 'none'}, this program reads "
+                f"({SCHEMA_VERSION},); use the program that wrote it, or one that can migrate it"
             )
-        self._sds.load(groups.pop("sds", []))
-        self._requests.load([*groups.pop(REQUESTS, []), *groups.pop(SEGMENTS, [])])
-        self._arrivals.load([*groups.pop(ARRIVALS, []), *groups.pop(AWAITING, [])])
-        self._reassembler.load((key, row) for _, key, row in groups.pop(REASSEMBLY, []))
-        self._outbox.load(groups.pop(OUTBOX, []))
-        for table in (RATE_LIMIT, STAMP):
-            for _, _, row in groups.pop(table, []):
-                self._outbound.load(table, row)
-        for _, _, (counter,) in groups.pop(JITTER, []):
-            self._jitter.counter = self._persisted_jitter = counter
-        if groups:
-            raise SnapshotError(f"the stored state has tables that this version does not know: {sorted(groups)}")
+
+        def of(*tables: str) -> list[tuple[str, str, Row]]:
+            return [entry for table in tables for entry in groups.get(table, [])]
+
+        self._sds.load(of("sds"))
+        self._requests.load(of(REQUESTS, SEGMENTS))
+        self._arrivals.load(of(ARRIVALS, AWAITING))
+        self._reassembler.load((key, row) for _, key, row in of(REASSEMBLY))
+        self._outbox.load(of(OUTBOX))
+        for table, _, row in of(RATE_LIMIT, STAMP):
+            self._outbound.load(table, row)
+        for _, _, row in of(JITTER):
+            match row:
+                case (int(counter),):
+                    self._jitter.counter = self._persisted_jitter = counter
+                case _:
+                    raise SnapshotError(f"a stored counter is not what this version writes: {row}")
         self._journal.drain()
         self._journal.touch(SCHEMA, "")

@@ -18,6 +18,10 @@ AFTER_OWN_SYNC: Final = 2.0
 """Seed 000 names this factor for a failed sync; js-waku takes it after every one, and so do we: nothing is new."""
 
 
+_REPAIR_SPACING_MS: Final = 1_000
+"""Between sync messages that only repair requests call for; many may fall due at once, and few ride on each."""
+
+
 class SyncTimer:
     """The time of the next sync message."""
 
@@ -26,12 +30,24 @@ class SyncTimer:
         self._interval_ms = interval_ms
         self._jitter = jitter
         self._owed = False
+        self._spoke_ms: int | None = None
         self.restart(now_ms, NORMAL)
 
     def restart(self, now_ms: int, factor: float) -> None:
         """Begin a new wait."""
         self._owed = False
         self.at_ms = self._draw(now_ms, factor)
+
+    def spoke(self, now_ms: int) -> None:
+        """Note that a sync message is sent now."""
+        self._spoke_ms = now_ms
+        self.restart(now_ms, AFTER_OWN_SYNC)
+
+    def for_repair_at(self, due_at: int | None) -> int | None:
+        """Return when a repair request that is due at a time makes us speak; not in rapid succession."""
+        if due_at is None or self.at_ms is None:
+            return None
+        return due_at if self._spoke_ms is None else max(due_at, self._spoke_ms + _REPAIR_SPACING_MS)
 
     def content_received(self, now_ms: int) -> None:
         """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
@@ -49,10 +65,10 @@ class SyncTimer:
             self.restart(now_ms, NORMAL)
 
     def _bring_forward(self, at_ms: int | None) -> None:
-        if at_ms is not None and (self.at_ms is None or at_ms < self.at_ms):
+        if at_ms is not None and self.at_ms is not None and at_ms < self.at_ms:
             self.at_ms = at_ms
 
     def _draw(self, now_ms: int, factor: float) -> int | None:
         if not self._interval_ms:
             return None
-        return now_ms + round(self._jitter.fraction() * self._interval_ms * factor)
+        return now_ms + 1 + int(self._jitter.fraction() * self._interval_ms * factor)

@@ -26,10 +26,11 @@ def keccak256(data: bytes) -> bytes:
 
 
 def _murmur3_blocks(data: bytes, count: int, state: int) -> int:
+    # 2^32 - 1 stands here as a number, for this is the innermost loop of the protocol.
     for k in struct.unpack_from(f"<{count}I", data):
-        k = (k * 0xCC9E2D51) & _M32  # noqa: PLW2901 - the algorithm mixes the block in place
-        state ^= (((k << 15) | (k >> 17)) * 0x1B873593) & _M32
-        state = ((((state << 13) | (state >> 19)) & _M32) * 5 + 0xE6546B64) & _M32
+        k = (k * 0xCC9E2D51) & 0xFFFFFFFF  # noqa: PLW2901 - the algorithm mixes the block in place
+        state ^= ((k << 15 | k >> 17) * 0x1B873593) & 0xFFFFFFFF
+        state = ((state << 13 | state >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
     return state
 
 

@@ -9,7 +9,7 @@ Lamport timestamp and whether its content is empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +25,8 @@ MAX_SDS_BYTES: Final = 1_048_576
 MAX_ENTRIES: Final = 10_000
 """History entries, or repair requests, beyond which a message is refused; js-waku sends 200."""
 MAX_NAME_LENGTH: Final = 1_024
-"""Longer ids and hints make a message undecodable: they are kept long after it. Implementations write 64 and 32."""
+"""Ids and hints of more bytes make a message undecodable: they are kept long after it, and own messages repeat those of
+what they cite, for which there must be room beside a full segment. Implementations write 64 and 32."""
 _MAX_BLOOM_HASHES: Final = 64
 """Hash functions that a received filter of the Logos wire may claim to have."""
 _REMEMBERED_ENTRIES: Final = 65_536
@@ -102,22 +103,32 @@ class SdsCodec(Protocol):
         """Return the filter in a bloom field, or None if it cannot be one (which is not an error)."""
 
 
+def _size_bytes(name: str) -> int:
+    return len(name) if name.isascii() else len(name.encode())
+
+
 def _check_message(message_id: str, sender_id: str, channel_id: str, entries: int) -> None:
-    if max(len(message_id), len(sender_id), len(channel_id)) > MAX_NAME_LENGTH:
-        raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} characters")
+    if max(map(_size_bytes, (message_id, sender_id, channel_id))) > MAX_NAME_LENGTH:
+        raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} bytes")
     if entries > MAX_ENTRIES:
         raise DecodeError(f"SDS message: {entries} entries, at most {MAX_ENTRIES} are read")
 
 
 def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None:
-    if max(len(message_id), len(retrieval_hint), len(sender_id)) > MAX_NAME_LENGTH:
-        raise DecodeError(f"SDS history entry: an id or a hint of more than {MAX_NAME_LENGTH} characters")
+    if max(_size_bytes(message_id), len(retrieval_hint), _size_bytes(sender_id)) > MAX_NAME_LENGTH:
+        raise DecodeError(f"SDS history entry: an id or a hint of more than {MAX_NAME_LENGTH} bytes")
 
 
-def _remembering(decode: Callable[[bytes], HistoryEntry]) -> Callable[[bytes], HistoryEntry]:
-    """Decode through a memory, which only entries of ordinary length may enter."""
-    remembered = lru_cache(_REMEMBERED_ENTRIES)(decode)
-    return lambda data: remembered(data) if len(data) <= _REMEMBERED_LENGTH else decode(data)
+class _EntryReader:
+    """Decodes history entries through a memory, which only entries of ordinary length may enter."""
+
+    def __init__(self, decode: Callable[[bytes], HistoryEntry]) -> None:
+        self._decode = decode
+        self._remembered = lru_cache(_REMEMBERED_ENTRIES)(decode)
+
+    def __call__(self, entries: Sequence[bytes]) -> tuple[HistoryEntry, ...]:
+        longest = max(map(len, entries), default=0)
+        return tuple(map(self._remembered if longest <= _REMEMBERED_LENGTH else self._decode, entries))
 
 
 @lru_cache(_REMEMBERED_ENTRIES)
@@ -128,8 +139,8 @@ def _encode_entry(entry: HistoryEntry) -> bytes:
     ).SerializeToString()
 
 
-@_remembering
-def _decode_entry(data: bytes) -> HistoryEntry:
+@_EntryReader
+def _decode_entries(data: bytes) -> HistoryEntry:
     raw = parse(sds_pb2.HistoryEntry, data, max_bytes=MAX_SDS_BYTES)
     _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
     return HistoryEntry(
@@ -173,9 +184,9 @@ class _WakuSds:
             sender_id=raw.sender_id,
             channel_id=raw.channel_id,
             lamport_timestamp=lamport,
-            causal_history=tuple(map(_decode_entry, history)),
+            causal_history=_decode_entries(history),
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
-            repair_request=tuple(map(_decode_entry, requests)),
+            repair_request=_decode_entries(requests),
             content=content,
         )
 
@@ -196,8 +207,14 @@ def _encode_nim_entry(entry: HistoryEntry) -> bytes:
     ).SerializeToString()
 
 
-@_remembering
-def _decode_nim_entry(data: bytes) -> HistoryEntry:
+def _encode_nim_entries(entries: tuple[HistoryEntry, ...]) -> Iterator[bytes]:
+    # Readers refuse a whole message for one entry without an id, so that citing a message without one would make
+    # everything that follows unreadable. It cannot be asked for either.
+    return (_encode_nim_entry(entry) for entry in entries if entry.message_id)
+
+
+@_EntryReader
+def _decode_nim_entries(data: bytes) -> HistoryEntry:
     try:
         raw = parse(sds_pb2.NimHistoryEntry, data, max_bytes=MAX_SDS_BYTES)
     except DecodeError:
@@ -226,12 +243,12 @@ class _NimSds:
                 message_id=message.message_id,
                 # Required there, so that a message without one carries zero.
                 lamport_timestamp=message.lamport_timestamp or 0,
-                causal_history=map(_encode_nim_entry, message.causal_history),
+                causal_history=_encode_nim_entries(message.causal_history),
                 channel_id=message.channel_id,
                 content=message.content or b"",
                 bloom_filter=message.bloom_filter or b"",
                 sender_id=message.sender_id,
-                repair_request=map(_encode_nim_entry, message.repair_request),
+                repair_request=_encode_nim_entries(message.repair_request),
             ).SerializeToString()
         except ENCODE_FAULTS as error:
             raise not_encodable("nim-sds message", error) from error
@@ -248,9 +265,9 @@ class _NimSds:
             sender_id=raw.sender_id,
             channel_id=raw.channel_id,
             lamport_timestamp=raw.lamport_timestamp,
-            causal_history=tuple(map(_decode_nim_entry, history)),
+            causal_history=_decode_nim_entries(history),
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
-            repair_request=tuple(map(_decode_nim_entry, requests)),
+            repair_request=_decode_nim_entries(requests),
             content=raw.content,
         )
 

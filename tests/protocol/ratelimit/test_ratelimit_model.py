@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from hypothesis import given, note, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -290,7 +290,9 @@ class LimiterMachine(RuleBasedStateMachine):
 
 
 TestLimiter = LimiterMachine.TestCase
-TestLimiter.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestLimiter.settings = settings(
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @given(
@@ -327,6 +329,7 @@ def test_while_the_clock_runs_forwards_exactly_what_has_room_leaves(limit, thres
 @given(
     reports=st.lists(st.tuples(st.integers(0, 10), st.integers(0, 5)), min_size=1, max_size=10),
 )
+@settings(deadline=None)
 def test_after_each_report_no_more_is_sent_than_the_node_said_was_left(reports):
     manager: RateLimitManager[int] = RateLimitManager(RateLimitConfig(epoch_ms=100))
     total = 0

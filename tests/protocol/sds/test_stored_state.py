@@ -1,4 +1,4 @@
-"""The state as rows: changes fold to the snapshot, and a channel restored from rows goes on as the one that wrote them."""
+"""The state as rows: changes fold to the snapshot, and a restored channel goes on as the one that wrote them."""
 
 from collections import Counter
 from copy import deepcopy
@@ -179,8 +179,9 @@ class Rows(RuleBasedStateMachine):
         assert snapshot(twin) == self.stored
         assert all(isinstance(table, str) for table, _ in twin.journal.drain())
         if not self.tight:
-            # Citations that are owed are not stored: whoever misses them sends a copy again.
+            # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again.
             twin.owed = deepcopy(self.channel.owed)
+            twin.repair._answers_awaited = deepcopy(self.channel.repair._answers_awaited)
             self.twin = twin
 
     @invariant()

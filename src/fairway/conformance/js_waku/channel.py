@@ -130,25 +130,22 @@ class JsWakuChannel(MessageChannel):
         if message.channel_id != self.channel_id:
             return Ignored.FOREIGN_CHANNEL
         if message.content and message.message_id in self.dependencies.time_received:
-            self._notice_dropped(message, Fault.REFUSED_FOR_EVER)
+            self._notice_dropped(message)
             return Ignored.DUPLICATE
         if message.sender_id == self.sender_id:
-            self._notice_dropped(message, Fault.OWN_FORGOTTEN)
+            self._notice_dropped(message)
             return Ignored.OWN
         return None
 
-    def _notice_dropped(self, message: SdsMessage, if_unknown: Fault) -> None:
+    def _notice_dropped(self, message: SdsMessage) -> None:
         """Notice what fairway would have made of a message that is dropped."""
         message_id = message.message_id
-        record = self.history.get(message_id)
         if message.kind is Kind.EPHEMERAL:
             self._notice(Fault.EPHEMERAL_UNANNOUNCED)
-        elif message_id in self.outgoing and record is None:
-            self._notice(Fault.UNCONFIRMED_SEND)
-        else:
-            if record is None:
-                self._notice(if_unknown)
-            self._notice(Fault.COPY_TEACHES_NOTHING)
+            return
+        self._notice(Fault.COPY_TEACHES_NOTHING)
+        if message.sender_id == self.sender_id and message_id not in self.history:
+            self._notice(Fault.UNCONFIRMED_SEND if message_id in self.outgoing else Fault.OWN_FORGOTTEN)
 
     def _receive_until_filter(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Do what js-waku does of a receipt before a filter that is too short makes it throw (2.2, steps 5 to 8)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 
 class Fault(Enum):
@@ -21,7 +22,6 @@ class Fault(Enum):
         "js-waku drops a copy unread; fairway learns from it a missing hint, that nobody needs to ask or answer, "
         "and that its sender waits for a citation"
     )
-    REFUSED_FOR_EVER = "js-waku refuses for ever what it once dropped; fairway delivers it when it comes again"
     OWN_FORGOTTEN = "js-waku ignores every own message; fairway takes back one that it had forgotten"
     UNCONFIRMED_SEND = (
         "js-waku leaves out of history and filter what its send callback did not confirm; "
@@ -40,7 +40,11 @@ class Fault(Enum):
     TOLD_AS_CITED = "js-waku tells of a missing message as each citation has it; fairway merges their hints and authors"
     RELEASED_IN_SWEEPS = "js-waku delivers parked messages only in sweeps; fairway as soon as they lack nothing"
     SYNC_PARKED = "js-waku parks sync messages, and every copy again; fairway only notes what they tell is missing"
-    DEPENDANTS_DROPPED = "js-waku drops dependants of lost messages; fairway delivers them"
+    DEPENDANTS_DROPPED = "js-waku drops dependants of lost messages, and their copies for ever; fairway delivers them"
+    WAIT_COUNTED = (
+        "js-waku counts the lost timeout from when it last took in the message that waits; "
+        "fairway from when the missing one was first cited"
+    )
     EMPTY_REPORT = "js-waku reports missing messages after every sweep, also when there are none"
     SHORT_FILTER_ABORTS = "js-waku gives up a message over a bloom filter that is too short; fairway ignores the filter"
     HITS_COUNTED = "js-waku counts every filter that holds a message; fairway every participant once"
@@ -64,6 +68,14 @@ class Fault(Enum):
     COLLATED = "js-waku orders equal timestamps by the collation of its locale; fairway by code point"
     WHOLE_HISTORY = "js-waku cites its whole history where none of it was asked for; fairway nothing"
 
+    @property
+    def label(self) -> str:
+        """The name in plain words."""
+        return self.name.lower().replace("_", " ")
+
+
+PASSING: Final = frozenset({Fault.EPHEMERAL_UNANNOUNCED, Fault.EMPTY_REPORT, Fault.TOLD_AS_CITED})
+"""Faults that leave nothing behind by which a later step could differ."""
 
 Notice = Callable[[Fault], None]
 """Called by the parts of the model where a fault takes effect."""

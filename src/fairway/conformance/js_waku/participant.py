@@ -12,7 +12,7 @@ from typing import Any
 
 from fairway.conformance.js_waku.actions import Action
 from fairway.conformance.js_waku.channel import JsWakuChannel
-from fairway.conformance.js_waku.faults import Fault
+from fairway.conformance.js_waku.faults import PASSING, Fault
 from fairway.conformance.js_waku.options import JsWakuOptions
 from fairway.conformance.js_waku.vocabulary import Observed, state_in_words
 from fairway.conformance.report import Check
@@ -41,7 +41,7 @@ class Participant:
     def _departures(self, model: Observed, own: Observed) -> list[Check]:
         faults = self.model.take_faults()
         earlier = list(self._earlier)
-        self._earlier.update(dict.fromkeys(faults))
+        self._earlier.update(dict.fromkeys(fault for fault in faults if fault not in PASSING))
         differing = [*_differing(model, own), *self._news()]
         if not differing:
             return []
@@ -49,7 +49,8 @@ class Participant:
         if faults:
             return [Check(name, ok=True, differs_on_purpose=_sentence(faults))]
         if earlier:
-            return [Check(name, ok=True, differs_on_purpose=f"follows from an earlier step: {_sentence(earlier)}")]
+            names = ", ".join(fault.label for fault in earlier)
+            return [Check(name, ok=True, differs_on_purpose=f"follows from an earlier step: {names}")]
         return [Check(name, ok=False, detail="no known fault of js-waku explains why")]
 
     def _news(self) -> Iterator[str]:

@@ -105,12 +105,8 @@ def task_failed(command: str, error: str) -> list[Event]:
 
 def events_of(outcomes: Iterable[SdsOutcome]) -> list[Event]:
     """Return the events that js-waku has for what happened; it has none for what it ignores."""
-    return [
-        {"type": kind, "detail": detail}
-        for outcome in outcomes
-        if not isinstance(outcome, MessageIgnored)
-        for kind, detail in [_event(outcome)]
-    ]
+    told = [_event(outcome) for outcome in outcomes if not isinstance(outcome, MessageIgnored)]
+    return [{"type": name, "detail": detail} for name, detail in told]
 
 
 def _event(outcome: SdsOutcome) -> tuple[str, Any]:

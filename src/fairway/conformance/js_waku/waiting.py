@@ -93,6 +93,7 @@ class JsDependencies(Dependencies):
             absent = self._not_here(message.causal_history, waiting_ids)
             if not absent:
                 if message.kind is Kind.CONTENT:
+                    self._notice(Fault.RELEASED_IN_SWEEPS)
                     self._deliver_waiting(waiting, now_ms)
                     outcomes.append(MessageReady(message=message, dependencies_met=True))
             elif self._has_timed_out(message.message_id, now_ms):
@@ -101,6 +102,7 @@ class JsDependencies(Dependencies):
             else:
                 kept.append(waiting)
                 missing += absent
+                self._notice_overdue(absent, now_ms)
         self.waiting = kept
         if not missing:
             self._notice(Fault.EMPTY_REPORT)
@@ -120,6 +122,13 @@ class JsDependencies(Dependencies):
         if len(missing) < len(absent):
             self._notice(Fault.PARKED_COUNTS_AS_MET)
         return missing
+
+    def _notice_overdue(self, absent: list[HistoryEntry], now_ms: int) -> None:
+        """Notice where the missing has been missing for too long, but what waits for it has not waited so long."""
+        known = [self.incoming.missing.get(entry.message_id) for entry in absent]
+        timeout = self._config.lost_timeout_ms
+        if timeout and any(missing is not None and now_ms - missing.since_ms > timeout for missing in known):
+            self._notice(Fault.WAIT_COUNTED)
 
     def _merged(self, entry: HistoryEntry) -> HistoryEntry:
         """Return what all citations of a missing message tell together."""

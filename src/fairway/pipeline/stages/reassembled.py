@@ -188,7 +188,10 @@ def _rebuilt_ids(
     """
     if sending.payload is None or sending.data_count is None:
         return
-    piece = next(seen for seen in sending.seen if seen.order(sending.data_count) != sending.data_count - 1)
+    last = sending.data_count - 1  # the one segment that may be shorter than the others
+    piece = next((seen for seen in sending.seen if seen.order(sending.data_count) != last), None)
+    if piece is None:
+        return  # one segment is the whole message, and it is here
     size = len(segment_format.decode(piece.content, config.max_total_segments).payload)
     headroom = LIP_243_HEADROOM_BYTES if segment_format.self_describing else 0
     try:

@@ -198,9 +198,13 @@ class RateLimitManager(Generic[T]):
         """Return whether something with this key waits: a second retry of a message is pointless then."""
         return self._queue.has(key)
 
-    def discard(self, leaves: Callable[[T], bool]) -> tuple[T, ...]:
-        """Take every item for which ``leaves(item)`` is true from the queue. Looks at all of them, O(n)."""
-        return self._count_discarded(self._queue.discard(leaves))
+    def discard(self, leaves: Callable[[T], bool], priority: Priority | None = None) -> tuple[T, ...]:
+        """Take every item, of one class or of all, for which ``leaves(item)`` is true; returns them in order.
+
+        It looks at every item of the class or classes, whereas `discard_key` does not.
+        """
+        priorities = Priority if priority is None else (priority,)
+        return self._count_discarded(self._queue.discard(leaves, priorities))
 
     def discard_key(self, key: Hashable) -> tuple[T, ...]:
         """Take every item with this key from the queue, such as the retries of an acknowledged message."""

@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
 T = TypeVar("T")
 
@@ -128,12 +128,12 @@ class WaitingQueue(Generic[T]):
         self._forget(entry)
         return entry
 
-    def discard(self, leaves: Callable[[T], bool]) -> tuple[T, ...]:
-        """Take every entry for which ``leaves(item)`` is true; returns their items, most urgent first."""
+    def discard(self, leaves: Callable[[T], bool], priorities: Iterable[Priority]) -> tuple[T, ...]:
+        """Take every entry of these classes for which ``leaves(item)`` is true; returns their items in order."""
         chosen = [
             triple
-            for heap in self._heaps.values()
-            for triple in sorted(heap, key=lambda triple: triple[:2])
+            for priority in priorities
+            for triple in sorted(self._heaps[priority], key=lambda triple: triple[:2])
             if not triple[2].gone and leaves(triple[2].item)
         ]
         return tuple(self._withdraw(entry) for _, _, entry in chosen)

@@ -34,8 +34,6 @@ from fairway.protocol.sds.outcome import (
     MessageReady,
     MessageReviewed,
     OwnMessageRecovered,
-    RepairRequested,
-    ResponseScheduled,
     SdsOutcome,
 )
 from fairway.protocol.sds.owed import OwedCitations
@@ -88,7 +86,9 @@ class MessageChannel:
             dialect.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
         self.retained = RetainedMessages(config.repair, self.journal, dialect.codec)
-        self.repair = Repair(sender_id, config.repair, dialect.repair, self.journal)
+        self.repair = Repair(
+            sender_id, config.repair, dialect.repair, self.journal, max_heard=config.max_repair_requests
+        )
         self.dependencies = Dependencies(config, self.journal, self.history, self.repair, self._deliver_parked)
         self.owed = OwedCitations()
         self.participants: set[str] = set()
@@ -114,26 +114,12 @@ class MessageChannel:
         waiting = self.outgoing.messages.get(message_id)
         if waiting is not None:
             return waiting.message
-        message = SdsMessage(
-            message_id=message_id,
-            sender_id=self.sender_id,
-            channel_id=self.channel_id,
-            lamport_timestamp=self.lamport,
-            causal_history=self._causal_history(now_ms),
-            bloom_filter=self._bloom_field(),
-            repair_request=self.repair.take_requests(now_ms),
-            content=content,
-        )
+        message = self._compose(message_id, content, now_ms)
         self.sequence += 1
         if tracked:
-            self.outgoing.add(
-                OutgoingMessage(
-                    message=message,
-                    sequence=self.sequence,
-                    required_count=required_count,
-                    required_from=required_from,
-                )
-            )
+            outgoing = OutgoingMessage(message=message, sequence=self.sequence)
+            outgoing.required_count, outgoing.required_from = required_count, required_from
+            self.outgoing.add(outgoing)
         return message
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
@@ -152,6 +138,7 @@ class MessageChannel:
         positions = self.bloom.insert(message_id)
         if waiting is not None:
             waiting.positions = positions
+        self.repair.forget(message_id)
         self._enter_history(message, hint, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
@@ -192,19 +179,8 @@ class MessageChannel:
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
         """
         self._advance_clock(now_ms)
-        history = self._causal_history(now_ms)
-        requests = self.repair.take_requests(now_ms)
-        if not history and not requests:
-            return None
-        return SdsMessage(
-            message_id=f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}",
-            sender_id=self.sender_id,
-            channel_id=self.channel_id,
-            lamport_timestamp=self.lamport,
-            causal_history=history,
-            bloom_filter=self._bloom_field(),
-            repair_request=requests,
-        )
+        message = self._compose(f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}", None, now_ms)
+        return message if message.causal_history or message.repair_request else None
 
     def receive(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None = None
@@ -217,15 +193,15 @@ class MessageChannel:
         kind = message.kind
         if message.channel_id != self.channel_id:
             return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
-        if kind is Kind.CONTENT:
-            # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
-            self.repair.forget(message_id)
+        # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
+        is_answer = kind is Kind.CONTENT and self.repair.forget(message_id)
         if message.sender_id == self.sender_id:
             return self._receive_own(message, kind, hint, now_ms, encoded)
         if kind is Kind.CONTENT and self._already_received(message_id):
             self.add_hint(message_id, hint)
-            self.owed.owe(message_id)
-            return [MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)]
+            if not is_answer:
+                self.owed.owe(message_id)
+            return [MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)]
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if kind is Kind.EPHEMERAL:
             return outcomes
@@ -233,7 +209,7 @@ class MessageChannel:
             self.participants.add(message.sender_id)
             self.journal.touch(PARTICIPANTS, message.sender_id)
         if message.repair_request:
-            outcomes += self._review_repair_requests(message, now_ms)
+            outcomes += self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
         cited = self.dependencies.cited(message)
         if self.outgoing.messages:
             outcomes += self._review_acknowledgements(message, cited)
@@ -243,7 +219,7 @@ class MessageChannel:
         if missing:
             outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
         elif kind is Kind.CONTENT:
-            self._follow_clock(message, now_ms)
+            self._follow_clock(message.lamport_timestamp, now_ms)
             self._enter_history(message, hint, encoded)
             outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
@@ -261,9 +237,10 @@ class MessageChannel:
         if self._already_received(message_id):
             return []
         self.bloom.insert(message_id)
+        self.repair.forget(message_id)
+        self._follow_clock(lamport, now_ms)
         self.history.add(HistoryRecord(lamport, message_id, None, intern(sender_id)))
         self.journal.touch(HISTORY, message_id)
-        self.repair.forget(message_id)
         self.dependencies.came(message_id)
         return self.dependencies.release_waiters(message_id, now_ms)
 
@@ -283,7 +260,7 @@ class MessageChannel:
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
-        due = [(message_id, self.retained.encoded(message_id)) for message_id in self.repair.take_responses(now_ms)]
+        due = [(message_id, self._original(message_id)) for message_id in self.repair.take_responses(now_ms)]
         return [(message_id, encoded) for message_id, encoded in due if encoded is not None]
 
     def next_deadline(self) -> int | None:
@@ -316,11 +293,18 @@ class MessageChannel:
         by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
 
-    def _causal_history(self, now_ms: int) -> tuple[HistoryEntry, ...]:
-        return self.owed.pay(self.history.last(self._latest_lamport(now_ms)), self.history)
-
-    def _bloom_field(self) -> bytes:
-        return self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters)
+    def _compose(self, message_id: str, content: bytes | None, now_ms: int) -> SdsMessage:
+        newest = self.history.last(self._latest_lamport(now_ms))
+        return SdsMessage(
+            message_id=message_id,
+            sender_id=self.sender_id,
+            channel_id=self.channel_id,
+            lamport_timestamp=self.lamport,
+            causal_history=self.owed.pay(newest, self.history),
+            bloom_filter=self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
+            repair_request=self.repair.take_requests(now_ms),
+            content=content,
+        )
 
     def _already_received(self, message_id: str) -> bool:
         """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
@@ -346,7 +330,7 @@ class MessageChannel:
             self.add_hint(message_id, hint)
             return ignored
         self.bloom.insert(message_id)
-        self._follow_clock(message, now_ms)
+        self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
         recovered = OwnMessageRecovered(message_id=message_id)
         return [recovered, *self.dependencies.release_waiters(message_id, now_ms)]
@@ -358,16 +342,16 @@ class MessageChannel:
             if entry[0] in waiting and entry[0] not in self.history:
                 self.broadcast(waiting[entry[0]].message, None)
 
-    def _review_repair_requests(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        requests = {entry.message_id: entry for entry in message.repair_request[: self.config.max_repair_requests]}
-        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=tuple(requests), participant=message.sender_id)]
-        for entry in requests.values():
-            self.repair.heard_request(entry.message_id, now_ms)
-            if entry.message_id in self.history and entry.message_id in self.retained:
-                at_ms = self.repair.schedule_response(entry, now_ms, len(self.participants) + 1)
-                if at_ms is not None:
-                    outcomes.append(ResponseScheduled(message_id=entry.message_id, at_ms=at_ms))
-        return outcomes
+    def _holds(self, message_id: str) -> bool:
+        """Return whether a message is here whole, delivered or parked.
+
+        After a partition all participants may wait for each other's messages, and nobody has delivered any.
+        """
+        return message_id in self.retained or message_id in self.dependencies.incoming
+
+    def _original(self, message_id: str) -> bytes | None:
+        parked = self.dependencies.incoming.parked.get(message_id)
+        return self.retained.encoded(message_id) if parked is None else parked.encoded
 
     def _review_acknowledgements(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[SdsOutcome]:
         self._believe_broadcast(cited)
@@ -392,9 +376,9 @@ class MessageChannel:
             outcomes.append(DependenciesMissing(entries=absent))
         return outcomes + self.dependencies.keep_within_bounds(now_ms)
 
-    def _follow_clock(self, message: SdsMessage, now_ms: int) -> None:
+    def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
         """SDS spec, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
-        believed = min(message.lamport_timestamp or 0, self._latest_lamport(now_ms))
+        believed = min(lamport or 0, self._latest_lamport(now_ms))
         if believed > self.lamport:
             self.lamport = believed
             self.journal.touch(META, "")
@@ -411,5 +395,5 @@ class MessageChannel:
         self.retained.keep(message, encoded)
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
-        self._follow_clock(parked.message, now_ms)
+        self._follow_clock(parked.message.lamport_timestamp, now_ms)
         self._enter_history(parked.message, parked.retrieval_hint, parked.encoded)

@@ -81,10 +81,9 @@ class Dependencies:
         return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
 
     def came(self, message_id: str) -> None:
-        """Note that a message entered the history: that it was given up is void, and nobody needs asking for it."""
+        """Note that a message entered the history: if it was given up, that is void."""
         if self.settled.pop(message_id, None) is not None:
             self._journal.touch(SETTLED, message_id)
-        self._repair.forget(message_id)
 
     def park(
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int

@@ -15,6 +15,9 @@ class Ignored(Enum):
     FOREIGN_CHANNEL = "foreign-channel"
     OWN = "own"
     DUPLICATE = "duplicate"
+    """Its sender seems not to know that it is here."""
+    ANSWER = "answer"
+    """A duplicate that answers somebody's repair request: it tells nothing about what its sender knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,13 @@ counts as having asked (js-waku asks once and then never again). An answer is ca
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
+from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair import (
     RepairBuffer,
     RepairHash,
@@ -18,7 +21,7 @@ from fairway.protocol.sds.repair import (
     request_offset,
     response_groups_for,
 )
-from fairway.wire.sds import HistoryEntry
+from fairway.wire.sds import HistoryEntry, SdsMessage
 
 REPAIR_REQUESTS: Final = "repair_requests"
 REPAIR_RESPONSES: Final = "repair_responses"
@@ -27,13 +30,19 @@ REPAIR_RESPONSES: Final = "repair_responses"
 class Repair:
     """The outgoing and the incoming repair buffer."""
 
-    def __init__(self, participant_id: str, config: RepairConfig, hashes: RepairHash, journal: Journal) -> None:
+    def __init__(
+        self, participant_id: str, config: RepairConfig, hashes: RepairHash, journal: Journal, *, max_heard: int
+    ) -> None:
+        """Make empty buffers; ``max_heard`` requests of one received message are looked at (design.md 5.9)."""
         self.requests = RepairBuffer(config.max_tracked)
         self.responses = RepairBuffer(config.max_tracked)
         self.config = config
         self._participant_id = participant_id
         self._hashes = hashes
         self._journal = journal
+        self._max_heard = max_heard
+        self._answers_awaited: OrderedDict[str, bool] = OrderedDict()
+        """Ids of messages that are here and that others asked for; the next copy is the answer."""
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int) -> int | None:
         """Plan to ask for a missing message; return T_req if that is new."""
@@ -63,6 +72,24 @@ class Repair:
         if scheduled is not None:
             self._back_off(message_id, scheduled.asked + 1, now_ms)
 
+    def review_requests(
+        self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
+    ) -> list[SdsOutcome]:
+        """Go through what a message of another participant asks for; ``holds`` says which messages are here."""
+        requests = {entry.message_id: entry for entry in message.repair_request[: self._max_heard]}
+        outcomes: list[SdsOutcome] = [RepairRequested(message_ids=tuple(requests), participant=message.sender_id)]
+        for message_id, entry in requests.items():
+            self.heard_request(message_id, now_ms)
+            if not holds(message_id):
+                continue
+            self._answers_awaited[message_id] = True
+            if len(self._answers_awaited) > self.config.max_tracked:
+                self._answers_awaited.popitem(last=False)
+            at_ms = self.schedule_response(entry, now_ms, participants)
+            if at_ms is not None:
+                outcomes.append(ResponseScheduled(message_id=message_id, at_ms=at_ms))
+        return outcomes
+
     def schedule_response(self, entry: HistoryEntry, now_ms: int, participants: int) -> int | None:
         """Plan to answer for a message that we hold; return T_resp if we shall and it is new."""
         author = entry.sender_id
@@ -90,12 +117,16 @@ class Repair:
             self._journal.touch(REPAIR_RESPONSES, message_id)
         return due
 
-    def forget(self, message_id: str) -> None:
-        """Neither ask for nor answer a message that was heard (SDS-R: remove from both buffers)."""
+    def forget(self, message_id: str) -> bool:
+        """Neither ask for nor answer a message that was heard (SDS-R: remove from both buffers).
+
+        Return whether it answers somebody's request, for it was here before and had been asked for.
+        """
         if self.requests.remove(message_id):
             self._journal.touch(REPAIR_REQUESTS, message_id)
         if self.responses.remove(message_id):
             self._journal.touch(REPAIR_RESPONSES, message_id)
+        return self._answers_awaited.pop(message_id, False)
 
     def next_request_at(self) -> int | None:
         """Return when the next request is due."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fairway.protocol.segmentation.cauchy import Recovery, next_power_of_two
+from fairway.protocol.segmentation.cauchy import Recovery
 from fairway.protocol.segmentation.matrix import Matrix
-from fairway.protocol.segmentation.stripes import Words, make_rows, stripes_of
+from fairway.protocol.segmentation.stripes import Words, make_rows
 from fairway.protocol.segmentation.transform import ParityTransform, cost_in_products
+from fairway.protocol.segmentation.workspace import workspace_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,9 +53,9 @@ class _Direct:
 class _Syndromes:
     """Products of what the present data leave unexplained in the parity."""
 
-    def __init__(self, recovery: Recovery, rows: Sequence[int], data_count: int, size: int, word_count: int) -> None:
+    def __init__(self, recovery: Recovery, rows: Sequence[int], transform: ParityTransform) -> None:
         self._rows = rows
-        self._transform = ParityTransform(recovery.field_bits, data_count, size, word_count)
+        self._transform = transform
         self._matrix = Matrix(recovery.field_bits, recovery.of_parity())
 
     def solve(self, data: Sequence[Words | None], parity: Sequence[Words], recovered: Sequence[Words]) -> None:
@@ -69,18 +70,15 @@ def decode(data: Sequence[Words | None], parity: Mapping[int, Words], parity_cou
     """Return the data shards that are None, found with as many parity shards, given by index."""
     lost = [index for index, shard in enumerate(data) if shard is None]
     present = [index for index, shard in enumerate(data) if shard is not None]
-    size = next_power_of_two(parity_count)
-    word_count = len(next(iter(parity.values())))
-    stripes = stripes_of(word_count, 2 * size)
-    stripe_words = stripes[0].stop - stripes[0].start
+    workspace = workspace_for(len(data), parity_count, len(next(iter(parity.values()))))
     recovery = Recovery(len(data), parity_count, lost, list(parity))
     solver: _Solver
-    if len(lost) * len(present) <= cost_in_products(len(data), size):
-        solver = _Direct(recovery, present, stripe_words)
+    if len(lost) * len(present) <= cost_in_products(len(data), workspace.size):
+        solver = _Direct(recovery, present, workspace.stripe_words)
     else:
-        solver = _Syndromes(recovery, list(parity), len(data), size, stripe_words)
-    recovered: list[Words] = [np.empty(word_count, np.uint64) for _ in lost]
-    for stripe in stripes:
+        solver = _Syndromes(recovery, list(parity), workspace.transform)
+    recovered = workspace.results[: len(lost)]
+    for stripe in workspace.stripes:
         solver.solve(
             [None if shard is None else shard[stripe] for shard in data],
             [shard[stripe] for shard in parity.values()],

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from fairway.errors import ErasureCodeError, NotEnoughShardsError
-from fairway.protocol.segmentation.cauchy import field_for, next_power_of_two
 from fairway.protocol.segmentation.decoding import decode
-from fairway.protocol.segmentation.stripes import Words, stripes_of
-from fairway.protocol.segmentation.transform import ParityTransform
+from fairway.protocol.segmentation.workspace import workspace_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fairway.protocol.segmentation.stripes import Words
 
 Shard: TypeAlias = bytes | bytearray | memoryview
 
@@ -43,16 +43,12 @@ def encode(data: Sequence[Shard], parity_count: int) -> list[bytes]:
     shards = _as_words(data)
     if parity_count == 1:
         return [_sum(shards)]
-    size = next_power_of_two(parity_count)
-    stripes = stripes_of(len(shards[0]), 2 * size)
-    field_bits = field_for(len(data), parity_count).bits
-    transform = ParityTransform(field_bits, len(data), size, stripes[0].stop - stripes[0].start)
-    parity = np.empty((parity_count, len(shards[0])), np.uint64)
-    for stripe in stripes:
-        rows = transform.parity([shard[stripe] for shard in shards], range(parity_count))
-        for row, shard in zip(rows, parity, strict=False):
+    workspace = workspace_for(len(data), parity_count, len(shards[0]))
+    for stripe in workspace.stripes:
+        rows = workspace.transform.parity([shard[stripe] for shard in shards], range(parity_count))
+        for row, shard in zip(rows, workspace.results, strict=False):
             row.store(shard[stripe])
-    return [shard.tobytes() for shard in parity]
+    return [shard.tobytes() for shard in workspace.results]
 
 
 def recover(data: Sequence[Shard | None], parity: Sequence[Shard | None]) -> dict[int, bytes]:

@@ -1,0 +1,137 @@
+"""Messages that nobody needs to have (seed 000, "Ephemeral messages").
+
+Never segmented, tracked, queued or sent again: when the rate limit is near they are dropped with an event, and what
+becomes of the others is told once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnError
+from fairway.events import (
+    ChunkInfo,
+    DropReason,
+    EphemeralMessageDropped,
+    MessageSendError,
+    MessageSent,
+    SendErrorReason,
+)
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.ciphering import Ciphering
+from fairway.protocol.effects import Effects, Publish, Purpose
+from fairway.protocol.outbound import InFlight, Outbound, Transmission
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.statistics import Tally
+
+_SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
+
+
+class EphemeralSending:
+    """Sends ephemeral messages of one channel."""
+
+    def __init__(
+        self,
+        options: ReliableChannelOptions,
+        segmenter: Segmenter,
+        sds: MessageChannel,
+        outbound: Outbound,
+        ciphering: Ciphering,
+        effects: Effects,
+        tally: Tally,
+    ) -> None:
+        self._limit_bytes = options.segmentation.segment_size_bytes
+        self._is_wrapped = options.profile is Profile.LOGOS
+        self._segmenter = segmenter
+        self._sds = sds
+        self._outbound = outbound
+        self._ciphering = ciphering
+        self._effects = effects
+        self._tally = tally
+
+    def content_of(self, payload: bytes) -> bytes:
+        """Return the content of the one SDS message that carries a payload.
+
+        Seed 000: "Ephemeral messages are NEVER segmented (if too large, they are rejected)".
+        """
+        if not payload:
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        if len(payload) <= self._limit_bytes:
+            parts = self._segmenter.split(payload).parts if self._is_wrapped else ()
+            if len(parts) <= 1:
+                return parts[0].content if parts else payload
+        raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
+
+    def send(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> None:
+        """Send content at once, or drop it.
+
+        Seed 000, "Rate limit awareness": before sending an ephemeral message, check rate limit utilization.
+        """
+        limiter = self._outbound.limiter
+        dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
+        if dropped is not None:
+            self._effects.tell(
+                EphemeralMessageDropped(
+                    request_id=request_id,
+                    message_id=message_id,
+                    reason=dropped,
+                    rate_limit_utilization=limiter.utilization(now_ms),
+                )
+            )
+            return
+        if self._sds.dialect.has_ephemeral:
+            message = self._sds.send_ephemeral(content, now_ms)
+        else:
+            message = self._sds.send(content, now_ms, tracked=False)
+        ids = (request_id, message_id)
+
+        def leave(sealed: bytes, now: int) -> None:
+            outcome = self._outbound.dispatch_ephemeral(
+                Transmission(purpose=Purpose.EPHEMERAL, sds_id=message.message_id, payload=sealed, ephemeral=ids), now
+            )
+            if isinstance(outcome, Publish):
+                if not self._sds.dialect.has_ephemeral:
+                    # nim-sds will log and cite it, so that it must be in our history too; it is just not tracked.
+                    self._sds.broadcast(message, None)
+                self._tally.sent(outcome.purpose, len(outcome.encoded))
+                self._effects.add(outcome)
+                return
+            limiter.refund_ephemeral(now_ms)
+            if isinstance(outcome, RlnError):
+                self._failed(ids, SendErrorReason.RLN_PROOF_FAILED, str(outcome))
+            else:
+                self._failed(ids, outcome.reason, outcome.detail)
+
+        def failed(error: Exception, _: int) -> None:
+            limiter.refund_ephemeral(now_ms)
+            self._failed(ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
+
+        encoded = self._sds.dialect.codec.encode(message)
+        self._ciphering.seal(encoded, then=leave, failed=failed, now_ms=now_ms)
+
+    def answered(self, in_flight: InFlight, *, accepted: bool, detail: str) -> None:
+        """Tell what the node said."""
+        if in_flight.ephemeral is None:
+            return
+        if not accepted:
+            self._tally.add("not_taken")
+            self._failed(in_flight.ephemeral, SendErrorReason.REJECTED, detail)
+            return
+        request_id, message_id = in_flight.ephemeral
+        self._effects.tell(
+            MessageSent(
+                request_id=request_id,
+                message_id=message_id,
+                chunk_info=_SINGLE,
+                message_hash=in_flight.message_hash,
+            )
+        )
+
+    def _failed(self, ids: tuple[str, str], reason: SendErrorReason, detail: str) -> None:
+        request_id, message_id = ids
+        self._effects.tell(
+            MessageSendError(
+                request_id=request_id, message_id=message_id, chunk_info=_SINGLE, reason=reason, detail=detail
+            )
+        )

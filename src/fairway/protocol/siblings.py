@@ -1,0 +1,192 @@
+"""A message's own lost segments: which ids SDS misses in vain, and when the waiting for them ends (design.md 5.6).
+
+A set that was completed by parity knows the content of its lost segments, but SDS still waits for their ids. Which ids
+those are follows from the rule by which the sender made them: worked out for segments that did come, it must give their
+ids, and then it gives those of the lost ones too, parity included. Such a segment is as good as received. Of a sender
+that makes ids by a rule of its own, the order of sending tells: a segment cites the ones before it, newest last. That
+is a guess, which a forger can lead astray: nobody waits for such an id, but it is still asked for.
+
+A lost segment stands for what it cited itself, which nobody here has read. So its dependants are let go only when every
+sibling before it was released and the next one waits for nothing but lost ones: then whatever was sent before the
+message has been delivered. What the first of all cited the next may not cite any more; so if the first were lost, they
+are still asked for as well, and if none that came tells of what was sent before the message, they are waited for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from fairway.errors import FairwayError
+from fairway.options import IdRule, ReliableChannelOptions
+from fairway.protocol.arrivals import Arrivals, Awaiting, Lost
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.sds.outcome import SdsOutcome
+from fairway.protocol.segmentation.outcomes import MessageCompleted
+from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart, parity_segments
+
+_T = TypeVar("_T")
+
+_MAX_REMEMBERED: Final = 10_000
+"""Lost segments remembered, in case that somebody cites them."""
+_KNOWN_RULES: Final = (IdRule.UNIQUE, IdRule.PAYLOAD)
+"""Rules that depend on nothing but what a receiver knows."""
+
+
+class LetOff(NamedTuple):
+    """A lost segment that nobody needs to wait for any more."""
+
+    sds_id: str
+    sender_id: str
+    lost: Lost
+
+
+class LostSiblings:
+    """Finds lost segments of completed messages, and lets go of who waits for them."""
+
+    def __init__(
+        self, options: ReliableChannelOptions, sds: MessageChannel, segmenter: Segmenter, arrivals: Arrivals
+    ) -> None:
+        self._parity_rate = options.segmentation.parity_rate
+        self._causal_history_size = options.sds.causal_history_size
+        self._sds = sds
+        self._segmenter = segmenter
+        self._arrivals = arrivals
+        self._remembered: OrderedDict[str, LetOff] = OrderedDict()
+        self._rebuilt: OrderedDict[str, None] = OrderedDict()
+        self._let_off: list[LetOff] = []
+
+    def of(self, outcome: MessageCompleted, lamports: Mapping[str, int]) -> dict[str, Lost]:
+        """Return a completed message's lost segments by id; ``lamports`` are the timestamps of those that came."""
+        # In seed 003 data segments do not tell how much parity there is; but the next message will cite it.
+        untold = not outcome.parity_count and parity_segments(outcome.data_count, self._parity_rate, round_up=False)
+        if not (outcome.missing_orders or untold):
+            return {}
+        lost = self._by_rule(outcome, lamports)
+        if lost is None:
+            lost = self._by_citation(outcome)
+        first_id, first = min(outcome.segments.items(), key=lambda item: item[1])
+        tells = self._tells_of_others(first_id, first)
+        return {
+            sds_id: Lost(place, lamport, early=place < first, untold=place < first and not tells)
+            for sds_id, (place, lamport) in lost.items()
+        }
+
+    def delivered(self, awaiting: Awaiting) -> None:
+        """Note that a message was delivered: its lost segments may be cited now without holding anybody up."""
+        for sds_id, lost in awaiting.lost.items():
+            _remember(self._remembered, sds_id, LetOff(sds_id, awaiting.sender_id, lost))
+        self.missed(awaiting.lost)
+
+    def missed(self, sds_ids: Iterable[str]) -> None:
+        """Let go of who waits for ids that are missing, if they are lost segments of delivered messages."""
+        missing = self._sds.dependencies.incoming.missing
+        for sds_id in sds_ids:
+            if sds_id in missing and sds_id in self._remembered:
+                self._let_off.append(self._remembered.pop(sds_id))
+
+    def let_go(self, now_ms: int) -> list[SdsOutcome]:
+        """Release whoever waits for a lost segment that nobody needs to wait for any more."""
+        let_off, self._let_off = self._let_off, []
+        for key, awaiting in list(self._arrivals.with_losses.items()):
+            if passed := self._passed(awaiting):
+                let_off += [LetOff(sds_id, awaiting.sender_id, awaiting.lost[sds_id]) for sds_id in passed]
+                self._arrivals.let_off(key, passed)
+        outcomes: list[SdsOutcome] = []
+        for sds_id, sender_id, lost in let_off:
+            missing = self._sds.dependencies.incoming.missing.get(sds_id)
+            if lost.lamport is not None and not lost.early:
+                outcomes += self._sds.adopt(sds_id, lost.lamport, sender_id, now_ms)
+            elif missing is not None:
+                outcomes += self._sds.settle([sds_id], now_ms)
+                outcomes += self._sds.dependencies.note_missing([missing.entry], now_ms)
+                if lost.lamport is not None:
+                    _remember(self._rebuilt, sds_id, None)
+        return outcomes
+
+    def is_rebuilt(self, sds_id: str) -> bool:
+        """Return whether nothing is lost with a missing message: it is a segment whose content is known for certain."""
+        waiting = (awaiting.lost.get(sds_id) for awaiting in self._arrivals.with_losses.values())
+        return sds_id in self._rebuilt or any(lost and lost.lamport is not None and not lost.untold for lost in waiting)
+
+    def _passed(self, awaiting: Awaiting) -> list[str]:
+        """Return the lost segments that the next one to be released waits for, if it waits for nothing else."""
+        incoming = self._sds.dependencies.incoming
+        next_id, place = next(iter(awaiting.waiting_for.items()))
+        parked = incoming.parked.get(next_id)
+        if parked is None:
+            return []
+        before = {
+            sds_id
+            for sds_id, lost in awaiting.lost.items()
+            if lost.place < place and not lost.untold and sds_id in incoming.missing
+        }
+        return list(parked.waiting_for) if parked.waiting_for.keys() <= before else []
+
+    def _tells_of_others(self, sds_id: str, place: int) -> bool:
+        """Return whether the first segment that came tells what was sent before the message."""
+        parked = self._sds.dependencies.incoming.parked.get(sds_id)
+        if parked is None:
+            return True
+        cited = len(parked.message.causal_history)
+        # As many as its own siblings: either nothing was sent before, or they crowded it out.
+        return cited > place or cited == place < self._causal_history_size
+
+    def _by_rule(
+        self, outcome: MessageCompleted, lamports: Mapping[str, int]
+    ) -> dict[str, tuple[int, int | None]] | None:
+        """Work ids, places and timestamps out, or return None if they do not follow from what is known here."""
+        try:
+            parts = self._segmenter.split(outcome.payload).parts
+        except FairwayError:
+            return None
+        places = sorted(outcome.segments.items(), key=lambda item: item[1])
+        (first_id, first), (last_id, last) = places[0], places[-1]
+        # All segments of a message are made in one go, so that their timestamps are consecutive.
+        base = lamports[first_id] - first
+        if last >= len(parts) or not 0 <= base <= base + len(parts) < 1 << 64:
+            return None
+        sender_id = outcome.set_key.sender_id
+        for rule in _KNOWN_RULES:
+            if (first_id, last_id) == tuple(_made(rule, sender_id, base, parts, place) for place in (first, last)):
+                came = set(outcome.segments.values())
+                return {
+                    _made(rule, sender_id, base, parts, place): (place, base + place)
+                    for place in range(len(parts))
+                    if place not in came
+                }
+        return None
+
+    def _by_citation(self, outcome: MessageCompleted) -> dict[str, tuple[int, int | None]]:
+        """Return what parked segments cite where their lost siblings must stand, with places."""
+        incoming = self._sds.dependencies.incoming
+        sender_id = outcome.set_key.sender_id
+        came = {place: sds_id for sds_id, place in outcome.segments.items()}
+        lost: dict[str, tuple[int, int | None]] = {}
+        for sds_id, own_place in outcome.segments.items():
+            place = own_place
+            parked = incoming.parked.get(sds_id)
+            for entry in reversed(parked.message.causal_history if parked else ()):
+                if entry.sender_id and entry.sender_id != sender_id:
+                    continue
+                place -= 1
+                if came.get(place, entry.message_id) != entry.message_id:
+                    break
+                missing = incoming.missing.get(entry.message_id)
+                if place in outcome.missing_orders and missing and missing.entry.sender_id in {None, sender_id}:
+                    lost[entry.message_id] = (place, None)
+        return lost
+
+
+def _made(rule: IdRule, sender_id: str, base: int, parts: tuple[SegmentPart, ...], place: int) -> str:
+    return make_message_id(
+        rule, sender_id=sender_id, lamport=base + place, content=parts[place].content, now_ms=0, sequence=0
+    )
+
+
+def _remember(memory: OrderedDict[str, _T], sds_id: str, value: _T) -> None:
+    memory[sds_id] = value
+    if len(memory) > _MAX_REMEMBERED:
+        memory.popitem(last=False)

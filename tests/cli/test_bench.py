@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.cli import bench, main
+
+HASH = "message hash, payload 64"
+# What js-waku's own messageHash gives for the first message that is measured.
+HASH_OF_JS_WAKU = "bf57f24a925028f15236e866a85c3ef55ec8439148b8c90f94f946f51a306ba6"
+
+
+class Bench:
+    """Calls ``fairway bench`` with nothing on the PATH but what a test puts there."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        self.build = folder / "build"
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        monkeypatch.setenv("PATH", str(self.tools))
+
+    def add_tool(self, name: str, script: str) -> None:
+        tool = self.tools / name
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+
+    def add_peer(self, answer: dict[str, Any]) -> None:
+        self.add_tool("npm", "exit 0")
+        self.add_tool("node", f"""[ "$1" = --version ] && echo v22.1.0 || echo '{json.dumps(answer)}'""")
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["fairway", "bench", "--build", str(self.build), *arguments])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        printed = self._capsys.readouterr()
+        assert isinstance(leaving.value.code, int)
+        return leaving.value.code, printed.out, printed.err
+
+    def report(self, *arguments: str) -> dict[str, Any]:
+        code, out, _ = self("--json", "--quick", *arguments)
+        assert code == 0
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+
+@pytest.fixture
+def fairway_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    return Bench(tmp_path, monkeypatch, capsys)
+
+
+def test_without_node_ours_is_measured_and_the_peer_column_says_why_it_is_empty(fairway_bench: Bench) -> None:
+    report = fairway_bench.report(HASH)
+    (figure,) = report["figures"]
+    assert figure["ours"] > 0
+    assert (figure["peer"], figure["ratio"]) == (None, None)
+    assert figure["remark"] == "no Node.js with npm here"
+    assert report["quick"]
+    assert report["machine"]["node"] is None
+
+
+def test_a_peer_is_measured_beside_ours(fairway_bench: Bench) -> None:
+    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    report = fairway_bench.report(HASH)
+    (figure,) = report["figures"]
+    assert (figure["peer"], figure["peer_name"], figure["remark"]) == (2.0, "js-waku", "")
+    assert figure["ratio"] == pytest.approx(figure["ours"] / 2.0)
+    assert report["machine"]["node"] == "22.1.0"
+
+
+def test_a_peer_that_was_given_other_bytes_is_no_peer(fairway_bench: Bench) -> None:
+    fairway_bench.add_peer({"rate": 2.0, "fingerprint": "00" * 32})
+    with pytest.raises(AssertionError, match="js-waku was given other messages"):
+        fairway_bench.report(HASH)
+
+
+def test_a_registry_out_of_reach_empties_the_peer_column(fairway_bench: Bench) -> None:
+    fairway_bench.add_tool("node", "exit 0")
+    fairway_bench.add_tool("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
+    (figure,) = fairway_bench.report(HASH)["figures"]
+    assert figure["peer"] is None
+    assert figure["remark"] == "npm install failed: npm error code ENOTFOUND"
+
+
+def test_the_peer_is_installed_once(fairway_bench: Bench) -> None:
+    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    fairway_bench.report(HASH)
+    fairway_bench.add_tool("npm", "exit 1")
+    (figure,) = fairway_bench.report(HASH)["figures"]
+    assert figure["peer"] == 2.0
+
+
+def test_the_table_shows_ours_the_peers_and_the_ratio(fairway_bench: Bench) -> None:
+    fairway_bench.add_peer({"rate": 0.5, "fingerprint": HASH_OF_JS_WAKU})
+    code, out, _ = fairway_bench("--quick", HASH.upper())
+    assert code == 0
+    (row,) = [line for line in out.splitlines() if "Message hash, payload 64 B" in line]
+    _, name, unit, ours, peer, whose, ratio, _ = (cell.strip() for cell in row.split("│"))
+    assert (name, unit, peer, whose) == ("Message hash, payload 64 B", "messages/s", "0.5", "js-waku")
+    assert float(ratio) == pytest.approx(float(ours.replace(",", "")) / 0.5, rel=0.01)
+    assert f"{os.cpu_count()} cores" in out
+
+
+def test_an_interrupted_run_shows_what_it_has(fairway_bench: Bench) -> None:
+    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    fairway_bench.report(HASH)
+    answer = (fairway_bench.tools / "node").read_text().splitlines()[1]
+    interrupt_the_second = "[ -e asked ] && kill -INT $PPID && exit\n[ $1 = --version ] || : > asked"
+    fairway_bench.add_tool("node", f"{interrupt_the_second}\n{answer}")
+    code, out, _ = fairway_bench("--quick", "--json", "message hash")
+    assert code == 130
+    assert [figure["name"] for figure in json.loads(out)["figures"]] == ["Message hash, payload 64 B"]
+
+
+def test_a_name_that_no_figure_has_is_an_error(fairway_bench: Bench) -> None:
+    code, out, err = fairway_bench("parsecs")
+    assert (code, out) == (2, "")
+    assert "no figure's name contains 'parsecs'" in err
+
+
+def test_outside_a_checkout_it_says_where_to_go(
+    fairway_bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "_CHECKOUT", tmp_path)
+    code, out, err = fairway_bench()
+    assert (code, out) == (2, "")
+    assert "clone its repository and run 'make bench' there" in err

@@ -1,0 +1,6 @@
+"""The fuzz targets lie beside the sources and are no installed package."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))

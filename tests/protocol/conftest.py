@@ -1,0 +1,176 @@
+"""One participant at a time, with its clock and its effects in the test's hands."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fairway.events import MessageReceived
+from fairway.options import RateLimitConfig
+from fairway.protocol.effects import AwaitCipher, Change, Emit, Persist, Publish, Purpose, QueryStore
+from fairway.protocol.ratelimit import Quota
+from fairway.protocol.stack import Stack
+
+START_MS = 1_760_000_000_000
+TOPIC = "/fairway/1/harbour/proto"
+
+
+class Peer:
+    """A stack, and everything that it wanted done so far."""
+
+    def __init__(self, name="alice", options=None, *, encryption=None, rln=None, rows=None, now_ms=START_MS, life=0):
+        self.name, self.options, self.encryption, self.rln = name, options, encryption, rln
+        self.now_ms, self.life = now_ms, life
+        self.effects = []
+        self.unanswered = []
+        self.stack = Stack(
+            "harbour",
+            name,
+            TOPIC,
+            options,
+            now_ms=now_ms,
+            seed=f"{name}/{life}".encode(),
+            encryption=encryption,
+            rln=rln,
+        )
+        if rows is None:
+            self.rows = {}
+            self.keep(self.stack.snapshot())
+            self.do(self.stack.tick(now_ms))
+            self.effects.clear()
+        else:
+            self.rows = dict(rows)
+            self.do(self.stack.restore(tuple(self.rows.values()), now_ms))
+
+    def keep(self, changes):
+        for change in changes:
+            if change.row is None:
+                self.rows.pop((change.table, change.key), None)
+            else:
+                self.rows[change.table, change.key] = change
+
+    def do(self, effects):
+        """Take effects: persist at once, remember the rest."""
+        assert not any(isinstance(effect, Persist) for effect in effects[1:]), "Persist comes first, and once"
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self.keep(effect.changes)
+            elif isinstance(effect, Publish):
+                self.unanswered.append(effect)
+        self.effects += effects
+        return effects
+
+    def send(self, payload=b"hello", **wanted):
+        accepted = self.stack.send(payload, self.now_ms, **wanted)
+        self.do(accepted.effects)
+        return accepted
+
+    def send_ephemeral(self, payload=b"typing"):
+        accepted = self.stack.send_ephemeral(payload, self.now_ms)
+        self.do(accepted.effects)
+        return accepted
+
+    def receive(self, *messages):
+        effects = []
+        for message in messages:
+            effects += self.do(
+                self.stack.receive(message.message if isinstance(message, Publish) else message, self.now_ms)
+            )
+        return effects
+
+    def answer(self, *publications, accepted=True, **answer):
+        """Let the node answer publications, or all that were not answered yet."""
+        effects = []
+        for publication in publications or list(self.unanswered):
+            self.unanswered.remove(publication)
+            effects += self.do(self.stack.published(publication.token, self.now_ms, accepted=accepted, **answer))
+        return effects
+
+    def tick(self):
+        return self.do(self.stack.tick(self.now_ms))
+
+    def pass_time(self, for_ms, *, answer=True):
+        """Let time pass, ticking when the stack wants to; return the effects."""
+        before, end_ms = len(self.effects), self.now_ms + for_ms
+        while True:
+            deadline = self.stack.next_deadline()
+            if deadline is None or deadline > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline)
+            self.tick()
+            later = self.stack.next_deadline()
+            assert later is None or later > self.now_ms, "a tick leaves nothing due"
+            if answer:
+                self.answer()
+        self.now_ms = end_ms
+        return self.effects[before:]
+
+    def connect(self, connected=True):
+        return self.do(self.stack.set_connected(connected, self.now_ms))
+
+    def restart(self, **changed):
+        """Start again from what was made durable; the old stack is gone."""
+        kept = {"options": self.options, "encryption": self.encryption, "rln": self.rln, **changed}
+        return Peer(self.name, rows=self.rows, now_ms=self.now_ms, life=self.life + 1, **kept)
+
+    def published(self, *purposes):
+        return [
+            e for e in self.effects if isinstance(e, Publish) and (not purposes or e.purpose in purposes)
+        ]
+
+    def content(self):
+        return self.published(Purpose.CONTENT)
+
+    def queries(self):
+        return [e for e in self.effects if isinstance(e, QueryStore)]
+
+    def ciphers(self):
+        return [e for e in self.effects if isinstance(e, AwaitCipher)]
+
+    def events(self, *types):
+        return [e.event for e in self.effects if isinstance(e, Emit) and (not types or isinstance(e.event, types))]
+
+    def payloads(self):
+        return [event.payload for event in self.events(MessageReceived)]
+
+    def sds(self, publication):
+        """Return the SDS message in a publication."""
+        plaintext = publication.message.payload
+        if self.encryption is not None:
+            plaintext = self.encryption.decrypt(plaintext)
+        return self.stack.sds.dialect.codec.decode(plaintext)
+
+    def check_rows(self):
+        """Hold what was persisted against a snapshot, row by row."""
+        snapshot = {(c.table, c.key): c for c in self.stack.snapshot()}
+        kept = dict(self.rows)
+        # Timers draw numbers without a write, and the clock of the rate limit moves by itself.
+        drawn, drawn_kept = snapshot.pop(("jitter", "")).row[0], kept.pop(("jitter", "")).row[0]
+        assert drawn_kept <= drawn
+        limits = [self._limits(rows.pop(("rate_limit", ""))) for rows in (snapshot, kept)]
+        assert limits[0] == limits[1]
+        differing = {key for key in snapshot.keys() | kept.keys() if snapshot.get(key) != kept.get(key)}
+        assert not differing, Counter(table for table, _ in differing)
+
+    def _limits(self, change: Change):
+        quota = Quota(self.stack.options.rate_limit if self.options else RateLimitConfig())
+        quota.restore(change.row)
+        quota.observe(self.now_ms)
+        return quota.state()
+
+
+@pytest.fixture(scope="session")
+def peer():
+    return Peer
+
+
+@pytest.fixture(scope="session")
+def start_ms():
+    return START_MS
+
+
+@pytest.fixture(scope="session")
+def topic():
+    return TOPIC
+

@@ -1,0 +1,109 @@
+"""What a copy of a received message means, and messages that are known without having come."""
+
+import pytest
+
+from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.outcome import Ignored, MessageReady, MessageReviewed
+from fairway.wire.sds import HistoryEntry
+
+
+def cited(message):
+    return [entry.message_id for entry in message.causal_history]
+
+
+def test_a_message_that_came_again_is_cited_beside_the_newest(new_channel, a_message, start):
+    """Its sender still waits, and the newest two may never include it again."""
+    bob = new_channel("bob")
+    for number in range(5):
+        bob.receive(a_message(f"m{number}", lamport=start + number), b"h%d" % number, start)
+    for number in (1, 0):
+        outcomes = bob.receive(a_message(f"m{number}", lamport=start + number), None, start)
+        assert [outcome.why for outcome in outcomes] == [Ignored.DUPLICATE]
+    message = bob.send(b"x", start)
+    assert message.causal_history[:2] == (HistoryEntry("m0", b"h0", "zoe"), HistoryEntry("m1", b"h1", "zoe"))
+    assert cited(message) == ["m0", "m1", "m3", "m4"]
+    assert cited(bob.send(b"y", start)) == ["m3", "m4"], "once is enough until it comes again"
+
+
+def test_that_citation_acknowledges_for_certain(new_channel, send, start, found):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    first = send(alice, b"first", start)
+    bob.receive(first, None, start)
+    for number in range(5):
+        send(bob, b"%d" % number, start)
+    bob.receive(first, None, start)
+    outcomes = alice.receive(bob.send_sync(start), None, start)
+    (reviewed,) = found(outcomes, MessageReviewed)
+    assert (reviewed.review.message_id, reviewed.review.evidence) == (first.message_id, Evidence.CITED)
+
+
+def test_what_is_cited_anyway_or_not_delivered_yet_is_not_added(new_channel, a_message, start):
+    bob = new_channel("bob")
+    for message in (a_message("m1"), a_message("m3", "m2")):
+        bob.receive(message, None, start)
+        bob.receive(message, None, start)
+    assert cited(bob.send(b"x", start)) == ["m1"]
+
+
+def test_citations_owed_are_few_in_one_message_and_bounded_in_all(new_channel, a_message, start):
+    bob = new_channel("bob")
+    messages = [a_message(f"m{number:04}", lamport=start + number) for number in range(1_100)]
+    for _ in range(2):
+        for message in messages:
+            bob.receive(message, None, start)
+    assert len(bob.owed) == 1_000
+    assert cited(bob.send(b"x", start)) == [f"m{n:04}" for n in (*range(100, 120), 1_098, 1_099)]
+    assert len(bob.owed) == 980
+
+
+@pytest.mark.parametrize("groups", [1, 1_000], ids=["of those who answer", "of another group"])
+def test_an_answer_to_a_repair_request_is_a_copy_to_most_and_means_nothing_to_them(
+    new_channel, a_message, start, groups
+):
+    """Otherwise each answer in a large group would call forth an acknowledgement of everybody."""
+    bob = new_channel("bob", repair={"response_groups": groups})
+    for number in range(5):
+        bob.receive(a_message(f"m{number}", lamport=start + number), None, start)
+    request = a_message("sync-1", sender="carol", content=None, repair_request=(HistoryEntry("m0", None, "zoe"),))
+    bob.receive(request, None, start)
+    assert len(bob.repair.responses) == (groups == 1)
+    answer = bob.receive(a_message("m0"), None, start)
+    assert [outcome.why for outcome in answer] == [Ignored.ANSWER]
+    assert len(bob.owed) == 0
+    again = bob.receive(a_message("m0"), None, start)
+    assert [outcome.why for outcome in again] == [Ignored.DUPLICATE]
+    assert len(bob.owed) == 1
+
+
+def test_a_message_that_was_rebuilt_enters_the_history_and_is_cited(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1", lamport=start), None, start)
+    outcomes = bob.adopt("m1", start + 500, "zoe", start)
+    assert ready(outcomes) == ["m2"]
+    assert bob.history.get("m1") == (start + 500, "m1", None, "zoe")
+    assert "m1" in bob.bloom
+    assert "m1" not in bob.repair.requests
+    assert not bob.dependencies.incoming.missing
+    message = bob.send(b"x", start)
+    assert cited(message) == ["m2", "m1"]
+    assert message.lamport_timestamp == start + 501, "later than what it cites"
+
+
+@pytest.mark.parametrize("state", ["delivered", "parked"])
+def test_what_is_here_is_not_adopted(new_channel, a_message, start, state):
+    bob = new_channel("bob")
+    bob.receive(a_message("m1", *(["m0"] if state == "parked" else [])), b"hint", start)
+    assert bob.adopt("m1", start + 9, "mallory", start) == []
+    bob.receive(a_message("m0"), None, start)
+    assert bob.history.get("m1") == (start, "m1", b"hint", "zoe")
+
+
+def test_an_adopted_message_was_not_lost_to_what_cites_it(new_channel, a_message, found, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.sweep_incoming(start + 600_001)
+    bob.adopt("m1", start, "zoe", start + 600_002)
+    (outcome,) = found(bob.receive(a_message("m3", "m1"), None, start + 600_003), MessageReady)
+    assert outcome.dependencies_met
+    assert bob.receive(a_message("m1"), b"hint", start)[0].why is Ignored.DUPLICATE
+    assert bob.history.get("m1").retrieval_hint == b"hint"

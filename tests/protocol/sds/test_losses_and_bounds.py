@@ -1,0 +1,231 @@
+"""Giving up: losses, circles and bounds (SDS spec, "Periodic Incoming Buffer Sweep"; design.md 5.4, 5.6, 5.9)."""
+
+from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, Ignored, MessageArrived, MessageReady
+from fairway.wire.sds import HistoryEntry
+
+TEN_MINUTES = 600_000
+
+
+def missing_ids(outcomes):
+    return [entry.message_id for o in outcomes if isinstance(o, DependenciesMissing) for entry in o.entries]
+
+
+def lost_ids(outcomes):
+    return [entry.message_id for o in outcomes if isinstance(o, DependenciesLost) for entry in o.entries]
+
+
+# Losses
+
+
+def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(new_channel, a_message, ready, start):
+    """js-waku drops the dependants, nim-sds waits for ever."""
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
+    bob.receive(a_message("m3", "m2"), None, start)
+    assert missing_ids(bob.sweep_incoming(start + TEN_MINUTES)) == ["m1"]
+    assert bob.next_deadline() <= start + TEN_MINUTES + 1
+
+    outcomes = bob.sweep_incoming(start + TEN_MINUTES + 1)
+    assert outcomes[0] == DependenciesLost(entries=(HistoryEntry("m1", b"hint", "zoe"),))
+    assert ready(outcomes) == ["m2", "m3"]
+    assert [o.dependencies_met for o in outcomes[1:]] == [False, True]
+    assert len(bob.repair.requests) == 0, "nobody is asked for it any more"
+    assert bob.sweep_incoming(start + TEN_MINUTES * 3) == []
+
+
+def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.sweep_incoming(start + TEN_MINUTES + 1)
+    late = a_message("m1", lamport=start - 1)
+    assert bob.receive(late, None, start + TEN_MINUTES + 2) == [
+        MessageArrived(message=late, kind=late.kind),
+        MessageReady(message=late, dependencies_met=True),
+    ]
+    assert [record.message_id for record in bob.history] == ["m1", "m2"]
+    assert len(bob.dependencies.settled) == 0
+    assert bob.receive(late, None, start)[0].why is Ignored.DUPLICATE
+
+
+def test_a_message_tells_whether_something_it_cites_was_lost_also_if_it_comes_after_the_loss(
+    new_channel, a_message, found, start
+):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.sweep_incoming(start + TEN_MINUTES + 1)
+
+    def met(message):
+        (outcome,) = found(bob.receive(message, None, start + TEN_MINUTES + 2), MessageReady)
+        return outcome.dependencies_met
+
+    assert not met(a_message("m3", "m1", "m2"))
+    assert met(a_message("m4", "m2", "m3"))
+    bob.receive(a_message("m1"), None, start)
+    assert met(a_message("m5", "m1"))
+
+
+def test_what_was_lost_while_a_message_waited_and_came_before_it_was_ready_was_not_lost_to_it(
+    new_channel, a_message, found, start
+):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.receive(a_message("m3", "m1", "m0"), None, start + 1_000)
+    bob.sweep_incoming(start + TEN_MINUTES + 1)
+    bob.receive(a_message("m1"), None, start)
+    (outcome,) = found(bob.receive(a_message("m0"), None, start), MessageReady)[1:]
+    assert outcome.message_id == "m3"
+    assert outcome.dependencies_met
+
+
+def test_without_a_timeout_nothing_is_ever_declared_lost(new_channel, a_message, start):
+    bob = new_channel("bob", lost_timeout_ms=0, repair={"enabled": False})
+    bob.receive(a_message("m2", "m1"), None, start)
+    assert bob.next_deadline() is None
+    assert missing_ids(bob.sweep_incoming(start + 10**12)) == ["m1"]
+
+
+def test_the_time_away_does_not_count(new_channel, a_message, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1"), None, start)
+    bob.dependencies.restart_clocks(start + TEN_MINUTES)
+    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES * 2)) == []
+    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES * 2 + 1)) == ["m1"]
+
+
+def test_what_was_recovered_without_being_received_is_settled(new_channel, a_message, ready, found, start):
+    """design.md 5.6: parity restored the content of a segment that never came."""
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", "m1", "m0"), None, start)
+    assert bob.settle(["m1"], start) == []
+    outcomes = bob.settle(["m0", "m0"], start)
+    assert outcomes == [MessageReady(message=a_message("m2", "m1", "m0"), dependencies_met=True)]
+    assert not bob.dependencies.incoming.missing
+    assert len(bob.repair.requests) == 0
+    assert ready(bob.receive(a_message("m3", "m1"), None, start)) == ["m3"]
+    assert ready(bob.receive(a_message("m1"), None, start)) == ["m1"], "if it comes after all, it counts as received"
+
+
+def test_a_loss_is_found_out_message_by_message(new_channel, a_message, start):
+    bob = new_channel("bob")
+    for number in range(3):
+        bob.receive(a_message(f"b{number}", f"a{number}"), None, start + number * 1_000)
+    assert bob.dependencies.next_loss_at() == start + TEN_MINUTES + 1
+    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES + 1_001)) == ["a0", "a1"]
+    assert bob.dependencies.next_loss_at() == start + TEN_MINUTES + 2_001
+
+
+def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_message, start):
+    """js-waku's authors cite their own messages under hashes that match nothing; others cite them under right ones."""
+    bob = new_channel("bob")
+    bob.receive(a_message("m2", HistoryEntry("m1", b"", None)), None, start)
+    assert bob.dependencies.incoming.missing["m1"].entry == HistoryEntry("m1", None, None)
+    bob.receive(a_message("m3", HistoryEntry("m1", b"author's", "zoe")), None, start)
+    bob.receive(a_message("m4", HistoryEntry("m1", b"other's", None)), None, start)
+    bob.receive(a_message("m5", HistoryEntry("m1", None, None)), None, start)
+    assert bob.dependencies.incoming.missing["m1"].entry == HistoryEntry("m1", b"other's", "zoe")
+
+
+# Circles
+
+
+def test_messages_that_cite_each_other_are_released_after_the_timeout(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("a", "c"), None, start)
+    bob.receive(a_message("b", "a"), None, start)
+    bob.receive(a_message("c", "b"), None, start)
+    bob.receive(a_message("d", "c"), None, start)
+    assert not bob.dependencies.incoming.missing
+    assert bob.next_deadline() == start + TEN_MINUTES + 1
+    assert ready(bob.sweep_incoming(start + TEN_MINUTES)) == []
+    assert sorted(ready(bob.sweep_incoming(start + TEN_MINUTES + 1))) == ["a", "b", "c", "d"]
+    assert not bob.dependencies.incoming.parked
+    assert bob.dependencies.incoming.parked_bytes == 0
+
+
+def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("a", "b"), None, start)
+    bob.receive(a_message("b", "a"), None, start)
+    bob.receive(a_message("y", "x"), None, start + TEN_MINUTES)
+    outcomes = bob.sweep_incoming(start + TEN_MINUTES + 1)
+    assert sorted(ready(outcomes)) == ["a", "b"]
+    assert missing_ids(outcomes) == ["x"]
+
+
+def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    bob.receive(a_message("c", "b"), None, start)
+    bob.receive(a_message("b", "a"), None, start + TEN_MINUTES)
+    assert ready(bob.sweep_incoming(start + TEN_MINUTES + 1)) == []
+    assert ready(bob.receive(a_message("a"), None, start + TEN_MINUTES + 2)) == ["a", "b", "c"]
+
+
+# Bounds (design.md 5.9)
+
+
+def test_of_too_many_parked_messages_the_longest_waiting_is_released(new_channel, a_message, ready, start):
+    bob = new_channel("bob", max_incoming_buffer=3)
+    for number in range(3):
+        assert ready(bob.receive(a_message(f"b{number}", f"a{number}"), None, start)) == []
+    outcomes = bob.receive(a_message("b3", "a3"), None, start)
+    assert lost_ids(outcomes) == ["a0"]
+    assert ready(outcomes) == ["b0"]
+    assert len(bob.dependencies.incoming) == 3
+
+
+def test_what_the_released_one_waits_for_is_given_up_to_the_last_and_nothing_else(new_channel, a_message, ready, start):
+    bob = new_channel("bob", max_incoming_buffer=3)
+    bob.receive(a_message("c", "b"), None, start)
+    bob.receive(a_message("z", "y"), None, start)
+    bob.receive(a_message("b", "a", "a2"), None, start)
+    outcomes = bob.receive(a_message("q", "p"), None, start)
+    assert lost_ids(outcomes) == ["a", "a2"]
+    assert ready(outcomes) == ["b", "c"]
+    assert list(bob.dependencies.incoming.missing) == ["y", "p"]
+
+
+def test_forged_circles_do_not_crowd_out_what_others_wait_for(new_channel, a_message, ready, start):
+    bob = new_channel("bob", max_incoming_buffer=10)
+    for number in range(5):
+        bob.receive(a_message(f"a{number}", f"b{number}", sender="mallory"), None, start)
+        bob.receive(a_message(f"b{number}", f"a{number}", sender="mallory"), None, start)
+    for number in range(10):
+        bob.receive(a_message(f"n{number}", "o"), None, start)
+    assert list(bob.dependencies.incoming.parked) == [f"n{number}" for number in range(10)]
+    assert list(bob.dependencies.incoming.missing) == ["o"]
+
+
+def test_parked_bytes_are_bounded(new_channel, a_message, ready, start):
+    bob = new_channel("bob", max_incoming_buffer_bytes=10_000)
+    for number in range(50):
+        bob.receive(a_message(f"b{number}", f"a{number}", content=bytes(1_000)), None, start)
+        assert bob.dependencies.incoming.parked_bytes <= 10_000
+    assert 5 < len(bob.dependencies.incoming) < 10
+    too_much = bob.receive(a_message("huge", "x", content=bytes(20_000)), None, start)
+    assert ready(too_much)[-1] == "huge"
+    assert bob.dependencies.incoming.parked_bytes == 0
+
+
+def test_waiting_for_many_messages_counts_as_bytes(new_channel, a_message, start):
+    bob = new_channel("bob", max_incoming_buffer_bytes=1_000_000)
+    for number in range(100):
+        bob.receive(a_message(f"b{number}", *(f"a{i}" for i in range(1_000))), None, start)
+    assert len(bob.dependencies.incoming) < 11
+
+
+def test_only_the_newest_entries_of_a_long_history_are_looked_at(new_channel, a_message, start):
+    bob = new_channel("bob", max_causal_history=3)
+    outcomes = bob.receive(a_message("m", *(f"a{n}" for n in range(10))), None, start)
+    assert missing_ids(outcomes) == ["a7", "a8", "a9"]
+    blind = new_channel("carol", max_causal_history=0)
+    assert missing_ids(blind.receive(a_message("m", "a"), None, start)) == []
+
+
+def test_missing_messages_are_bounded_and_the_longest_missing_go_first(new_channel, a_message, start):
+    bob = new_channel("bob", repair={"enabled": False})
+    lost = []
+    for number in range(25):
+        ids = [f"a{number}-{i}" for i in range(1_000)]
+        lost += lost_ids(bob.receive(a_message(f"sync-{number}", *ids, content=None), None, start))
+    assert len(bob.dependencies.incoming.missing) == 20_000
+    assert lost == [f"a{number}-{i}" for number in range(5) for i in range(1_000)]

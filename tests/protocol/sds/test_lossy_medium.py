@@ -1,0 +1,170 @@
+"""Channels over a medium that loses, delays, duplicates and reorders; and what holds all the same."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fairway.options import IdRule, RepairConfig, SdsConfig
+from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
+from fairway.protocol.sds.outcome import DependenciesLost, MessageArrived, MessageReady, MessageReviewed
+from fairway.wire.sds import Kind
+
+START = 1_700_000_000_000
+NAMES = ("alice", "bob", "carol", "dave")
+
+
+class Medium(RuleBasedStateMachine):
+    """Two to four participants; a transmission is on its way to each of the others until it is taken off the air."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_ms = START
+        self.on_air = []
+        self.everything = {}
+        self.count = 0
+
+    @initialize(
+        participants=st.integers(2, 4),
+        dialect=st.sampled_from([WAKU_DIALECT, LOGOS_DIALECT]),
+        cited=st.sampled_from([1, 2, 5]),
+    )
+    def begin(self, participants, dialect, cited):
+        rule = IdRule.UNIQUE if dialect is WAKU_DIALECT else IdRule.KECCAK_TIMESTAMP
+        config = SdsConfig(
+            causal_history_size=cited,
+            bloom_capacity=300,
+            lost_timeout_ms=0,
+            id_rule=rule,
+            repair=RepairConfig(t_min_ms=1_000, t_max_ms=5_000),
+        )
+        self.channels = {
+            name: MessageChannel("ch", name, config, now_ms=START, dialect=dialect) for name in NAMES[:participants]
+        }
+        self.codec = dialect.codec
+        self.delivered = {name: [] for name in self.channels}
+        self.arrived = {name: set() for name in self.channels}
+
+    def put_on_air(self, sender, encoded):
+        self.on_air += [(name, encoded) for name in self.channels if name != sender]
+
+    def hand_over(self, name, encoded):
+        channel = self.channels[name]
+        message = self.codec.decode(encoded)
+        held_before = set(self.delivered[name]) | {i for i, m in self.everything.items() if m.sender_id == name}
+        for outcome in channel.receive(message, b"h" * 32, self.now_ms, encoded):
+            self.check(name, outcome, message, held_before)
+
+    def check(self, name, outcome, message, held):
+        match outcome:
+            case MessageArrived(message=new, kind=Kind.CONTENT):
+                assert new.message_id not in self.arrived[name], "arrived twice"
+                self.arrived[name].add(new.message_id)
+            case MessageReady(message=new, dependencies_met=met):
+                assert new.message_id not in held, "delivered twice, or one's own"
+                assert all(entry.message_id in held for entry in new.causal_history), "delivered before its causes"
+                assert met
+                assert new == self.everything[new.message_id]
+                held.add(new.message_id)
+                self.delivered[name].append(new.message_id)
+            case MessageReviewed(review=review):
+                assert self.everything[review.message_id].sender_id == name
+                assert name not in review.acknowledged_by
+                if review.evidence in {Evidence.CITED, Evidence.DESCENDANT}:
+                    assert review.participant == message.sender_id
+                    assert review.message_id in self.channels[review.participant].history, "does not hold it"
+            case DependenciesLost():
+                pytest.fail("nothing may be given up")
+
+    @rule(data=st.data(), content=st.sampled_from([b"ok", b"yes"]), wanted=st.integers(1, 2))
+    def send(self, data, content, wanted):
+        name = data.draw(st.sampled_from(sorted(self.channels)))
+        message = self.channels[name].send(content, self.now_ms, required_count=wanted)
+        assert message.message_id not in self.everything, "ids are unique whatever is said"
+        self.everything[message.message_id] = message
+        self.channels[name].broadcast(message, None)
+        self.put_on_air(name, self.codec.encode(message))
+
+    @rule(data=st.data())
+    def sync(self, data):
+        name = data.draw(st.sampled_from(sorted(self.channels)))
+        message = self.channels[name].send_sync(self.now_ms)
+        if message is not None:
+            self.put_on_air(name, self.codec.encode(message))
+
+    @precondition(lambda self: self.on_air)
+    @rule(data=st.data(), fate=st.sampled_from(["arrives", "arrives", "arrives", "is doubled", "is lost"]))
+    def something_on_air(self, data, fate):
+        index = data.draw(st.integers(0, len(self.on_air) - 1))
+        name, encoded = self.on_air[index] if fate == "is doubled" else self.on_air.pop(index)
+        if fate != "is lost":
+            self.hand_over(name, encoded)
+
+    @precondition(lambda self: self.on_air)
+    @rule(count=st.integers(1, 10))
+    def a_quiet_moment(self, count):
+        arriving, self.on_air = self.on_air[:count], self.on_air[count:]
+        for name, encoded in arriving:
+            self.hand_over(name, encoded)
+
+    @rule(data=st.data())
+    def send_again(self, data):
+        name = data.draw(st.sampled_from(sorted(self.channels)))
+        for messages in self.channels[name].sweep_outgoing():
+            for message in messages:
+                self.put_on_air(name, self.codec.encode(message))
+
+    @rule(passed_ms=st.integers(1, 6_000))
+    def time_passes(self, passed_ms):
+        self.now_ms += passed_ms
+        for name, channel in self.channels.items():
+            for message_id, encoded in channel.sweep_repair(self.now_ms):
+                assert self.codec.decode(encoded) == self.everything[message_id], "an answer is the original"
+                self.put_on_air(name, encoded)
+            for outcome in channel.sweep_incoming(self.now_ms):
+                self.check(name, outcome, None, set())
+
+    @invariant()
+    def histories_are_in_order(self):
+        for channel in self.channels.values():
+            order = [(record.lamport, record.message_id) for record in channel.history]
+            assert order == sorted(order)
+
+    @invariant()
+    def nothing_is_held_that_was_not_sent(self):
+        for channel in self.channels.values():
+            incoming = channel.dependencies.incoming
+            assert len(channel.history) + len(incoming) <= len(self.everything)
+            assert len(incoming.missing) <= len(self.everything)
+            assert len(channel.repair.requests) <= len(incoming.missing)
+            assert len(channel.outgoing) <= len(self.everything)
+
+    def teardown(self):
+        """The medium heals; after some rounds everybody has everything, and every author knows it of somebody."""
+        if not self.everything:
+            return
+        for _ in range(60):
+            while self.on_air:
+                self.a_quiet_moment(len(self.on_air))
+            if all(len(c.history) == len(self.everything) and not len(c.outgoing) for c in self.channels.values()):
+                break
+            self.time_passes(30_000)
+            for name, channel in self.channels.items():
+                unacknowledged, possibly = channel.sweep_outgoing()
+                for message in (*unacknowledged, *possibly, channel.send_sync(self.now_ms)):
+                    if message is not None:
+                        self.put_on_air(name, self.codec.encode(message))
+        expected = sorted((m.lamport_timestamp, i) for i, m in self.everything.items())
+        for name, channel in self.channels.items():
+            assert [(record.lamport, record.message_id) for record in channel.history] == expected
+            own = {i for i, m in self.everything.items() if m.sender_id == name}
+            assert sorted(self.delivered[name]) == sorted(self.everything.keys() - own)
+            assert not channel.dependencies.incoming.missing
+            assert not channel.dependencies.incoming.parked
+            assert len(channel.outgoing) == 0 or len(self.channels) == 2
+
+
+TestMedium = Medium.TestCase
+TestMedium.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -1,0 +1,350 @@
+import random
+
+import pytest
+
+from fairway.events import LossReason
+from fairway.protocol.segmentation.assembly import MAX_TRAILING_ZEROS
+from fairway.protocol.segmentation.digest import keccak256
+from fairway.protocol.segmentation.outcomes import (
+    MessageCompleted,
+    SegmentDiscarded,
+    SegmentDuplicate,
+    SegmentStored,
+    SegmentSurplus,
+    SetKey,
+    SetRejected,
+    WholeMessage,
+)
+from fairway.wire.segment import LIP_243, SEED_003, Segment
+
+
+def payload_of(length, seed=0):
+    return random.Random(f"{length},{seed}").randbytes(length)
+
+
+def data_segment(payload_hash, index, count, payload):
+    return SEED_003.encode(
+        Segment(
+            payload_hash=payload_hash,
+            index=index,
+            data_count=count,
+            parity_count=0,
+            is_parity=False,
+            payload=payload,
+            payload_length=None,
+        )
+    )
+
+
+def test_what_is_no_segment_of_seed_003_is_a_whole_message(receiver, send):
+    bob = receiver()
+    (message,) = send(b"hello")
+    assert bob.receive(message) == WholeMessage(payload=b"hello")
+    assert bob.statistics.whole_messages == 1
+
+
+def test_a_small_message_of_lip_243_is_complete_with_its_one_segment(receiver, send):
+    bob = receiver(LIP_243)
+    (message,) = send(b"hello", segment_format=LIP_243)
+    outcome = bob.receive(message)
+    assert isinstance(outcome, MessageCompleted)
+    assert (outcome.payload, outcome.recovered, outcome.data_count) == (b"hello", False, 1)
+
+
+def test_an_empty_message_of_lip_243_is_delivered(receiver, send):
+    bob = receiver(LIP_243)
+    bob.receive(*send(b"", segment_format=LIP_243))
+    assert bob.delivered == [("alice", b"")]
+
+
+def test_segments_are_put_together_in_whatever_order_they_come(receiver, send, segment_format):
+    payload = payload_of(3_000)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.0)
+    for seed in range(5):
+        bob = receiver(segment_format)
+        shuffled = random.Random(seed).sample(messages, len(messages))
+        *before, last = shuffled
+        for held, message in enumerate(before, 1):
+            stored = bob.receive(message)
+            assert isinstance(stored, SegmentStored)
+            assert (stored.held, stored.needed) == (held, len(messages))
+        assert bob.receive(last).payload == payload
+
+
+def test_the_outcome_tells_which_segments_came_and_which_did_not(receiver, send, segment_format):
+    payload = payload_of(1_400)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.4)
+    data_count = len(messages) * 5 // 7
+    parity_count = len(messages) - data_count
+    lost = {1, data_count}
+    left = [message for order, message in enumerate(messages) if order not in lost]
+    outcome = receiver(segment_format).receive(*left[:data_count][::-1])
+    came = left[:data_count]
+    assert isinstance(outcome, MessageCompleted)
+    assert outcome.payload == payload
+    assert outcome.recovered
+    assert (outcome.data_count, outcome.parity_count) == (data_count, parity_count)
+    assert outcome.sds_ids == tuple(message.sds_id for message in came)
+    assert outcome.segments == {message.sds_id: messages.index(message) for message in came}
+    assert outcome.missing_orders == {order for order, message in enumerate(messages) if message not in came}
+    length = 1_400 if segment_format is LIP_243 else None
+    expected = SetKey(sender_id="alice", payload_hash=keccak256(payload), payload_length=length, generation=0)
+    assert outcome.set_key == expected
+
+
+def test_a_duplicate_is_told_and_changes_nothing(receiver, send):
+    bob = receiver()
+    first, second, *_ = send(payload_of(1_400))
+    bob.receive(first, second)
+    assert isinstance(bob.receive(first), SegmentDuplicate)
+    assert bob.statistics.open_segments == 2
+    assert bob.statistics.segments_duplicate == 1
+
+
+def test_surplus_makes_no_second_delivery_and_no_ghost_of_a_set(receiver, send, segment_format):
+    bob = receiver(segment_format)
+    messages = send(payload_of(2_000), segment_format=segment_format)
+    bob.receive(*messages)
+    for message in messages:
+        assert isinstance(bob.receive(message), SegmentSurplus)
+    assert len(bob.delivered) == 1
+    assert bob.statistics.open_sets == 0
+    assert bob.reassembler.next_deadline() is None
+    assert bob.reassembler.expire(10**15) == ()
+
+
+def test_a_copy_of_a_single_segment_is_surplus(receiver, send):
+    bob = receiver(LIP_243)
+    (message,) = send(b"ok", segment_format=LIP_243)
+    segment = LIP_243.decode(message.content)
+    outcomes = []
+    for sds_id, order_key, is_parity in (("copy", 1_001, True), ("data", 1_000, False)):
+        changed = Segment(
+            payload_hash=segment.payload_hash,
+            index=0,
+            data_count=1,
+            parity_count=1,
+            is_parity=is_parity,
+            payload=b"ok".ljust(64, b"\0") if is_parity else b"ok",
+            payload_length=2,
+        )
+        outcomes.append(bob.reassembler.add("alice", sds_id, order_key, LIP_243.encode(changed), 0))
+    completed, surplus = outcomes
+    assert completed.payload == b"ok"
+    assert completed.recovered
+    assert isinstance(surplus, SegmentSurplus)
+
+
+def test_identical_payloads_of_two_senders_are_two_sets(receiver, send, segment_format):
+    bob = receiver(segment_format)
+    payload = payload_of(1_400)
+    alice = send(payload, segment_format=segment_format)
+    carol = send(payload, segment_format=segment_format, sender_id="carol")
+    for pair in zip(alice, carol, strict=True):
+        bob.receive(*pair)
+    assert sorted(bob.delivered) == [("alice", payload), ("carol", payload)]
+
+
+# Reed-Solomon
+
+
+def test_parity_alone_waits_for_a_data_segment_that_tells_how_many_there_are(receiver, send):
+    bob = receiver(parity_rate=1.0)
+    payload = payload_of(900)
+    messages = send(payload, parity_rate=1.0)
+    data, parity = messages[:3], messages[3:]
+    for held, message in enumerate(parity, 1):
+        stored = bob.receive(message)
+        assert isinstance(stored, SegmentStored)
+        assert (stored.held, stored.needed) == (held, None)
+    completed = bob.receive(data[1])
+    assert completed.payload == payload
+    assert completed.missing_orders == {0, 2}
+
+
+def test_parity_alone_suffices_where_each_segment_tells_all(receiver, send):
+    bob = receiver(LIP_243, parity_rate=1.0)
+    payload = payload_of(500)
+    messages = send(payload, segment_format=LIP_243, parity_rate=1.0)
+    bob.receive(*messages[len(messages) // 2 :])
+    assert bob.delivered == [("alice", payload)]
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0", bytes(64), b"\0x\0\0", bytes(319), bytes(320)], ids=repr)
+def test_the_end_of_a_lost_last_segment_of_seed_003_is_found(receiver, send, tail):
+    payload = payload_of(320 * 7, seed=1) + tail
+    messages = send(payload)
+    data_count = SEED_003.decode(messages[0].content).data_count
+    left = [message for order, message in enumerate(messages) if order != data_count - 1]
+    completed = receiver().receive(*left[:data_count])
+    assert completed.payload == payload
+    assert completed.recovered
+
+
+def test_a_lost_last_segment_of_many_zeros_waits_for_it_or_for_the_rest(receiver, send):
+    size = 64 * 300
+    zeros = MAX_TRAILING_ZEROS + 1
+    payload = payload_of(size * 4) + b"end" + bytes(zeros)
+    messages = send(payload, segment_size_bytes=size)
+    assert len(messages) == 6
+    bob = receiver(segment_size_bytes=size)
+    *data, last, parity = messages
+    stored = bob.receive(*data, parity)
+    assert isinstance(stored, SegmentStored)
+    assert (stored.held, stored.needed, stored.mismatch) == (5, 5, True)
+    completed = bob.receive(last)
+    assert completed.payload == payload
+    assert not completed.recovered
+    assert bob.statistics.recoveries_failed == 1
+
+
+def test_as_many_zeros_as_are_tried_are_found(receiver, send):
+    size = 64 * 300
+    payload = payload_of(size * 4) + b"end" + bytes(MAX_TRAILING_ZEROS)
+    *data, _, parity = send(payload, segment_size_bytes=size)
+    assert receiver(segment_size_bytes=size).receive(*data, parity).payload == payload
+
+
+def test_parity_of_another_code_is_survived(receiver, send, segment_format, relabel):
+    """A sender with a different Reed-Solomon code still gets through with all its data segments."""
+    bob = receiver(segment_format)
+    payload = payload_of(1_500)
+    messages = send(payload, segment_format=segment_format)
+    segment = segment_format.decode(messages[-1].content)
+    other_code = relabel(segment, payload=segment.payload[::-1])
+    parity = relabel(messages[-1], content=segment_format.encode(other_code))
+    data = [message for message in messages if not segment_format.decode(message.content).is_parity]
+    tried = bob.receive(*data[1:], parity)
+    assert isinstance(tried, SegmentStored)
+    assert tried.mismatch
+    assert bob.receive(data[0]).payload == payload
+
+
+@pytest.mark.parametrize("cut", [1, 64])
+def test_parity_that_is_no_shard_of_the_data_waits_for_the_data(receiver, send, segment_format, relabel, cut):
+    bob = receiver(segment_format)
+    payload = payload_of(1_500)
+    messages = send(payload, segment_format=segment_format)
+    segment = segment_format.decode(messages[-1].content)
+    shorter = segment_format.encode(relabel(segment, payload=segment.payload[:-cut]))
+    data = [message for message in messages if not segment_format.decode(message.content).is_parity]
+    stored = bob.receive(*data[1:], relabel(messages[-1], content=shorter))
+    assert isinstance(stored, SegmentStored)
+    assert not stored.mismatch
+    assert bob.receive(data[0]).payload == payload
+
+
+def test_chunks_of_odd_lengths_are_joined_when_all_are_there(receiver):
+    bob = receiver()
+    pieces = [b"a" * 7, b"", b"c" * 100]
+    payload_hash = keccak256(b"".join(pieces))
+    for index, piece in enumerate(pieces):
+        outcome = bob.reassembler.add("alice", f"{index}", index, data_segment(payload_hash, index, 3, piece), 0)
+    assert outcome.payload == b"".join(pieces)
+
+
+# What is not as it should be
+
+
+def test_a_hash_that_lies_gets_nothing_delivered_and_a_resend_succeeds(receiver, send, segment_format, relabel):
+    bob = receiver(segment_format)
+    payload = payload_of(1_000)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.0)
+    forged = relabel(messages[0], content=messages[0].content[:-1] + bytes([messages[0].content[-1] ^ 1]))
+    rejected = bob.receive(forged, *messages[1:])
+    assert isinstance(rejected, SetRejected)
+    assert rejected.reason is LossReason.HASH_MISMATCH
+    assert rejected.sds_ids == tuple(message.sds_id for message in messages)
+    assert bob.delivered == []
+    assert bob.statistics.sets_rejected == 1
+    assert bob.statistics.open_sets == 0
+    bob.receive(*messages)
+    assert bob.delivered == [("alice", payload)]
+
+
+def test_a_length_that_lies_gets_nothing_delivered(receiver, relabel):
+    bob = receiver(LIP_243)
+    pieces = [bytes(64), bytes(10)]
+    for index, piece in enumerate(pieces):
+        segment = Segment(
+            payload_hash=keccak256(bytes(74)),
+            index=index,
+            data_count=2,
+            parity_count=0,
+            is_parity=False,
+            payload=piece,
+            payload_length=75,
+        )
+        outcome = bob.reassembler.add("alice", f"{index}", index, LIP_243.encode(segment), 0)
+    assert isinstance(outcome, SetRejected)
+
+
+def test_counts_that_change_within_a_set_are_a_mismatch(receiver, send, segment_format, relabel):
+    bob = receiver(segment_format)
+    messages = send(payload_of(1_000), segment_format=segment_format)
+    bob.receive(messages[0])
+    segment = segment_format.decode(messages[1].content)
+    changed = segment_format.encode(relabel(segment, data_count=segment.data_count + 1))
+    outcome = bob.receive(relabel(messages[1], content=changed))
+    assert isinstance(outcome, SegmentDiscarded)
+    assert outcome.reason == "count-mismatch"
+    assert bob.statistics.segments_discarded == {"count-mismatch": 1}
+    assert bob.receive(*messages[1:])
+    assert len(bob.delivered) == 1
+
+
+def test_a_payload_segmented_anew_in_another_way_is_a_new_sending(receiver, send, segment_format):
+    bob = receiver(segment_format, segment_size_bytes=640)
+    payload = payload_of(1_500)
+    bob.receive(*send(payload, segment_format=segment_format, segment_size_bytes=320))
+    bob.receive(*send(payload, segment_format=segment_format, segment_size_bytes=640, base=2_000))
+    assert bob.delivered == [("alice", payload)] * 2
+
+
+def test_257_segments_are_invalid_and_so_are_counts_that_exceed_256_together(receiver, send, relabel):
+    payload_hash = bytes(range(32))
+    bob = receiver()
+    outcome = bob.reassembler.add("alice", "1", 1, data_segment(payload_hash, 256, 257, b"x"), 0)
+    assert isinstance(outcome, SegmentDiscarded)
+    assert outcome.reason == "invalid"
+    parity = Segment(
+        payload_hash=payload_hash,
+        index=0,
+        data_count=0,
+        parity_count=57,
+        is_parity=True,
+        payload=bytes(64),
+        payload_length=None,
+    )
+    assert isinstance(bob.reassembler.add("alice", "2", 2, SEED_003.encode(parity), 0), SegmentStored)
+    outcome = bob.reassembler.add("alice", "3", 3, data_segment(payload_hash, 0, 200, b"x"), 0)
+    assert isinstance(outcome, SegmentDiscarded)
+    assert (outcome.reason, bob.statistics.open_segments) == ("invalid", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x0a\x7f", bytes(500)], ids=repr)
+def test_what_is_no_segment_of_lip_243_is_discarded(receiver, content):
+    outcome = receiver(LIP_243).reassembler.add("alice", "1", 1, content, 0)
+    assert isinstance(outcome, SegmentDiscarded)
+    assert outcome.reason in {"undecodable", "invalid"}
+
+
+def test_a_segment_of_lip_243_above_the_common_size_is_oversized(receiver, send):
+    large, *_ = send(payload_of(2_000), segment_format=LIP_243, segment_size_bytes=640)
+    outcome = receiver(LIP_243, segment_size_bytes=320).receive(large)
+    assert isinstance(outcome, SegmentDiscarded)
+    assert outcome.reason == "oversized"
+
+
+def test_the_segment_size_of_seed_003_is_the_senders_choice(receiver, send):
+    payload = payload_of(2_000)
+    bob = receiver(segment_size_bytes=64)
+    bob.receive(*send(payload, segment_size_bytes=640))
+    assert bob.delivered == [("alice", payload)]
+
+
+def test_a_claim_of_many_segments_allocates_nothing(receiver):
+    bob = receiver(max_total_segments=65_536)
+    bob.reassembler.add("alice", "1", 1, data_segment(bytes(32), 65_535, 65_536, b"x"), 0)
+    assert bob.statistics.buffered_bytes == 1
+    assert len(list(bob.reassembler.rows())) == 2

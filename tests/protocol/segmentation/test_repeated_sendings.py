@@ -1,0 +1,170 @@
+"""The same payload, sent more than once by the same sender: each sending is delivered, and nothing else."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDuplicate, SegmentStored, SegmentSurplus
+from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
+from fairway.wire.segment import LIP_243
+
+PAYLOAD = random.Random(1).randbytes(2_500)
+# Eight data segments and two of parity by seed 003.
+DATA, TOTAL = 8, 10
+
+
+def test_a_payload_sent_twice_is_delivered_twice(receiver, send, segment_format):
+    bob = receiver(segment_format)
+    bob.receive(*send(PAYLOAD, segment_format=segment_format, base=1_000))
+    bob.receive(*send(PAYLOAD, segment_format=segment_format, base=2_000))
+    assert bob.delivered == [("alice", PAYLOAD)] * 2
+    assert bob.statistics.open_sets == 0
+
+
+def test_small_messages_of_lip_243_that_say_the_same_are_each_delivered(receiver, send):
+    bob = receiver(LIP_243)
+    for base in range(40):
+        bob.receive(*send(b"ok", segment_format=LIP_243, base=base))
+    assert len(bob.delivered) == 40
+    assert bob.statistics.completed_sets == MAX_REMEMBERED_SENDINGS
+
+
+def test_sendings_have_generations(receiver, send):
+    bob = receiver()
+    outcomes = [bob.receive(*send(PAYLOAD, base=base)[:DATA]) for base in (1_000, 2_000)]
+    assert [outcome.set_key.generation for outcome in outcomes] == [0, 1]
+
+
+def test_two_sendings_that_alternate_are_told_apart(receiver, send):
+    bob = receiver()
+    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
+    for pair in zip(first, second, strict=True):
+        bob.receive(*pair)
+    assert len(bob.delivered) == 2
+    assert bob.statistics.open_sets == 0
+
+
+def test_parity_helps_each_of_two_sendings_that_alternate(receiver, send):
+    bob = receiver()
+    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
+    del first[3:5], second[6:8]
+    for pair in zip(first, second, strict=True):
+        bob.receive(*pair)
+    assert len(bob.delivered) == 2
+    assert bob.statistics.messages_recovered == 2
+
+
+def test_the_surplus_of_a_first_sending_is_not_taken_for_a_second(receiver, send):
+    bob = receiver()
+    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
+    late = first[2:4]
+    bob.receive(*first[:2], *first[4:])
+    assert all(isinstance(bob.receive(message), SegmentSurplus) for message in late)
+    assert isinstance(bob.receive(second[2]), SegmentStored)
+    assert isinstance(bob.receive(*second[3:]), MessageCompleted)
+    assert len(bob.delivered) == 2
+
+
+def test_a_late_segment_finds_its_completed_set_while_a_second_sending_is_open(receiver, send):
+    bob = receiver()
+    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
+    bob.receive(*first[1:9], *second[1:4])
+    assert isinstance(bob.receive(first[0]), SegmentSurplus)
+    bob.receive(second[0], *second[4:])
+    assert len(bob.delivered) == 2
+    assert bob.statistics.open_sets == 0
+
+
+def test_the_missing_segment_of_a_first_sending_completes_it_after_a_second_was_delivered(receiver, send):
+    bob = receiver(parity_rate=0.0)
+    first, second = send(PAYLOAD, parity_rate=0.0), send(PAYLOAD, parity_rate=0.0, base=2_000)
+    bob.receive(*first[:5], *first[6:], *second)
+    assert len(bob.delivered) == 1
+    completed = bob.receive(first[5])
+    assert isinstance(completed, MessageCompleted)
+    assert completed.set_key.generation == 0
+    assert len(bob.delivered) == 2
+
+
+def test_a_segment_sent_again_under_its_own_id_is_a_duplicate_whichever_generation_holds_it(receiver, send):
+    bob = receiver()
+    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
+    bob.receive(*first[:4], *second[:4])
+    assert isinstance(bob.receive(first[2]), SegmentDuplicate)
+    assert isinstance(bob.receive(second[2]), SegmentDuplicate)
+    assert bob.statistics.open_segments == 8
+
+
+def test_order_keys_that_are_no_run_do_not_keep_a_message_from_being_complete(receiver, send, relabel):
+    bob = receiver()
+    messages = [relabel(message, order_key=order * 90_000) for order, message in enumerate(send(PAYLOAD))]
+    assert isinstance(bob.receive(*messages), SegmentSurplus)
+    assert len(bob.delivered) == 1
+    assert bob.statistics.open_sets == 0
+
+
+def test_a_sender_whose_segments_are_stamped_at_intervals_may_repeat_a_payload(receiver, send, relabel):
+    bob = receiver()
+    for start in (0, 10**6):
+        messages = [
+            relabel(message, order_key=start + order * 50) for order, message in enumerate(send(PAYLOAD, base=start))
+        ]
+        bob.receive(*messages[1:], messages[0])
+    assert len(bob.delivered) == 2
+    assert bob.statistics.open_sets == 0
+
+
+def test_a_sending_that_was_forgotten_leaves_a_ghost_but_no_second_delivery(receiver, send):
+    bob = receiver(max_completed_sets=0)
+    messages = send(PAYLOAD)
+    bob.receive(*messages)
+    assert len(bob.delivered) == 1
+    assert (bob.statistics.completed_sets, bob.statistics.open_segments) == (0, 2)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32), sendings=st.integers(2, 4))
+def test_without_parity_any_interleaving_of_sendings_is_delivered_as_often(receiver, send, seed, sendings):
+    bob = receiver(parity_rate=0.0)
+    messages = [message for base in range(sendings) for message in send(PAYLOAD, parity_rate=0.0, base=base * 100)]
+    random.Random(seed).shuffle(messages)
+    bob.receive(*messages)
+    assert len(bob.delivered) == sendings
+    assert bob.statistics.open_sets == 0
+
+
+@st.composite
+def lossy_sendings(draw):
+    """Enough of each of some sendings; all begin with the same segment, which shows how many they are."""
+    orders = st.permutations(range(1, TOTAL)).map(lambda drawn: drawn[: DATA - 1])
+    kept = draw(st.lists(orders, min_size=2, max_size=4))
+    rest = [(sending, order) for sending, drawn in enumerate(kept) for order in drawn]
+    return len(kept), draw(st.permutations(rest))
+
+
+@settings(deadline=None)
+@given(lossy_sendings())
+def test_lossy_sendings_that_are_known_to_be_several_are_each_delivered(receiver, send, drawn):
+    sendings, rest = drawn
+    bob = receiver()
+    messages = [send(PAYLOAD, base=1_000 + sending * TOTAL) for sending in range(sendings)]
+    bob.receive(*(message[0] for message in messages), *(messages[sending][order] for sending, order in rest))
+    assert len(bob.delivered) == sendings
+    assert bob.statistics.open_sets == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lossy_sendings_one_after_another_are_each_delivered_with_all_surplus_at_the_end(receiver, send, seed):
+    bob, chance = receiver(), random.Random(seed)
+    surplus = []
+    for sending in range(4):
+        messages = send(PAYLOAD, base=1_000 + sending * TOTAL)
+        chance.shuffle(messages)
+        bob.receive(*messages[:DATA])
+        surplus += messages[DATA:]
+    assert len(bob.delivered) == 4
+    chance.shuffle(surplus)
+    assert all(isinstance(bob.receive(message), SegmentSurplus) for message in surplus)
+    assert len(bob.delivered) == 4

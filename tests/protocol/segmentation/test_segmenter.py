@@ -1,0 +1,183 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
+from fairway.options import SegmentationConfig
+from fairway.protocol.segmentation.digest import keccak256
+from fairway.protocol.segmentation.segmenter import Segmenter, parity_segments
+from fairway.wire.segment import LIP_243, SEED_003, Segment
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "segmentation.json").read_text())
+
+
+def payload_of(length):
+    return bytes((i * 37 + 11) & 0xFF for i in range(length))
+
+
+def segmenter(segment_format=SEED_003, **options):
+    return Segmenter(SegmentationConfig(**options), segment_format)
+
+
+def segments(segmentation, segment_format=SEED_003):
+    return [segment_format.decode(part.content) for part in segmentation.parts]
+
+
+@pytest.mark.parametrize("known", VECTORS["keccak256"], ids=lambda known: str(known["payload_len"]))
+def test_payloads_are_named_by_their_keccak_256(known):
+    assert keccak256(payload_of(known["payload_len"])).hex() == known["keccak256"]
+
+
+# LIP-243
+
+
+@pytest.mark.parametrize("known", VECTORS["segmentation"], ids=lambda known: known["name"])
+def test_a_payload_is_segmented_as_lip_243_demands_byte_for_byte(known):
+    config = SegmentationConfig(segment_size_bytes=known["segment_size_bytes"], parity_rate=known["rate"])
+    single = known["data"] == 1 and known["parity"] == 1
+    split = Segmenter(config, LIP_243, single_segment_parity=single).split(payload_of(known["payload_len"]))
+    assert [part.content.hex() for part in split.parts] == known["segments_hex"]
+    assert split.payload_hash.hex() == known["hash"]
+    assert [part.chunk_index for part in split.parts] == list(range(known["data"] + known["parity"]))
+    assert [part.is_parity for part in split.parts] == [False] * known["data"] + [True] * known["parity"]
+    assert {part.data_count for part in split.parts} == {known["data"]}
+
+
+@pytest.mark.parametrize("known", VECTORS["parity_count"], ids=lambda known: known["rate"])
+def test_the_parity_of_lip_243_is_the_rate_rounded_up_in_integers(known):
+    rate = float(known["rate"])
+    counts = {k: parity_segments(int(k), rate, round_up=True) for k in known["k_to_p"]}
+    assert counts == known["k_to_p"]
+
+
+def test_a_single_segment_has_no_parity_unless_it_is_asked_for():
+    config = SegmentationConfig(segment_size_bytes=192, parity_rate=1.0)
+    assert len(Segmenter(config, LIP_243).split(b"ok").parts) == 1
+    data, copy = Segmenter(config, LIP_243, single_segment_parity=True).split(b"ok").parts
+    assert (data.is_parity, copy.is_parity) == (False, True)
+
+
+def test_the_segments_of_lip_243_stay_within_the_configured_size():
+    for size in (192, 255, 256, 1_000, 102_400):
+        split = segmenter(LIP_243, segment_size_bytes=size, parity_rate=0.5).split(payload_of(min(20 * size, 10**6)))
+        assert max(len(part.content) for part in split.parts) <= size
+
+
+def test_the_largest_payload_of_lip_243_leaves_room_for_its_parity():
+    options = {"segment_size_bytes": 192, "parity_rate": 0.125, "max_message_size_bytes": 10**9}
+    assert len(segmenter(LIP_243, **options).split(bytes(227 * 64)).parts) == 227 + 29
+    with pytest.raises(MessageTooLargeError) as caught:
+        segmenter(LIP_243, **options).split(bytes(227 * 64 + 1))
+    assert (caught.value.size_bytes, caught.value.limit_bytes) == (227 * 64 + 1, 227 * 64)
+    assert len(segmenter(LIP_243, **(options | {"parity_rate": 0.0})).split(bytes(256 * 64)).parts) == 256
+
+
+def test_an_empty_payload_is_one_segment_of_lip_243():
+    (part,) = segmenter(LIP_243).split(b"").parts
+    assert len(part.content) == 36
+
+
+@pytest.mark.parametrize(
+    ("segment_format", "options", "told"),
+    [
+        (LIP_243, {"segment_size_bytes": 191}, "at least 192"),
+        (SEED_003, {"max_total_segments": 1}, "at least 2"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_at_once(segment_format, options, told):
+    with pytest.raises(ConfigurationError, match=told):
+        segmenter(segment_format, **options)
+
+
+def test_parity_that_never_fits_is_refused_at_once():
+    config = SegmentationConfig(max_total_segments=1)
+    assert len(Segmenter(config, LIP_243).split(b"ok").parts) == 1
+    with pytest.raises(ConfigurationError, match="no room for parity"):
+        Segmenter(config, LIP_243, single_segment_parity=True)
+
+
+# Seed 003
+
+
+@pytest.mark.parametrize("length", [1, 199, 200])
+def test_a_payload_that_fits_is_sent_unmodified(length):
+    split = segmenter(segment_size_bytes=200).split(payload_of(length))
+    assert split.payload_hash is None
+    (part,) = split.parts
+    assert part.content == payload_of(length)
+    assert (part.chunk_index, part.data_count, part.is_parity) == (0, 1, False)
+
+
+def test_a_larger_payload_is_split_as_seed_003_demands_byte_for_byte():
+    known = VECTORS["seed_003"]
+    split = segmenter(segment_size_bytes=known["segment_size"]).split(payload_of(known["payload_len"]))
+    assert [part.content.hex() for part in split.parts] == known["segments_hex"]
+    assert split.payload_hash.hex() == known["hash"]
+
+
+@pytest.mark.parametrize(("k", "p"), [(2, 0), (7, 0), (8, 1), (11, 1), (15, 1), (16, 2), (100, 12), (228, 28)])
+def test_the_parity_of_seed_003_is_the_rate_rounded_down(k, p):
+    split = segmenter(segment_size_bytes=64).split(payload_of(64 * k - 5))
+    assert [part.is_parity for part in split.parts] == [False] * k + [True] * p
+    assert [part.chunk_index for part in split.parts] == list(range(k + p))
+
+
+@pytest.mark.parametrize(("k", "total"), [(229, 229), (256, 256)])
+def test_parity_gives_way_when_256_segments_are_not_enough(k, total):
+    assert len(segmenter(segment_size_bytes=64).split(payload_of(64 * k)).parts) == total
+
+
+def test_segments_that_are_no_multiple_of_64_bytes_have_no_parity():
+    assert not any(part.is_parity for part in segmenter(segment_size_bytes=100).split(bytes(2_000)).parts)
+
+
+def test_more_than_256_segments_are_refused():
+    with pytest.raises(MessageTooLargeError, match="at most 16384"):
+        segmenter(segment_size_bytes=64).split(bytes(64 * 256 + 1))
+
+
+def test_a_message_above_the_configured_maximum_is_refused():
+    assert segmenter(max_message_size_bytes=10).split(bytes(10))
+    with pytest.raises(MessageTooLargeError, match="max_message_size_bytes"):
+        segmenter(max_message_size_bytes=10).split(bytes(11))
+
+
+def test_an_empty_payload_is_refused():
+    with pytest.raises(EmptyPayloadError):
+        segmenter().split(b"")
+
+
+@pytest.mark.parametrize("length", [0, 1, 40])
+@pytest.mark.parametrize("rate", [0.125, 1.0])
+def test_a_payload_that_looks_like_a_segment_is_sent_as_two(length, rate):
+    disguised = SEED_003.encode(
+        Segment(
+            payload_hash=bytes(32),
+            index=1,
+            data_count=300,
+            parity_count=0,
+            is_parity=False,
+            payload=bytes(length),
+            payload_length=None,
+        )
+    )
+    split = segmenter(segment_size_bytes=128, parity_rate=rate).split(disguised)
+    assert b"".join(segment.payload for segment in segments(split)) == disguised
+    assert [(segment.index, segment.data_count) for segment in segments(split)] == [(0, 2), (1, 2)]
+    assert split.payload_hash == keccak256(disguised)
+
+
+@given(st.binary(min_size=1, max_size=3_000), st.sampled_from([36, 64, 100, 128]))
+def test_no_part_of_seed_003_is_ever_mistaken(payload, size):
+    split = segmenter(segment_size_bytes=size).split(payload)
+    if split.payload_hash is None:
+        assert [part.content for part in split.parts] == [payload]
+        assert not SEED_003.is_segment(payload)
+    else:
+        data = [segment for segment in segments(split) if not segment.is_parity]
+        assert b"".join(segment.payload for segment in data) == payload
+        assert max(len(segment.payload) for segment in data) <= size
+        assert {segment.payload_hash for segment in segments(split)} == {keccak256(payload)}

@@ -1,0 +1,292 @@
+"""Design.md 5.6: parity is of use although SDS holds back whatever cites a lost segment, and order holds all the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from fairway.events import IrretrievableMessage, MessageReceived
+from fairway.options import Delivery, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Purpose
+from fairway.wire.sds import HistoryEntry
+from fairway.wire.waku_message import WakuMessage
+
+FILE = bytes(range(256)) * 4
+"""16 segments of 64 bytes, and two parity segments."""
+
+
+def waku(history=2, rule=IdRule.UNIQUE, **options):
+    return ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=64),
+        sds=SdsConfig(causal_history_size=history, id_rule=rule, bloom_capacity=1_000),
+        **options,
+    )
+
+
+def logos(history=2):
+    return ReliableChannelOptions(
+        profile=Profile.LOGOS,
+        segmentation=SegmentationConfig(segment_size_bytes=192),
+        sds=SdsConfig(causal_history_size=history, id_rule=IdRule.KECCAK_TIMESTAMP, bloom_capacity=1_000),
+    )
+
+
+def without(publications, *lost):
+    """Return publications without those at the lost places; they leave a millisecond apart and never come."""
+    return [publication for place, publication in enumerate(publications) if place not in lost]
+
+
+@pytest.mark.parametrize("history", [1, 2, 10, 200])
+@pytest.mark.parametrize("lost", [(place,) for place in range(18)] + [(3, 9), (7, 8), (14, 15), (15, 17), (16, 17)])
+def test_as_many_segments_as_there_is_parity_may_be_lost_without_any_retransmission(peer, history, lost):
+    alice, bob = peer("alice", waku(history)), peer("bob", waku(history))
+    for number in range(3):
+        alice.send(f"before {number}".encode())
+    alice.send(FILE)
+    alice.send(b"after")
+    before, segments, after = alice.content()[:3], alice.content()[3:-1], alice.content()[-1]
+    bob.receive(*before, *without(segments, *lost), after)
+    expected = [b"before 0", b"before 1", b"before 2", FILE, b"after"]
+    if history == 1 and 0 in lost:
+        # Nothing that came tells what was sent before the file: it waits for the segment that does.
+        assert bob.payloads() == expected[:3]
+        bob.receive(segments[0])
+    assert bob.payloads() == expected
+    assert all(event.dependencies_met for event in bob.events(MessageReceived))
+    assert not bob.events(IrretrievableMessage)
+    assert [event.recovered for event in bob.events(MessageReceived)] == [False] * 3 + [min(lost) < 16, False]
+    bob.check_rows()
+
+
+@pytest.mark.parametrize("history", [2, 200])
+def test_a_whole_run_of_lost_first_segments_is_made_up_for_when_nothing_was_sent_before(peer, history):
+    alice, bob = peer("alice", waku(10)), peer("bob", waku(10))
+    alice.send(FILE)
+    bob.receive(*without(alice.content(), 0, 1))
+    assert bob.payloads() == [FILE]
+
+
+@pytest.mark.parametrize("history", [2, 10, 200])
+@pytest.mark.parametrize("lost", [(0,), (5,), (15,), (16,), (0, 1), (4, 11)])
+def test_a_text_that_was_lost_before_the_file_holds_it_back_until_it_comes(peer, history, lost):
+    alice, bob = peer("alice", waku(history)), peer("bob", waku(history))
+    alice.send(b"first")
+    alice.send(b"text")
+    alice.send(FILE)
+    alice.send(b"after")
+    first, text, *segments, after = alice.content()
+    bob.receive(first, *without(segments, *lost), after)
+    assert bob.payloads() == [b"first"]
+    bob = restarted = bob.restart()
+    bob.receive(text)
+    if history == 2 and lost == (0, 1):
+        assert bob.payloads() == [b"text"]
+        bob.receive(segments[1], segments[0])
+    assert bob.payloads() == [b"text", FILE, b"after"]
+    assert all(event.dependencies_met for event in bob.events(MessageReceived))
+    restarted.check_rows()
+
+
+@pytest.mark.parametrize("lost", [(0,), (5,), (0, 1)])
+def test_a_text_that_is_lost_for_good_is_announced_before_the_file(peer, lost):
+    alice, bob = peer("alice", waku()), peer("bob", waku())
+    alice.send(b"text")
+    alice.send(FILE)
+    alice.send(b"after")
+    text, *segments, after = alice.content()
+    bob.receive(*without(segments, *lost), after)
+    bob.pass_time(1_900_000)
+    announced = [event.message_id for event in bob.events(IrretrievableMessage)]
+    if lost == (0, 1):
+        # Both segments that cited the text were lost with it: what else was lost with them nobody here can know.
+        assert announced == [segments[0].sds_id, segments[1].sds_id]
+    else:
+        assert announced == [text.sds_id]
+    received = bob.events(MessageReceived)
+    assert [event.payload for event in received] == [FILE, b"after"]
+    assert not received[0].dependencies_met
+
+
+def test_a_message_known_only_from_a_lost_first_segment_is_found_in_the_end(peer):
+    # The first segment cites two messages, the next one only one of them.
+    alice, bob, carol = peer("alice", waku()), peer("bob", waku()), peer("carol", waku())
+    carol.send(b"from carol")
+    bob.send(b"from bob")
+    alice.receive(*carol.content(), *bob.content())
+    alice.send(FILE)
+    cited = [entry.message_id for entry in alice.sds(alice.content()[0]).causal_history]
+    oldest, newest = (p for i in cited for p in (*carol.content(), *bob.content()) if p.sds_id == i)
+    dave = peer("dave", waku())
+    dave.receive(newest, *without(alice.content(), 0))
+    assert dave.payloads()[-1] == FILE
+    # The lost segment is still asked for, though nobody waits for it.
+    dave.pass_time(10_000)
+    assert alice.content()[0].message_hash in dave.queries()[0].message_hashes
+    dave.receive(alice.content()[0])
+    dave.pass_time(10_000)
+    assert oldest.message_hash in dave.queries()[-1].message_hashes
+    dave.receive(oldest)
+    assert len(dave.payloads()) == 3
+    assert dave.stack.statistics().missing == 0
+    dave.check_rows()
+
+
+def test_a_lost_segment_that_was_rebuilt_is_never_announced_as_lost(peer):
+    alice, bob = peer("alice", waku()), peer("bob", waku())
+    alice.send(b"before")
+    alice.send(FILE)
+    bob.receive(alice.content()[0], *without(alice.content()[1:], 0))
+    bob.pass_time(2_000_000)
+    assert bob.payloads() == [b"before", FILE]
+    assert not bob.events(IrretrievableMessage)
+
+
+def test_logs_are_equal_although_segments_were_lost(peer):
+    alice, bob = peer("alice", waku()), peer("bob", waku())
+    alice.send(b"before")
+    alice.send(FILE)
+    alice.send(b"after")
+    before, *segments, after = alice.content()
+    bob.receive(before, *without(segments, 5, 16), after)
+    logs = [[(record.lamport, record.message_id) for record in p.stack.sds.history] for p in (alice, bob)]
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("history", [2, 10])
+@pytest.mark.parametrize("lost", [(place,) for place in range(1, 16)])
+def test_on_the_logos_wire_the_order_of_sending_tells_which_segments_were_lost(peer, history, lost):
+    alice, bob = peer("alice", logos(history)), peer("bob", logos(history))
+    alice.send(b"before")
+    alice.send(FILE)
+    before, *segments = alice.content()
+    bob.receive(before, *without(segments, *lost))
+    assert bob.payloads() == [b"before", FILE]
+    # That is a guess: the segment is still asked for.
+    bob.pass_time(10_000)
+    assert segments[lost[0]].message_hash in bob.queries()[0].message_hashes
+    bob.receive(segments[lost[0]])
+    assert bob.stack.statistics().missing == 0
+    assert bob.payloads() == [b"before", FILE]
+
+
+def test_senders_that_segment_by_other_rules_are_understood_as_well(peer):
+    coarse = dataclasses.replace(waku(), segmentation=SegmentationConfig(segment_size_bytes=128))
+    alice, bob = peer("alice", waku()), peer("bob", coarse)
+    alice.send(b"before")
+    alice.send(FILE)
+    before, *segments = alice.content()
+    bob.receive(before, *without(segments, 5))
+    assert bob.payloads() == [b"before", FILE]
+
+
+@pytest.mark.parametrize("rule", [IdRule.UNIQUE, IdRule.PAYLOAD])
+def test_ids_are_worked_out_by_either_rule(peer, rule):
+    alice, bob = peer("alice", waku(rule=rule)), peer("bob", waku())
+    alice.send(b"before")
+    alice.send(FILE)
+    alice.send(b"after")
+    before, *segments, after = alice.content()
+    bob.receive(before, *without(segments, 3), after)
+    assert bob.payloads() == [b"before", FILE, b"after"]
+    assert bob.stack.statistics().missing == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_senders_whose_segments_mix_on_the_way_are_told_apart(peer, seed):
+    rng = random.Random(seed)
+    names = ("alice", "bob", "carol")
+    senders = [peer(name, waku()) for name in names]
+    sent = {}
+    for sender in senders:
+        for _ in range(2):
+            sent[sender.name] = [*sent.get(sender.name, []), rng.choice([FILE, rng.randbytes(1_000), b"ok"])]
+            sender.send(sent[sender.name][-1])
+    publications = [p for sender in senders for p in sender.content()]
+    losable = [p for p in publications if rng.random() < 0.04]
+    rng.shuffle(publications)
+    dave = peer("dave", waku())
+    dave.receive(*(p for p in publications if p not in losable))
+    dave.check_rows()
+    events = dave.events(MessageReceived)
+    dave = dave.restart()
+    dave.receive(*publications)
+    events += dave.events(MessageReceived)
+    received = {name: [event.payload for event in events if event.sender_id == name] for name in names}
+    assert received == sent, f"seed {seed}"
+    dave.check_rows()
+
+
+def test_two_sendings_of_one_payload_do_not_stand_in_for_each_other(peer):
+    alice, bob = peer("alice", waku()), peer("bob", waku())
+    alice.send(FILE)
+    alice.send(FILE)
+    publications = alice.content()
+    bob.receive(*without(publications[:18], 2), *without(publications[18:], 7))
+    assert bob.payloads() == [FILE, FILE]
+
+
+def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_disappear(peer):
+    victim, mallory = peer("victim", waku()), peer("mallory", waku(rule=IdRule.KECCAK_TIMESTAMP))
+    victim.send(b"the truth")
+    [truth] = victim.content()
+    mallory.send(b"before")
+    mallory.send(FILE)
+    before, *segments = mallory.content()
+    bob = peer("bob", waku())
+    forged = []
+    for place, segment in enumerate(without(segments, 4)):
+        message = mallory.sds(segment)
+        if place == 4:
+            # Where his own lost segment should stand, he puts the victim's message as though it were his.
+            history = (message.causal_history[0], HistoryEntry(truth.sds_id, None, "mallory"))
+            message = dataclasses.replace(message, causal_history=history)
+        forged.append(
+            WakuMessage(
+                payload=mallory.stack.sds.dialect.codec.encode(message),
+                content_topic=segment.message.content_topic,
+                timestamp_ns=segment.message.timestamp_ns,
+            )
+        )
+    bob.receive(before, *forged)
+    # Nobody waits for it, but it is missed and asked for until it comes.
+    assert truth.sds_id in bob.stack.sds.dependencies.incoming.missing
+    bob.pass_time(125_000)
+    asked = [entry.message_id for p in bob.published(Purpose.SYNC) for entry in bob.sds(p).repair_request]
+    assert truth.sds_id in asked
+    bob.receive(truth)
+    assert b"the truth" in bob.payloads()
+
+
+def test_if_a_forger_hid_a_message_that_never_comes_its_loss_is_announced(peer):
+    victim, mallory = peer("victim", waku()), peer("mallory", waku(rule=IdRule.KECCAK_TIMESTAMP))
+    victim.send(b"the truth")
+    [truth] = victim.content()
+    mallory.send(FILE)
+    bob = peer("bob", waku())
+    for place, segment in enumerate(without(mallory.content(), 4)):
+        message = mallory.sds(segment)
+        if place == 4:
+            message = dataclasses.replace(message, causal_history=(HistoryEntry(truth.sds_id),))
+        bob.receive(
+            WakuMessage(
+                payload=mallory.stack.sds.dialect.codec.encode(message), content_topic=segment.message.content_topic
+            )
+        )
+    assert bob.payloads() == [FILE]
+    bob.pass_time(700_000)
+    assert truth.sds_id in {event.message_id for event in bob.events(IrretrievableMessage)}
+
+
+def test_with_delivery_on_arrival_lost_segments_hold_nobody_up_either(peer):
+    alice, bob = peer("alice", waku()), peer("bob", waku(delivery=Delivery.ARRIVAL))
+    alice.send(b"text")
+    alice.send(FILE)
+    alice.send(b"after")
+    text, *segments, after = alice.content()
+    bob.receive(*without(segments, 5, 9), after)
+    assert bob.payloads() == [FILE, b"after"]
+    bob.receive(text)
+    assert bob.payloads() == [FILE, b"after", b"text"]
+    assert bob.stack.statistics().parked == 0

@@ -1,0 +1,368 @@
+"""The rate limit inside the stack (seeds 000 and 002): what waits, what is dropped, what is proven, what is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.errors import MessageTooLargeError, RlnError, RlnErrorKind
+from fairway.events import (
+    DeliveryError,
+    DropReason,
+    EphemeralMessageDropped,
+    MessageDelivered,
+    MessageQueued,
+    MessageReceived,
+    MessageSendError,
+    MessageSending,
+    MessageSent,
+    SendErrorReason,
+)
+from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
+from fairway.protocol.effects import Emit, Persist, Publish, Purpose
+from fairway.protocol.ratelimit import rln_signal
+from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
+
+EPOCH_MS = 600_000
+FILE = bytes(range(256)) * 2
+
+
+def limited(messages_per_epoch, **options):
+    return ReliableChannelOptions(
+        sync_min_interval_ms=0,
+        rate_limit=RateLimitConfig(enabled=True, epoch_ms=EPOCH_MS, messages_per_epoch=messages_per_epoch),
+        **options,
+    )
+
+
+def next_epoch(now_ms):
+    return (now_ms // EPOCH_MS + 1) * EPOCH_MS
+
+
+class FailingProvider:
+    """Raises what it was told to, then lets go."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+
+    def epoch_quota(self, now_ms):
+        return None
+
+    def generate_proof(self, signal, now_ms):
+        if self.errors:
+            raise self.errors.pop(0)
+        return b"proof"
+
+
+def test_what_exceeds_the_quota_waits_with_an_event_and_leaves_in_the_next_epoch_in_order(peer):
+    alice, bob = peer("alice", limited(2)), peer("bob")
+    for payload in (b"one", b"two", b"three", b"four"):
+        alice.send(payload)
+    assert len(alice.content()) == 2
+    begins = next_epoch(alice.now_ms)
+    assert [event.expected_ms for event in alice.events(MessageQueued)] == [begins, begins]
+    assert alice.stack.next_deadline() is not None
+    alice.pass_time(begins - 1 - alice.now_ms)
+    assert len(alice.content()) == 2
+    alice.pass_time(1)
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"one", b"two", b"three", b"four"]
+    assert {p.message.timestamp_ns // 1_000_000 for p in alice.content()[2:]} == {begins}
+
+
+def test_the_count_is_durable_before_the_message_that_it_counts_leaves(peer):
+    alice = peer(options=limited(5))
+    effects = alice.send(b"hello").effects
+    assert isinstance(effects[0], Persist)
+    assert any(change.table == "rate_limit" for change in effects[0].changes)
+    assert isinstance(effects[-1], Publish)
+
+
+def test_a_restart_does_not_refill_the_quota(peer):
+    alice = peer(options=limited(2))
+    alice.send(b"one")
+    alice.send(b"two")
+    alice = alice.restart()
+    alice.send(b"three")
+    assert not alice.published()
+    alice.pass_time(next_epoch(alice.now_ms) - alice.now_ms)
+    assert [alice.sds(p).content for p in alice.content()] == [b"three"]
+
+
+def test_what_waited_for_an_epoch_waits_on_after_a_restart_in_order(peer):
+    alice, bob = peer("alice", limited(1)), peer("bob")
+    payloads = [f"message {number}".encode() for number in range(5)]
+    for payload in payloads:
+        alice.send(payload)
+    first = alice.content()
+    alice = alice.restart()
+    assert not alice.published()
+    assert len(alice.events(MessageQueued)) == 4
+    alice.pass_time(5 * EPOCH_MS)
+    bob.receive(*first, *alice.content())
+    assert bob.payloads() == payloads
+
+
+def test_every_segment_counts(peer):
+    options = limited(4, segmentation=SegmentationConfig(segment_size_bytes=64))
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(FILE)
+    assert len(alice.content()) == 4
+    alice.pass_time(2 * EPOCH_MS)
+    assert len(alice.content()) == 9
+    bob.receive(*alice.content())
+    assert bob.payloads() == [FILE]
+
+
+def test_parity_that_waits_leaves_even_though_everybody_has_the_message(peer):
+    # It is in the history and the next message cites it: whoever could never get it would wait for it.
+    options = limited(8, segmentation=SegmentationConfig(segment_size_bytes=64))
+    alice, bob = peer("alice", options), peer("bob")
+    alice.send(FILE)
+    assert len(alice.content()) == 8
+    bob.receive(*alice.content())
+    bob.send(b"thanks")
+    bob.pass_time(60_000)
+    alice.receive(*bob.published(Purpose.CONTENT, Purpose.SYNC))
+    assert len(alice.events(MessageDelivered)) == 1
+    alice.pass_time(next_epoch(alice.now_ms) - alice.now_ms)
+    assert len(alice.content()) == 9
+
+
+def test_content_goes_before_retries_and_retries_before_sync_messages(peer):
+    options = ReliableChannelOptions(
+        rate_limit=RateLimitConfig(enabled=True, epoch_ms=EPOCH_MS, messages_per_epoch=4, approached_threshold=0.75)
+    )
+    alice = peer(options=options)
+    for payload in (b"one", b"two", b"three", b"four"):
+        alice.send(payload)
+    alice.pass_time(next_epoch(alice.now_ms) - alice.now_ms - 2)
+    alice.send(b"five")
+    alice.pass_time(2)
+    newest = alice.published()[4:]
+    # The last slot of an epoch is for content alone.
+    assert [p.purpose for p in newest] == [Purpose.CONTENT, Purpose.RETRY, Purpose.RETRY]
+
+
+def test_of_sync_messages_that_wait_only_the_newest_is_left(peer):
+    options = ReliableChannelOptions(
+        rate_limit=RateLimitConfig(enabled=True, epoch_ms=EPOCH_MS, messages_per_epoch=1), max_retry_attempts=0
+    )
+    alice = peer(options=options)
+    alice.send(b"one")
+    alice.pass_time(300_000)
+    assert alice.stack.statistics().queued == 1
+
+
+def test_a_quota_that_the_node_tells_only_tightens(peer):
+    alice = peer(options=limited(3))
+    alice.do(alice.stack.set_node_quota(1, alice.now_ms, epoch_ms=EPOCH_MS))
+    alice.send(b"one")
+    alice.send(b"two")
+    assert len(alice.content()) == 1
+    alice.do(alice.stack.set_node_quota(100, alice.now_ms, epoch_ms=EPOCH_MS))
+    assert len(alice.content()) == 2
+    for _ in range(3):
+        alice.send(b"more")
+    assert len(alice.content()) == 3
+
+
+def test_a_node_without_a_membership_holds_everything_until_it_has_one(peer):
+    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0))
+    alice.do(alice.stack.set_node_quota(0, alice.now_ms))
+    alice.send(b"hello")
+    assert not alice.published()
+    assert alice.events(MessageQueued)[0].expected_ms is None
+    assert alice.stack.next_deadline() is None
+    alice.do(alice.stack.set_node_quota(20, alice.now_ms))
+    assert len(alice.content()) == 1
+
+
+def test_near_the_limit_ephemeral_messages_are_dropped_with_reason_and_utilisation(peer):
+    alice = peer(options=limited(10))
+    for _ in range(9):
+        alice.send(b"x")
+    dropped = alice.send_ephemeral()
+    alice.send(b"x")
+    alice.send_ephemeral()
+    events = alice.events(EphemeralMessageDropped)
+    assert [(event.reason, event.rate_limit_utilization) for event in events] == [
+        (DropReason.RATE_LIMIT_APPROACHED, 90),
+        (DropReason.RATE_LIMIT_REACHED, 100),
+    ]
+    assert events[0].request_id == dropped.request_id
+    assert not alice.published(Purpose.EPHEMERAL)
+    alice.pass_time(EPOCH_MS)
+    assert not alice.published(Purpose.EPHEMERAL)
+
+
+def test_below_the_limit_an_ephemeral_message_leaves_at_once_and_its_fate_is_told_once(peer):
+    alice, bob = peer("alice", limited(10)), peer("bob")
+    accepted = alice.send_ephemeral(b"typing")
+    [publication] = alice.published(Purpose.EPHEMERAL)
+    assert publication.message.ephemeral is True
+    assert alice.stack.statistics().transmissions == {Purpose.EPHEMERAL: 1}
+    alice.answer()
+    [sent] = alice.events(MessageSent)
+    assert (sent.request_id, sent.message_hash) == (accepted.request_id, publication.message_hash)
+    assert (sent.chunk_info.chunk_index, sent.chunk_info.total_chunks) == (0, 1)
+    bob.receive(publication)
+    [received] = bob.events(MessageReceived)
+    assert received.ephemeral
+    alice.pass_time(3_600_000)
+    assert len(alice.published()) == 1
+    assert alice.stack.statistics().history == bob.stack.statistics().history == 0
+
+
+def test_an_ephemeral_message_that_the_node_did_not_take_is_a_send_error(peer):
+    alice = peer()
+    alice.send_ephemeral()
+    alice.answer(accepted=False, detail="no peers")
+    [error] = alice.events(MessageSendError)
+    assert (error.reason, error.detail) == (SendErrorReason.REJECTED, "no peers")
+    alice.pass_time(3_600_000)
+    assert not alice.events(DeliveryError)
+    assert len(alice.published()) == 1
+
+
+def test_while_the_node_is_offline_an_ephemeral_message_is_dropped(peer):
+    alice = peer()
+    alice.connect(False)
+    alice.send_ephemeral()
+    assert alice.events(EphemeralMessageDropped)[0].reason is DropReason.NOT_READY
+    alice.connect()
+    assert not alice.published()
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_an_ephemeral_message_that_does_not_fit_one_segment_is_refused(peer, profile):
+    options = ReliableChannelOptions(profile=profile, segmentation=SegmentationConfig(segment_size_bytes=256))
+    alice = peer(options=options)
+    with pytest.raises(MessageTooLargeError, match="never segmented; use send"):
+        alice.send_ephemeral(bytes(257))
+    with pytest.raises(MessageTooLargeError, match="never segmented; use send"):
+        alice.send_ephemeral(bytes(2_000_000))
+    alice.send_ephemeral(bytes(64))
+    assert len(alice.published()) == 1
+
+
+@pytest.mark.parametrize("kind", [RlnErrorKind.PERMANENT, RlnErrorKind.TRANSIENT])
+def test_an_ephemeral_message_without_a_proof_is_a_send_error_and_costs_no_slot(peer, kind):
+    alice = peer(options=limited(2), rln=FailingProvider(RlnError(kind)))
+    alice.send_ephemeral()
+    assert alice.events(MessageSendError)[0].reason is SendErrorReason.RLN_PROOF_FAILED
+    alice.send(b"one")
+    alice.send(b"two")
+    assert len(alice.content()) == 2
+
+
+def test_on_the_logos_wire_an_ephemeral_message_that_never_left_is_not_cited(peer):
+    options = ReliableChannelOptions(profile=Profile.LOGOS)
+    alice = peer(options=options, rln=FailingProvider(RlnError(RlnErrorKind.PERMANENT)))
+    alice.send_ephemeral(b"never")
+    alice.send_ephemeral(b"typing")
+    alice.send(b"hello")
+    cited = [entry.message_id for entry in alice.sds(alice.content()[0]).causal_history]
+    assert cited == [alice.published(Purpose.EPHEMERAL)[0].sds_id]
+
+
+def test_a_proof_travels_in_the_message_and_signs_payload_topic_and_timestamp(peer, topic):
+    rln = StrictRlnProvider(rate_limit=5, epoch_ms=EPOCH_MS)
+    alice = peer(rln=rln)
+    alice.send(b"one")
+    alice.send(b"two")
+    alice.send_ephemeral()
+    validator = RlnTestValidator(rate_limit=5, epoch_ms=EPOCH_MS)
+    for publication in alice.published():
+        message = publication.message
+        signal = rln_signal(message.payload, topic, message.timestamp_ns)
+        assert signal == message.payload + topic.encode() + message.timestamp_ns.to_bytes(8, "little")
+        assert validator.validate(message.rate_limit_proof, signal, alice.now_ms) is ProofVerdict.VALID
+    assert len({publication.message.rate_limit_proof for publication in alice.published()}) == 3
+
+
+def test_retries_are_proven_anew(peer, topic):
+    alice = peer(rln=StrictRlnProvider(rate_limit=100, epoch_ms=EPOCH_MS))
+    alice.send(b"hello")
+    alice.pass_time(400_000)
+    validator = RlnTestValidator(rate_limit=100, epoch_ms=EPOCH_MS)
+    assert len(alice.published()) > 5
+    for publication in alice.published():
+        message = publication.message
+        signal = rln_signal(message.payload, topic, message.timestamp_ns)
+        at_ms = message.timestamp_ns // 1_000_000
+        assert validator.validate(message.rate_limit_proof, signal, at_ms) is ProofVerdict.VALID
+
+
+def test_the_providers_quota_holds_without_any_configured_one(peer):
+    alice = peer(rln=StrictRlnProvider(rate_limit=2, epoch_ms=EPOCH_MS))
+    for _ in range(3):
+        alice.send(b"x")
+    assert len(alice.content()) == 2
+    assert len(alice.events(MessageQueued)) == 1
+
+
+@pytest.mark.parametrize("error", [RlnErrorKind.NOT_READY, RlnErrorKind.TRANSIENT, OSError("prover crashed")])
+def test_a_proof_that_cannot_be_had_yet_is_tried_again_and_nothing_is_lost_or_reordered(peer, error):
+    errors = [RlnError(error) if isinstance(error, RlnErrorKind) else error] * 3
+    alice, bob = peer("alice", limited(2), rln=FailingProvider(*errors)), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    assert not alice.published()
+    alice.pass_time(3_000)
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"one", b"two"]
+    assert not alice.events(MessageSendError, DeliveryError)
+    assert alice.content()[0].message.rate_limit_proof == b"proof"
+
+
+def test_an_exhausted_budget_waits_for_the_next_epoch(peer):
+    alice = peer(rln=FailingProvider(RlnError(RlnErrorKind.BUDGET_EXHAUSTED)))
+    alice.send(b"hello")
+    begins = next_epoch(alice.now_ms)
+    alice.pass_time(begins - alice.now_ms - 1)
+    assert not alice.published()
+    alice.pass_time(1)
+    assert alice.content()[0].message.timestamp_ns == begins * 1_000_000
+
+
+def test_a_proof_that_never_comes_is_a_send_error_and_then_one_delivery_error(peer):
+    alice = peer(rln=FailingProvider(RlnError(RlnErrorKind.PERMANENT, "no such membership")))
+    accepted = alice.send(b"hello")
+    [error] = alice.events(MessageSendError)
+    assert error.reason is SendErrorReason.RLN_PROOF_FAILED
+    assert "no such membership" in error.detail
+    alice.pass_time(3_600_000)
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    assert not alice.events(MessageSending)
+
+
+def test_a_provider_that_cannot_tell_its_quota_does_not_stop_the_channel(peer):
+    class Silent(FailingProvider):
+        def epoch_quota(self, now_ms):
+            raise RlnError(RlnErrorKind.NOT_READY)
+
+    alice = peer(rln=Silent())
+    alice.send(b"hello")
+    assert len(alice.content()) == 1
+
+
+def test_a_full_queue_turns_retries_away_and_they_come_again(peer):
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=0,
+        rate_limit=RateLimitConfig(enabled=True, epoch_ms=EPOCH_MS, messages_per_epoch=3, max_queued=2),
+    )
+    alice, bob = peer("alice", options), peer("bob")
+    payloads = [f"message {number}".encode() for number in range(8)]
+    for payload in payloads:
+        alice.send(payload)
+    assert alice.stack.statistics().queued == 2
+    alice.pass_time(8 * EPOCH_MS)
+    bob.receive(*alice.published())
+    assert sorted(bob.payloads()) == payloads
+    alice.check_rows()
+
+
+def test_events_of_an_operation_come_before_the_publication_that_they_announce(peer):
+    effects = peer(options=limited(5)).send(b"hello").effects
+    announced = [type(effect.event) if isinstance(effect, Emit) else type(effect) for effect in effects]
+    assert announced == [Persist, MessageSending, Publish]

@@ -1,0 +1,485 @@
+"""Receiving: whatever comes is counted or delivered, and never raised."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairway.events import (
+    IrretrievableMessage,
+    LossReason,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageReceived,
+    StatusChanged,
+)
+from fairway.options import (
+    Delivery,
+    Profile,
+    RepairConfig,
+    ReliableChannelOptions,
+    SdsConfig,
+    SegmentationConfig,
+)
+from fairway.protocol.effects import Purpose
+from fairway.protocol.encryption import AesGcm
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import SEED_003, Segment
+from fairway.wire.waku_message import WakuMessage
+
+LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
+TINY = ReliableChannelOptions(
+    segmentation=SegmentationConfig(segment_size_bytes=64, max_sets_per_sender=4),
+    sds=SdsConfig(max_incoming_buffer=20, bloom_capacity=100),
+)
+FILE = bytes(range(256)) * 2
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+entries = st.builds(
+    HistoryEntry,
+    st.sampled_from(["", "a", "b", "c", "sync-1"]) | st.text(max_size=8),
+    st.none() | st.binary(max_size=40),
+    st.none() | st.sampled_from(["alice", "bob", "mallory", ""]),
+)
+sds_messages = st.builds(
+    SdsMessage,
+    message_id=st.sampled_from(["", "a", "b", "c", "d"]) | st.text(max_size=8),
+    sender_id=st.sampled_from(["alice", "bob", "mallory", ""]),
+    channel_id=st.sampled_from(["harbour", "harbour", "harbour", "elsewhere"]),
+    lamport_timestamp=st.none() | st.integers(0, 2**64 - 1),
+    causal_history=st.lists(entries, max_size=5).map(tuple),
+    bloom_filter=st.none() | st.binary(max_size=64) | st.just(b"\xff" * 18_752),
+    repair_request=st.lists(entries, max_size=4).map(tuple),
+    content=st.none()
+    | st.binary(max_size=100)
+    | st.builds(
+        lambda index, count, parity, payload: SEED_003.encode(
+            Segment(
+                payload_hash=bytes(32),
+                index=index,
+                data_count=count,
+                parity_count=count,
+                is_parity=parity,
+                payload=payload,
+                payload_length=None,
+            )
+        ),
+        st.integers(0, 3),
+        st.integers(2, 4),
+        st.booleans(),
+        st.binary(max_size=64),
+    ),
+)
+
+
+def wrap(peer, message, topic="/fairway/1/harbour/proto", **fields):
+    return WakuMessage(payload=peer.stack.sds.dialect.codec.encode(message), content_topic=topic, **fields)
+
+
+def counts(peer):
+    statistics = dataclasses.asdict(peer.stack.statistics())
+    return {name: count for name, count in statistics.items() if isinstance(count, int) and count}
+
+
+def test_a_message_arrives_with_everything_that_is_known_of_it(peer, topic):
+    alice, bob = peer("alice"), peer("bob")
+    accepted = alice.send(b"hello")
+    bob.receive(*alice.content())
+    [event] = bob.events(MessageReceived)
+    publication = alice.content()[0]
+    assert event == MessageReceived(
+        message_id=accepted.message_id,
+        sender_id="alice",
+        channel_id="harbour",
+        content_topic=topic,
+        payload=b"hello",
+        timestamp_ns=publication.message.timestamp_ns,
+        message_hashes=(publication.message_hash,),
+        sds_ids=(publication.sds_id,),
+    )
+    assert bytes(event) == b"hello"
+
+
+def test_a_segmented_message_tells_all_its_carriers_in_order(peer):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(FILE)
+    bob.receive(*reversed(alice.content()[:8]))
+    [event] = bob.events(MessageReceived)
+    assert event.payload == FILE
+    assert event.sds_ids == tuple(publication.sds_id for publication in alice.content()[:8])
+    assert event.message_hashes == tuple(publication.message_hash for publication in alice.content()[:8])
+    assert not event.recovered
+
+
+def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
+    bob = peer("bob")
+    sealed = WakuMessage(payload=b"x", content_topic=topic, version=1)
+    foreign = SdsMessage(message_id="m", sender_id="a", channel_id="elsewhere", lamport_timestamp=1, content=b"x")
+    for message in (
+        WakuMessage(payload=b"x", content_topic="/fairway/1/elsewhere/proto"),
+        WakuMessage(payload=bytes(1_048_577), content_topic=topic),
+        sealed,
+        WakuMessage(payload=b"\xff\xff", content_topic=topic),
+        WakuMessage(payload=b"", content_topic=topic),
+        WakuMessage(payload=b"x", content_topic=topic, timestamp_ns=1 << 64),
+        wrap(bob, foreign),
+    ):
+        assert bob.receive(message) == []
+    assert counts(bob) == {
+        "received": 4,
+        "foreign_topic": 1,
+        "oversized": 1,
+        "undecryptable": 1,
+        "undecodable": 3,
+        "foreign_channel": 1,
+    }
+
+
+def test_what_was_sealed_with_another_key_is_counted_and_tells_the_application_nothing(peer):
+    ours, theirs = AesGcm(bytes(32)), AesGcm(b"\1" * 32)
+    alice, bob, mallory = (
+        peer(name, encryption=key) for name, key in (("alice", ours), ("bob", ours), ("mallory", theirs))
+    )
+    mallory.send(b"forged")
+    assert bob.receive(*mallory.content()) == []
+    assert counts(bob) == {"received": 1, "undecryptable": 1}
+    alice.send(b"hello")
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"hello"]
+
+
+def test_a_plain_message_among_sealed_ones_is_counted(peer):
+    bob, mallory = peer("bob", encryption=AesGcm(bytes(32))), peer("mallory")
+    mallory.send(b"plain")
+    assert bob.receive(*mallory.content()) == []
+    assert bob.stack.statistics().undecryptable == 1
+
+
+def test_on_the_logos_wire_a_message_without_the_marker_is_counted(peer):
+    alice, bob = peer("alice", LOGOS), peer("bob", LOGOS)
+    alice.send(b"hello")
+    message = alice.content()[0].message
+    for meta in (None, b"", LOGOS_MARKER[:-1]):
+        assert bob.receive(dataclasses.replace(message, meta=meta)) == []
+    assert counts(bob) == {"unmarked": 3}
+    bob.receive(message)
+    assert bob.payloads() == [b"hello"]
+
+
+@pytest.mark.parametrize("options", [TINY, LOGOS], ids=["waku", "logos"])
+@quick
+@given(
+    messages=st.lists(
+        st.builds(
+            WakuMessage,
+            payload=st.binary(max_size=300),
+            content_topic=st.just("/fairway/1/harbour/proto") | st.text(max_size=20),
+            version=st.none() | st.integers(0, 2),
+            timestamp_ns=st.none() | st.integers(-(2**65), 2**65),
+            meta=st.none() | st.just(LOGOS_MARKER) | st.binary(max_size=10),
+            rate_limit_proof=st.none() | st.binary(max_size=10),
+            ephemeral=st.none() | st.booleans(),
+        ),
+        max_size=10,
+    )
+)
+def test_no_message_whatever_makes_the_stack_raise(peer, options, messages):
+    bob = peer("bob", options)
+    bob.receive(*messages)
+    assert not bob.events()
+    bob.check_rows()
+
+
+@pytest.mark.parametrize("delivery", Delivery)
+@quick
+@given(messages=st.lists(sds_messages, max_size=30), data=st.data())
+def test_no_sds_message_whatever_makes_the_stack_raise_or_grow_without_bounds(peer, delivery, messages, data):
+    bob = peer("bob", dataclasses.replace(TINY, delivery=delivery))
+    bob.send(b"own")
+    for message in messages:
+        bob.receive(wrap(bob, message, timestamp_ns=data.draw(st.none() | st.integers(-(2**63), 2**63 - 1))))
+        if data.draw(st.booleans()):
+            bob.pass_time(data.draw(st.sampled_from([1, 5_000, 700_000])))
+    bob.check_rows()
+    statistics = bob.stack.statistics()
+    assert statistics.parked <= 20
+    assert statistics.reassembly.open_sets <= 4 * 4
+    again = bob.restart()
+    again.pass_time(700_000)
+    again.check_rows()
+
+
+@quick
+@given(data=st.data())
+def test_damaged_messages_are_dropped_or_harmless_and_undamaged_ones_get_through(peer, data):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(FILE)
+    alice.send(b"hello")
+    for publication in alice.content():
+        payload = bytearray(publication.message.payload)
+        for _ in range(data.draw(st.integers(1, 3))):
+            payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+        cut = data.draw(st.integers(0, len(payload)))
+        for damaged in (bytes(payload), bytes(payload[:cut])):
+            bob.receive(dataclasses.replace(publication.message, payload=damaged))
+    bob.check_rows()
+
+
+def test_own_messages_that_come_back_change_nothing(peer):
+    alice = peer("alice", TINY)
+    alice.send(FILE)
+    alice.send(b"hello")
+    alice.send_ephemeral()
+    alice.answer()
+    history = alice.stack.statistics().history
+    alice.effects.clear()
+    alice.receive(*alice.content())
+    assert not alice.events(MessageReceived, MessageAcknowledged, MessageDelivered)
+    assert alice.stack.statistics().history == history
+
+
+def test_own_messages_of_a_life_that_was_forgotten_are_not_delivered_but_cited(peer):
+    alice = peer("alice")
+    alice.send(b"hello")
+    reborn = peer("alice", life=1)
+    reborn.receive(*alice.content())
+    assert not reborn.events(MessageReceived)
+    reborn.send(b"again")
+    cited = reborn.sds(reborn.content()[0]).causal_history
+    assert [entry.message_id for entry in cited] == [alice.content()[0].sds_id]
+
+
+@pytest.mark.parametrize("options", [None, LOGOS], ids=["waku", "logos"])
+def test_a_copy_is_delivered_once_however_often_and_in_whatever_wrapping_it_comes(peer, options):
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(b"hello")
+    alice.pass_time(100_000)
+    bob.receive(*alice.content(), *alice.published(Purpose.RETRY), *alice.content())
+    bob = bob.restart()
+    bob.receive(*alice.published(Purpose.RETRY))
+    assert bob.payloads() == []
+    assert bob.stack.statistics().duplicates == len(alice.published(Purpose.RETRY))
+
+
+def test_an_ephemeral_message_is_delivered_once_and_waits_for_nothing(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"lost")
+    alice.send(b"parked")
+    alice.send_ephemeral(b"typing")
+    bob.receive(alice.content()[1], *alice.published(Purpose.EPHEMERAL) * 3)
+    assert bob.payloads() == [b"typing"]
+    alice.send_ephemeral(b"typing")
+    bob.receive(*alice.published(Purpose.EPHEMERAL))
+    assert bob.payloads() == [b"typing", b"typing"]
+
+
+def test_a_reply_is_delivered_after_what_it_replies_to(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    alice.send(b"question")
+    bob.receive(*alice.content())
+    bob.send(b"answer")
+    assert carol.receive(*bob.content())
+    assert carol.payloads() == []
+    assert carol.stack.statistics().parked == 1
+    carol.receive(*alice.content())
+    assert carol.payloads() == [b"question", b"answer"]
+    assert all(event.dependencies_met for event in carol.events(MessageReceived))
+
+
+def test_a_chain_that_comes_in_reverse_is_delivered_in_order(peer):
+    alice, bob = peer("alice"), peer("bob")
+    payloads = [f"message {number}".encode() for number in range(20)]
+    for payload in payloads:
+        alice.send(payload)
+    bob.receive(*reversed(alice.content()))
+    assert bob.payloads() == payloads
+
+
+def test_what_is_missing_shows_in_the_status_until_it_came(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.receive(alice.content()[0])
+    assert [event.status.value for event in bob.events(StatusChanged)] == ["syncing", "synced"]
+
+
+def test_a_lost_dependency_is_announced_and_then_its_dependants_are_delivered_in_order(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for payload in (b"lost", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(*alice.content()[1:])
+    bob.pass_time(600_000)
+    assert not bob.payloads()
+    bob.pass_time(10_000)
+    events = bob.events(IrretrievableMessage, MessageReceived)
+    assert events[0] == IrretrievableMessage(
+        message_id=alice.content()[0].sds_id,
+        reason=LossReason.TIMEOUT,
+        sender_id="alice",
+        retrieval_hint=alice.content()[0].message_hash,
+    )
+    assert [(event.payload, event.dependencies_met) for event in events[1:]] == [(b"two", False), (b"three", False)]
+    # It is late then, but it is not thrown away.
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"two", b"three", b"lost"]
+
+
+def test_a_segmented_message_whose_dependency_was_lost_says_so_whenever_it_completes(peer):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(b"lost")
+    alice.send(FILE)
+    segments = alice.content()[1:]
+    bob.receive(*segments[:4])
+    bob.pass_time(610_000)
+    assert bob.events(IrretrievableMessage)
+    bob.receive(*segments[4:])
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [(FILE, False)]
+
+
+def test_nothing_is_declared_lost_while_the_node_is_offline(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.connect(False)
+    bob.pass_time(86_400_000)
+    bob.tick()
+    bob.connect()
+    bob.pass_time(60_000)
+    assert not bob.events(IrretrievableMessage)
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"one", b"two"]
+
+
+def test_nothing_is_declared_lost_because_of_the_time_between_two_lives(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.now_ms += 86_400_000
+    bob = bob.restart()
+    bob.pass_time(60_000)
+    assert not bob.events(IrretrievableMessage)
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"one", b"two"]
+
+
+def test_parked_and_half_assembled_messages_survive_a_restart_and_are_delivered_once(peer):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(b"late")
+    alice.send(FILE)
+    alice.send(b"after")
+    late, *segments, after = alice.content()
+    for part in (segments[5:], [after], segments[:2]):
+        bob.receive(*part)
+        bob.check_rows()
+        bob = bob.restart()
+    bob.receive(segments[3], *segments)
+    bob.check_rows()
+    bob = bob.restart()
+    assert bob.payloads() == []
+    bob.receive(late)
+    assert bob.payloads() == [b"late", FILE, b"after"]
+    bob.check_rows()
+    bob = bob.restart()
+    bob.receive(late, *segments, after)
+    assert bob.payloads() == []
+
+
+def test_a_set_that_gains_nothing_for_too_long_is_given_up_with_an_event(peer):
+    alice = peer("alice", TINY)
+    bob = peer("bob", dataclasses.replace(TINY, sync_min_interval_ms=0, retrieve_frequency_ms=0))
+    alice.send(FILE)
+    bob.receive(*alice.content()[:3])
+    bob.pass_time(86_399_999)
+    assert not bob.events()
+    bob.pass_time(1)
+    [event] = bob.events(IrretrievableMessage)
+    assert (event.reason, event.sender_id) == (LossReason.SEGMENTS_EXPIRED, "alice")
+    bob.check_rows()
+    assert bob.stack.statistics().reassembly.open_segments == 0
+
+
+def test_with_delivery_on_arrival_messages_come_at_once_each_once_with_their_status(peer):
+    options = dataclasses.replace(TINY, delivery=Delivery.ARRIVAL)
+    alice, bob = peer("alice", TINY), peer("bob", options)
+    alice.send(b"one")
+    alice.send(b"two")
+    alice.send(FILE)
+    one, two, *segments = alice.content()
+    bob.receive(two, *segments, one, two, *segments)
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [
+        (b"two", False),
+        (FILE, False),
+        (b"one", True),
+    ]
+    bob.check_rows()
+
+
+def test_with_delivery_on_arrival_a_message_after_a_loss_says_so(peer):
+    alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(delivery=Delivery.ARRIVAL))
+    for payload in (b"lost", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(alice.content()[1])
+    bob.pass_time(610_000)
+    bob.receive(alice.content()[2])
+    assert [event.dependencies_met for event in bob.events(MessageReceived)] == [False, False]
+
+
+def test_what_waits_for_its_causal_place_is_bounded_and_then_delivered_early(peer):
+    options = ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=64),
+        sds=SdsConfig(max_incoming_buffer_bytes=60_000, bloom_capacity=100),
+    )
+    bob = peer("bob", options)
+    payloads = []
+    for number in range(5):
+        mallory = peer(f"mallory {number}", options)
+        payloads.append(bytes([number]) * 16_000)
+        mallory.send(payloads[-1])
+        *segments, last = mallory.content()
+        message = mallory.sds(last)
+        # Only the last segment is parked, so that little of the message counts against the incoming buffer.
+        cited = (HistoryEntry(f"never sent {number}"), *message.causal_history)
+        bob.receive(*segments, wrap(bob, dataclasses.replace(message, causal_history=cited)))
+        bob.check_rows()
+    assert [(e.payload, e.dependencies_met) for e in bob.events(MessageReceived)] == [
+        (payload, False) for payload in payloads[:2]
+    ]
+    bob = bob.restart()
+    bob.pass_time(610_000)
+    assert bob.payloads() == payloads[2:]
+
+
+def test_repairs_for_others_are_answered_with_the_original_bytes(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(*alice.content())
+    carol.receive(alice.content()[1])
+    carol.pass_time(120_000)
+    asking = [p for p in carol.published(Purpose.SYNC) if carol.sds(p).repair_request]
+    bob.receive(asking[0])
+    bob.pass_time(120_000)
+    [repair] = bob.published(Purpose.REPAIR)
+    assert repair.message.payload == alice.content()[0].message.payload
+    carol.receive(repair)
+    assert carol.payloads() == [b"one", b"two"]
+
+
+def test_without_repair_nobody_asks_and_nobody_answers(peer):
+    quiet = ReliableChannelOptions(sds=SdsConfig(repair=RepairConfig(enabled=False)))
+    alice, bob, carol = peer("alice"), peer("bob", quiet), peer("carol")
+    alice.send(b"one")
+    alice.send(b"two")
+    carol.send(b"hello")
+    bob.receive(alice.content()[1], *carol.content())
+    bob.pass_time(500_000)
+    assert bob.published(Purpose.SYNC)
+    assert not any(bob.sds(p).repair_request for p in bob.published(Purpose.SYNC))

@@ -1,0 +1,197 @@
+"""Retransmission (seed 000, "Message retries"; seed 002, "Retransmission"): when, how often, with which bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.events import (
+    DeliveryError,
+    MessageDelivered,
+    MessagePossiblyAcknowledged,
+    MessageSendError,
+    MessageSending,
+    RequestSent,
+)
+from fairway.options import RateLimitConfig, RepairConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Purpose
+
+FILE = bytes(range(256)) * 2
+SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
+QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
+
+
+def test_a_retry_is_newly_stamped_and_carries_the_same_sds_message(peer):
+    alice = peer(options=QUIET)
+    alice.send(b"hello")
+    alice.pass_time(95_000)
+    first, *retries = alice.published()
+    assert [p.purpose for p in retries] == [Purpose.RETRY] * 3
+    assert {p.message.payload for p in retries} == {first.message.payload}
+    assert {p.sds_id for p in retries} == {first.sds_id}
+    assert len({p.message_hash for p in alice.published()}) == 4
+    seconds = [(p.message.timestamp_ns - first.message.timestamp_ns) // 10**9 for p in retries]
+    assert seconds == [30, 60, 90]
+    assert [event.attempt for event in alice.events(MessageSending)] == [0, 1, 2, 3]
+    assert len(alice.events(RequestSent)) == 1
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 10])
+def test_after_the_last_vain_retry_comes_exactly_one_delivery_error(peer, attempts):
+    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, max_retry_attempts=attempts))
+    accepted = alice.send(b"hello")
+    alice.pass_time(30_000 * (attempts + 1) - 1)
+    assert len(alice.published()) == attempts + 1
+    assert not alice.events(DeliveryError)
+    alice.pass_time(3_600_000)
+    [error] = alice.events(DeliveryError)
+    assert (error.request_id, error.acknowledged_by) == (accepted.request_id, ())
+    assert f"after {attempts} retransmissions" in error.detail
+    assert not alice.events(MessageSendError)
+    assert len(alice.published()) == attempts + 1
+    assert alice.stack.next_deadline() is None
+
+
+def test_of_many_segments_that_nobody_acknowledges_there_is_still_one_delivery_error(peer):
+    alice = peer(options=SMALL_SEGMENTS)
+    alice.send(FILE)
+    alice.pass_time(3_600_000)
+    assert len(alice.events(DeliveryError)) == 1
+    # Parity segments are not repeated: whoever lacks data segments gets those.
+    assert len(alice.published(Purpose.RETRY)) == 8 * 10
+
+
+def test_without_a_retry_interval_nothing_is_repeated_and_nothing_given_up(peer):
+    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, retry_interval_ms=0))
+    alice.send(b"hello")
+    alice.answer()
+    alice.pass_time(86_400_000)
+    assert len(alice.published()) == 1
+    assert alice.stack.next_deadline() is None
+    assert alice.stack.statistics().open_requests == 1
+
+
+def test_after_an_acknowledgement_nothing_is_repeated(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"hello")
+    bob.receive(*alice.content())
+    bob.send(b"thanks")
+    alice.receive(*bob.content())
+    assert len(alice.events(MessageDelivered)) == 1
+    alice.pass_time(3_600_000)
+    assert not alice.published(Purpose.RETRY)
+    assert not alice.events(DeliveryError)
+
+
+def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):
+    alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
+    alice.send(b"hello")
+    for payload in (b"one", b"two", b"three"):
+        carol.send(payload)
+    # Bob cites the two newest only, so that just his bloom filter tells of alice's message.
+    bob.receive(*alice.content(), *carol.content())
+    bob.send(b"four")
+    alice.receive(*bob.content())
+    assert len(alice.events(MessagePossiblyAcknowledged)) == 1
+    alice.pass_time(59_999)
+    assert not alice.published(Purpose.RETRY)
+    alice.pass_time(60_001)
+    assert len(alice.published(Purpose.RETRY)) == 2
+
+
+def test_a_possible_acknowledgement_says_nothing_of_somebody_else_who_was_asked_for(peer):
+    alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
+    alice.send(b"hello", required_from=["dave"])
+    for payload in (b"one", b"two", b"three"):
+        carol.send(payload)
+    bob.receive(*alice.content(), *carol.content())
+    bob.send(b"four")
+    alice.receive(*bob.content())
+    assert len(alice.events(MessagePossiblyAcknowledged)) == 1
+    alice.pass_time(30_000)
+    assert len(alice.published(Purpose.RETRY)) == 1
+
+
+def test_nothing_is_repeated_while_the_node_is_offline_and_all_of_it_when_it_is_back(peer):
+    alice = peer(options=QUIET)
+    alice.send(b"hello")
+    alice.answer()
+    alice.connect(False)
+    alice.pass_time(3_600_000)
+    assert len(alice.published()) == 1
+    assert not alice.events(DeliveryError)
+    alice.connect()
+    alice.pass_time(0)
+    assert len(alice.published(Purpose.RETRY)) == 1
+
+
+def test_a_node_that_takes_nothing_is_asked_again_and_again_without_the_message_being_given_up(peer):
+    alice = peer(options=QUIET)
+    alice.send(b"hello")
+    for _ in range(100):
+        alice.answer(accepted=False)
+        alice.pass_time(5_000, answer=False)
+    assert not alice.events(DeliveryError)
+    assert len(alice.published()) == 101
+
+
+def test_a_repair_of_an_own_message_that_the_node_refuses_costs_no_attempt_and_ends_nothing(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    alice.answer()
+    bob.receive(alice.content()[1])
+    bob.pass_time(125_000)
+    asking = [p for p in bob.published(Purpose.SYNC) if bob.sds(p).repair_request]
+    alice.receive(asking[0])
+    alice.tick()
+    [repair] = alice.published(Purpose.REPAIR)
+    assert repair.message.payload == alice.content()[0].message.payload
+    alice.answer(repair, accepted=False, permanent=True)
+    assert not alice.events(MessageSendError, DeliveryError)
+    alice.pass_time(400_000)
+    attempts = [e.attempt for e in alice.events(MessageSending) if e.message_id == alice.events()[0].message_id]
+    assert attempts == list(range(len(attempts)))
+
+
+def test_after_a_restart_retries_go_on_where_they_stopped(peer):
+    alice = peer(options=QUIET)
+    accepted = alice.send(b"hello")
+    alice.pass_time(100_000)
+    again = alice.restart()
+    again.pass_time(3_600_000)
+    attempts = [event.attempt for event in again.events(MessageSending)]
+    assert attempts == list(range(4, 11))
+    assert [event.request_id for event in again.events(DeliveryError)] == [accepted.request_id]
+
+
+def test_the_bytes_of_a_retry_after_a_restart_are_those_of_the_first_transmission(peer):
+    alice = peer(options=QUIET)
+    alice.send(b"hello")
+    again = alice.restart()
+    again.pass_time(30_000)
+    assert again.published(Purpose.RETRY)[0].message.payload == alice.content()[0].message.payload
+
+
+def test_without_repair_own_messages_are_retried_all_the_same(peer):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=RepairConfig(enabled=False)))
+    alice = peer(options=options)
+    alice.send(b"hello", required_from=["bob", "carol"])
+    alice.pass_time(30_000)
+    assert alice.published(Purpose.RETRY)[0].message.payload == alice.content()[0].message.payload
+
+
+def test_a_retry_that_the_rate_limit_held_is_let_go_when_the_acknowledgement_comes(peer):
+    limited = ReliableChannelOptions(
+        sync_min_interval_ms=0, rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=1, epoch_ms=600_000)
+    )
+    alice, bob = peer("alice", limited), peer("bob")
+    alice.send(b"hello")
+    alice.pass_time(30_000)
+    assert alice.stack.statistics().queued == 1
+    bob.receive(*alice.content())
+    bob.send(b"thanks")
+    alice.receive(*bob.content())
+    assert alice.stack.statistics().queued == 0
+    alice.pass_time(3_600_000)
+    assert len(alice.published()) == 1
+    alice.check_rows()

@@ -1,0 +1,381 @@
+"""Sending: the order of effects, ids, hints, what the node answers, and what can never be sent."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
+from fairway.events import (
+    ChannelStatus,
+    DeliveryError,
+    MessageDelivered,
+    MessageQueued,
+    MessageReceived,
+    MessageSendError,
+    MessageSending,
+    MessageSent,
+    RequestSent,
+    SendErrorReason,
+)
+from fairway.options import IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Emit, Persist, Publish, Purpose
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
+
+SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=64))
+FILE = bytes(range(256)) * 2
+"""Eight segments and one parity segment of 64 bytes."""
+
+
+class BrokenCipher:
+    """Seals as many messages as it is told, then fails."""
+
+    def __init__(self, good: int):
+        self.good = good
+
+    def encrypt(self, plaintext):
+        self.good -= 1
+        if self.good < 0:
+            raise RuntimeError("the key is gone")
+        return b"sealed" + plaintext
+
+    def decrypt(self, ciphertext):
+        return ciphertext.removeprefix(b"sealed")
+
+
+def test_a_message_is_made_durable_before_anything_leaves(peer):
+    alice = peer()
+    effects = alice.send(b"hello").effects
+    assert [type(effect) for effect in effects] == [Persist, Emit, Publish]
+    assert isinstance(effects[1].event, MessageSending)
+    assert {"outgoing", "history", "requests", "segments"} <= {change.table for change in effects[0].changes}
+
+
+def test_the_message_id_is_the_sha_256_of_the_payload_and_the_request_id_is_unique(peer):
+    alice = peer()
+    first, second = alice.send(b"ok"), alice.send(b"ok")
+    assert first.message_id == second.message_id == hashlib.sha256(b"ok").hexdigest()
+    assert first.request_id != second.request_id
+    assert first.request_id != peer("bob").send(b"ok").request_id
+
+
+def test_the_same_payload_twice_is_two_deliveries(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"ok")
+    alice.send(b"ok")
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"ok", b"ok"]
+    assert len({event.sds_ids for event in bob.events(MessageReceived)}) == 2
+
+
+def test_two_people_may_say_the_same_and_both_are_heard(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    alice.send(b"ok")
+    bob.send(b"ok")
+    carol.receive(*alice.content(), *bob.content())
+    assert [event.sender_id for event in carol.events(MessageReceived)] == ["alice", "bob"]
+
+
+def test_every_segment_is_told_when_it_leaves_and_when_the_node_took_it(peer):
+    alice = peer(options=SMALL_SEGMENTS)
+    accepted = alice.send(FILE)
+    sending = alice.events(MessageSending)
+    assert [(e.chunk_info.chunk_index, e.chunk_info.total_chunks, e.chunk_info.is_parity) for e in sending] == [
+        *((index, 8, False) for index in range(8)),
+        (8, 8, True),
+    ]
+    assert {(e.request_id, e.message_id, e.attempt) for e in sending} == {(*accepted[:2], 0)}
+    alice.answer(*alice.content()[:-1])
+    assert not alice.events(RequestSent)
+    alice.answer()
+    sent = alice.events(MessageSent)
+    assert [e.chunk_info for e in sent] == [e.chunk_info for e in sending]
+    assert [e.message_hash for e in sent] == [publication.message_hash for publication in alice.content()]
+    assert [e.request_id for e in alice.events(RequestSent)] == [accepted.request_id]
+
+
+def test_an_unsegmented_message_counts_as_its_only_chunk(peer):
+    alice = peer()
+    alice.send(b"hello")
+    assert alice.events(MessageSending)[0].chunk_info.total_chunks == 1
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_an_empty_payload_is_refused_and_nothing_is_sent(peer, profile):
+    alice = peer(options=ReliableChannelOptions(profile=profile))
+    before = alice.stack.snapshot()
+    with pytest.raises(EmptyPayloadError):
+        alice.send(b"")
+    with pytest.raises(EmptyPayloadError):
+        alice.send_ephemeral(b"")
+    assert alice.stack.snapshot() == before
+    assert alice.effects == []
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_a_payload_above_the_limit_is_refused_with_both_sizes_and_nothing_is_sent(peer, profile):
+    options = ReliableChannelOptions(profile=profile, segmentation=SegmentationConfig(max_message_size_bytes=1_000))
+    alice = peer(options=options)
+    before = alice.stack.snapshot()
+    with pytest.raises(MessageTooLargeError, match=r"1001 bytes, at most 1000"):
+        alice.send(bytes(1_001))
+    assert alice.stack.snapshot() == before
+    alice.send(bytes(1_000))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"required_count": 0}, "required_count must be at least 1, not 0"),
+        ({"required_from": "bob"}, r"a collection of names, such as \['bob'\]"),
+        ({"required_from": ["bob", "alice"]}, "'alice', the sender"),
+    ],
+)
+def test_an_acknowledgement_that_can_never_come_is_refused_and_nothing_is_sent(peer, wanted, text):
+    alice = peer()
+    with pytest.raises(ConfigurationError, match=text):
+        alice.send(b"hello", **wanted)
+    assert alice.effects == []
+
+
+@pytest.mark.parametrize("profile", Profile)
+@given(payload=st.binary(min_size=1, max_size=400))
+def test_what_is_published_is_hashed_as_the_very_bytes_that_leave(peer, topic, profile, payload):
+    alice = peer(options=ReliableChannelOptions(profile=profile))
+    alice.send(payload)
+    alice.send_ephemeral(payload)
+    assert len(alice.published()) == 2
+    for publication in alice.published():
+        assert publication.pubsub_topic == autoshard(topic, 1, 8)
+        assert publication.encoded == encode_waku_message(publication.message)
+        arrived = decode_waku_message(publication.encoded)
+        assert publication.message_hash == message_hash(publication.pubsub_topic, arrived)
+        assert arrived.content_topic == topic
+        assert arrived.meta == (LOGOS_MARKER if profile is Profile.LOGOS else None)
+        assert arrived.ephemeral is (publication.purpose is Purpose.EPHEMERAL)
+
+
+def test_no_two_messages_carry_the_same_timestamp_and_it_is_the_present(peer, start_ms):
+    alice = peer()
+    for _ in range(5):
+        alice.send(b"ok")
+    stamps = [publication.message.timestamp_ns for publication in alice.content()]
+    assert stamps == sorted(set(stamps))
+    assert {stamp // 1_000_000 for stamp in stamps} == {start_ms}
+
+
+def test_after_the_clock_stepped_back_messages_carry_the_time_that_it_tells(peer, start_ms):
+    # Relays refuse messages from the future, so that one step back must not silence the channel until it is made up.
+    alice = peer()
+    alice.send(b"early")
+    alice.now_ms -= 3_600_000
+    alice.send(b"late")
+    assert alice.content()[-1].message.timestamp_ns == (start_ms - 3_600_000) * 1_000_000
+
+
+def test_the_hash_of_what_was_sent_is_the_hint_by_which_later_messages_cite_it(peer):
+    alice = peer()
+    first = alice.send(b"one")
+    alice.answer()
+    alice.send(b"two")
+    [entry] = alice.sds(alice.content()[1]).causal_history
+    assert entry.retrieval_hint == alice.content()[0].message_hash
+    assert entry.message_id == alice.content()[0].sds_id
+    assert entry.sender_id == "alice"
+    assert first.message_id != entry.message_id
+
+
+def test_segments_of_one_message_cite_each_other_with_hints(peer):
+    alice = peer(options=SMALL_SEGMENTS)
+    alice.send(FILE)
+    publications = alice.content()
+    for before, after in zip(publications, publications[1:], strict=False):
+        cited = alice.sds(after).causal_history[-1]
+        assert (cited.message_id, cited.retrieval_hint) == (before.sds_id, before.message_hash)
+
+
+def test_a_hint_is_withdrawn_when_the_node_did_not_take_the_message(peer):
+    alice = peer()
+    alice.send(b"one")
+    alice.answer(accepted=False)
+    alice.send(b"two")
+    assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint is None
+
+
+def test_the_first_hash_that_the_node_took_stays_the_hint(peer):
+    alice = peer()
+    alice.send(b"one")
+    alice.answer()
+    alice.pass_time(30_000)
+    retry = alice.published(Purpose.RETRY)[0]
+    assert retry.message_hash != alice.content()[0].message_hash
+    alice.send(b"two")
+    assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint == alice.content()[0].message_hash
+
+
+def test_a_hint_from_before_a_crash_that_nobody_confirmed_gives_way_to_a_confirmed_one(peer):
+    alice = peer()
+    alice.send(b"one")
+    alice = alice.restart()
+    alice.pass_time(30_000)
+    retry = alice.published(Purpose.RETRY)[0]
+    alice.send(b"two")
+    assert alice.sds(alice.content()[0]).causal_history[0].retrieval_hint == retry.message_hash
+
+
+def test_what_the_node_did_not_take_is_offered_again_soon_and_that_is_no_retry(peer):
+    alice = peer()
+    alice.send(b"hello")
+    alice.answer(accepted=False)
+    assert not alice.events(MessageSent)
+    alice.pass_time(5_000)
+    assert len(alice.content()) == 2
+    assert [event.attempt for event in alice.events(MessageSending)] == [0, 0]
+    assert len(alice.events(RequestSent)) == 1
+    assert alice.stack.statistics().not_taken == 1
+
+
+def test_a_permanent_rejection_is_a_send_error_and_then_one_delivery_error(peer):
+    alice = peer()
+    accepted = alice.send(b"hello")
+    alice.answer(accepted=False, permanent=True, detail="no such shard")
+    [error] = alice.events(MessageSendError)
+    assert (error.request_id, error.reason, error.detail) == (
+        accepted.request_id,
+        SendErrorReason.REJECTED,
+        "no such shard",
+    )
+    alice.pass_time(3_600_000)
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    assert len(alice.published(Purpose.CONTENT, Purpose.RETRY)) == 1
+    assert alice.stack.statistics().open_requests == alice.stack.statistics().unacknowledged == 0
+
+
+def test_a_segment_that_the_network_would_not_take_ends_its_request_before_anything_left(peer):
+    options = ReliableChannelOptions(max_wire_message_bytes=19_000, sds=SdsConfig())
+    alice = peer(options=options)
+    accepted = alice.send(bytes(1_000))
+    [error] = alice.events(MessageSendError)
+    assert error.reason is SendErrorReason.MESSAGE_TOO_LARGE
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    assert not alice.published()
+    # Nobody may ever cite what could not leave: whoever waited for it would wait in vain.
+    alice.send(b"short")
+    assert alice.sds(alice.content()[0]).causal_history == ()
+
+
+def test_a_hook_that_fails_to_seal_ends_the_request_and_nothing_leaves_in_clear(peer):
+    alice = peer(encryption=BrokenCipher(good=0))
+    accepted = alice.send(b"secret")
+    [error] = alice.events(MessageSendError)
+    assert error.reason is SendErrorReason.ENCRYPTION_FAILED
+    assert "secret" not in error.detail
+    assert "the key is gone" not in error.detail
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    assert not alice.published()
+    assert alice.stack.statistics().history == 0
+
+
+def test_of_a_message_with_one_segment_that_cannot_be_sealed_no_later_one_leaves(peer):
+    alice = peer(options=SMALL_SEGMENTS, encryption=BrokenCipher(good=3))
+    alice.send(FILE)
+    assert len(alice.published()) == 3
+    assert len(alice.events(MessageSendError)) == len(alice.events(DeliveryError)) == 1
+    assert alice.stack.statistics().history == 3
+    alice.pass_time(3_600_000)
+    assert not alice.published(Purpose.RETRY)
+
+
+def test_a_cipher_that_breaks_for_good_ends_open_requests_as_vain_retries_do(peer):
+    cipher = BrokenCipher(good=1)
+    alice = peer(encryption=cipher)
+    accepted = alice.send(b"hello")
+    alice.pass_time(3_600_000)
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    assert alice.stack.statistics().not_sealed > 0
+    assert all(publication.message.payload.startswith(b"sealed") for publication in alice.published())
+
+
+def test_while_the_node_is_offline_messages_wait_and_then_leave_in_order(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.connect(False)
+    for payload in (b"one", b"two", b"three"):
+        alice.send(payload)
+    assert not alice.published()
+    assert [event.expected_ms for event in alice.events(MessageQueued)] == [None] * 3
+    assert alice.stack.next_deadline() is None
+    alice.now_ms += 3_600_000
+    alice.connect()
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"one", b"two", b"three"]
+    assert alice.content()[0].message.timestamp_ns == alice.now_ms * 1_000_000
+
+
+def test_what_was_accepted_before_a_crash_and_never_left_leaves_after_it_in_order(peer):
+    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
+    alice.connect(False)
+    alice.send(b"before")
+    alice.send(FILE)
+    alice.send(b"after")
+    alice = alice.restart()
+    bob.receive(*alice.content())
+    assert bob.payloads() == [b"before", FILE, b"after"]
+    assert bob.stack.status is ChannelStatus.SYNCED
+
+
+def test_what_was_made_durable_and_lost_on_its_way_out_is_sent_by_a_retry(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"hello")
+    alice = alice.restart()
+    assert not alice.published()
+    alice.pass_time(30_000)
+    bob.receive(*alice.published(Purpose.RETRY))
+    assert bob.payloads() == [b"hello"]
+
+
+def test_answers_for_an_earlier_life_do_not_confuse_the_present_one(peer):
+    alice = peer()
+    alice.send(b"one")
+    old = alice.content()[0]
+    alice = alice.restart()
+    alice.send(b"two")
+    assert alice.do(alice.stack.published(old.token, alice.now_ms, accepted=False)) == ()
+    alice.answer()
+    assert len(alice.events(MessageSent)) == 1
+
+
+def test_with_ids_made_of_the_payload_alone_a_second_send_joins_the_one_under_way(peer):
+    options = ReliableChannelOptions(sds=SdsConfig(id_rule=IdRule.PAYLOAD))
+    alice, bob, carol = (peer(name, options) for name in ("alice", "bob", "carol"))
+    first = alice.send(b"ok")
+    second = alice.send(b"ok", required_from=["carol"])
+    assert first.request_id == second.request_id
+    assert len(alice.published()) == 1
+    for other in (bob, carol):
+        other.receive(*alice.content())
+        other.pass_time(30_000)
+    alice.receive(*bob.published(Purpose.SYNC))
+    assert not alice.events(MessageDelivered)
+    alice.receive(*carol.published(Purpose.SYNC))
+    assert len(alice.events(MessageDelivered)) == 1
+    third = alice.send(b"ok")
+    assert third.request_id != first.request_id
+    alice.check_rows()
+
+
+def test_a_payload_that_would_pass_for_a_segment_arrives_as_it_was(peer):
+    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
+    alice.send(FILE)
+    segment = alice.sds(alice.content()[0]).content
+    carol = peer("carol")
+    carol.send(segment)
+    dave = peer("dave")
+    dave.receive(*carol.content())
+    assert dave.payloads() == [segment]
+    bob.receive(*alice.content())
+    assert bob.payloads() == [FILE]

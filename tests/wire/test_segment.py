@@ -1,0 +1,255 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.errors import SegmentError
+from fairway.wire.segment import LIP_243, SEED_003, Segment
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "segmentation.json").read_text())
+HASH = bytes(range(32))
+FORMATS = pytest.mark.parametrize("segment_format", [SEED_003, LIP_243], ids=lambda known: known.name)
+
+
+def varint(number):
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+
+
+def number_field(tag, value):
+    return varint(tag << 3) + varint(value)
+
+
+def bytes_field(tag, value):
+    return varint(tag << 3 | 2) + varint(len(value)) + value
+
+
+def seed_003(payload_hash=HASH, **fields):
+    tags = {"index": 2, "segment_count": 3, "parity_segment_index": 5, "parity_segments_count": 6}
+    return bytes_field(1, payload_hash) + b"".join(number_field(tags[name], fields[name]) for name in fields)
+
+
+def lip_243(payload_hash=HASH, **fields):
+    tags = {"length": 2, "index": 3, "data_count": 4, "parity_count": 5, "is_parity": 6}
+    return bytes_field(1, payload_hash) + b"".join(number_field(tags[name], fields[name]) for name in fields)
+
+
+@st.composite
+def segments_of_seed_003(draw):
+    is_parity = draw(st.booleans())
+    count = draw(st.integers(1 if is_parity else 2, 256))
+    return Segment(
+        payload_hash=draw(st.binary(min_size=32, max_size=32)),
+        index=draw(st.integers(0, count - 1)),
+        data_count=0 if is_parity else count,
+        parity_count=count if is_parity else 0,
+        is_parity=is_parity,
+        payload=draw(st.binary()),
+        payload_length=None,
+    )
+
+
+@st.composite
+def segments_of_lip_243(draw):
+    data_count = draw(st.integers(1, 200))
+    parity_count = draw(st.integers(0, 56))
+    is_parity = draw(st.booleans()) if parity_count else False
+    return Segment(
+        payload_hash=draw(st.binary(min_size=32, max_size=32)),
+        index=draw(st.integers(0, (parity_count if is_parity else data_count) - 1)),
+        data_count=data_count,
+        parity_count=parity_count,
+        is_parity=is_parity,
+        payload=draw(st.binary()),
+        payload_length=draw(st.integers(0, 2**32 - 1)),
+    )
+
+
+@given(segments_of_seed_003())
+def test_a_segment_of_seed_003_survives_the_wire(segment):
+    assert SEED_003.decode(SEED_003.encode(segment)) == segment
+    assert SEED_003.is_segment(SEED_003.encode(segment))
+
+
+@given(segments_of_lip_243())
+def test_a_segment_of_lip_243_survives_the_wire(segment):
+    assert LIP_243.decode(LIP_243.encode(segment)) == segment
+    assert LIP_243.is_segment(LIP_243.encode(segment))
+
+
+@FORMATS
+@given(data=st.binary(max_size=300))
+def test_any_bytes_decode_or_raise_a_segment_error(segment_format, data):
+    reason = None
+    try:
+        segment = segment_format.decode(data)
+    except SegmentError as error:
+        reason = error.reason
+    else:
+        assert len(segment.payload_hash) == 32
+        assert segment.data_count + segment.parity_count <= 256
+    assert reason in {None, "undecodable", "invalid"}
+
+
+@FORMATS
+@pytest.mark.parametrize("data", [b"\x0b" * 5_000, b"\x0b" * 50 + b"\x0c" * 50, b"\x08\x00" * 5_000], ids=repr)
+def test_nested_groups_and_floods_of_unknown_fields_are_refused(segment_format, data):
+    with pytest.raises(SegmentError):
+        segment_format.decode(data)
+    assert not SEED_003.is_segment(data)
+
+
+# Seed 003
+
+
+def test_the_known_segments_of_seed_003_read_and_write_the_same():
+    known = VECTORS["seed_003"]
+    for index, encoded in enumerate(known["segments_hex"]):
+        segment = SEED_003.decode(bytes.fromhex(encoded))
+        assert (segment.index, segment.data_count, segment.is_parity) == (index, 3, False)
+        assert (segment.payload_hash.hex(), segment.payload_length) == (known["hash"], None)
+        assert SEED_003.encode(segment).hex() == encoded
+
+
+def test_the_known_parity_segment_of_seed_003_tells_no_data_count():
+    encoded = VECTORS["seed_003"]["parity_example_hex"]
+    segment = SEED_003.decode(bytes.fromhex(encoded))
+    assert (segment.index, segment.data_count, segment.parity_count, segment.is_parity) == (1, 0, 2, True)
+    assert segment.payload == b"\x11\x22"
+    assert SEED_003.encode(segment).hex() == encoded
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"segment_count": 2},
+        {"index": 1, "segment_count": 2},
+        {"parity_segments_count": 1},
+        {"parity_segment_index": 3, "parity_segments_count": 4},
+        {"segment_count": 2, "parity_segments_count": 1},
+    ],
+    ids=str,
+)
+def test_the_combinations_that_seed_003_permits_are_segments(fields):
+    assert SEED_003.is_segment(seed_003(**fields))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        seed_003(),
+        seed_003(segment_count=1),
+        seed_003(index=2, segment_count=2),
+        seed_003(index=2, segment_count=2, parity_segments_count=1),
+        seed_003(segment_count=1, parity_segments_count=1),
+        seed_003(parity_segment_index=1, parity_segments_count=1),
+        seed_003(parity_segment_index=1),
+        seed_003(HASH[:31], segment_count=2),
+        seed_003(HASH + b"!", segment_count=2),
+        seed_003(b"", segment_count=2) + bytes_field(4, bytes(40)),
+    ],
+    ids=bytes.hex,
+)
+def test_no_other_combination_is_a_segment_of_seed_003(data):
+    assert not SEED_003.is_segment(data)
+    with pytest.raises(SegmentError) as caught:
+        SEED_003.decode(data)
+    assert caught.value.reason == "invalid"
+
+
+def test_what_a_data_segment_of_seed_003_says_about_parity_is_ignored():
+    segment = SEED_003.decode(seed_003(index=1, segment_count=2, parity_segment_index=7, parity_segments_count=3))
+    assert (segment.index, segment.data_count, segment.parity_count, segment.is_parity) == (1, 2, 0, False)
+
+
+def test_a_segment_of_seed_003_may_have_its_fields_in_any_order_and_unknown_ones_first():
+    shuffled = number_field(3, 2) + bytes_field(15, b"later") + bytes_field(4, b"payload") + bytes_field(1, HASH)
+    assert SEED_003.is_segment(shuffled)
+    assert SEED_003.decode(shuffled).payload == b"payload"
+
+
+def test_more_segments_than_allowed_are_a_segment_of_seed_003_but_not_a_valid_one():
+    data = seed_003(index=256, segment_count=257)
+    assert SEED_003.is_segment(data)
+    with pytest.raises(SegmentError, match="257 data"):
+        SEED_003.decode(data)
+    assert SEED_003.decode(data, 257).data_count == 257
+    with pytest.raises(SegmentError, match="257 parity"):
+        SEED_003.decode(seed_003(parity_segments_count=257))
+
+
+def test_the_shortest_segment_of_seed_003_has_36_bytes():
+    shortest = seed_003(segment_count=2)
+    assert len(shortest) == 36
+    assert SEED_003.is_segment(shortest)
+
+
+@pytest.mark.parametrize("text", [b"", b"hello", b"{" * 200, bytes(102_400)], ids=len)
+def test_ordinary_payloads_are_no_segments_of_seed_003(text):
+    assert not SEED_003.is_segment(text)
+
+
+# LIP-243
+
+
+@pytest.mark.parametrize("vector", VECTORS["wire"], ids=lambda vector: vector["name"])
+def test_the_known_segments_of_lip_243_read_and_write_the_same(vector):
+    encoded, fields = bytes.fromhex(vector["hex"]), vector["fields"]
+    segment = LIP_243.decode(encoded)
+    assert segment == Segment(
+        payload_hash=bytes.fromhex(fields["hash"]),
+        index=fields["index"],
+        data_count=fields["data_count"],
+        parity_count=fields["parity_count"] or 0,
+        is_parity=fields["is_parity"],
+        payload=bytes.fromhex(fields["payload"]),
+        payload_length=fields["length"],
+    )
+    assert LIP_243.encode(segment) == encoded
+
+
+@pytest.mark.parametrize("encoded", VECTORS["undecodable"])
+def test_truncated_bytes_are_undecodable(encoded):
+    for segment_format in (SEED_003, LIP_243):
+        with pytest.raises(SegmentError) as caught:
+            segment_format.decode(bytes.fromhex(encoded))
+        assert caught.value.reason == "undecodable"
+        assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lip_243(),
+        lip_243(HASH[:31], data_count=1),
+        lip_243(b"", data_count=1),
+        lip_243(index=3, data_count=3),
+        lip_243(data_count=256, parity_count=1),
+        lip_243(data_count=2, is_parity=1),
+        lip_243(index=1, data_count=2, parity_count=1, is_parity=1),
+        lip_243(data_count=2**32 + 1),
+        lip_243(index=2**32, data_count=1),
+        lip_243(length=2**32, data_count=1),
+    ],
+    ids=bytes.hex,
+)
+def test_whatever_breaks_a_rule_of_lip_243_is_invalid(data):
+    assert LIP_243.is_segment(data)
+    with pytest.raises(SegmentError) as caught:
+        LIP_243.decode(data)
+    assert caught.value.reason == "invalid"
+
+
+def test_unknown_fields_of_lip_243_are_ignored():
+    known = lip_243(length=3, data_count=1) + bytes_field(7, b"abc")
+    assert LIP_243.decode(known + bytes_field(99, b"later")) == LIP_243.decode(known)
+
+
+def test_the_bound_on_all_segments_is_the_callers():
+    segment = LIP_243.decode(lip_243(data_count=3, parity_count=1), 4)
+    assert LIP_243.encode(replace(segment, payload=b"x"))
+    with pytest.raises(SegmentError, match="at most 3"):
+        LIP_243.decode(lip_243(data_count=3, parity_count=1), 3)
