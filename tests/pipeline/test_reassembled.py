@@ -24,11 +24,13 @@ FORMATS = {Profile.WAKU: SEED_003, Profile.LOGOS: LIP_243}
 SECOND = 1_000_000_000
 
 
-def sending(payload: bytes, *, lamport: int = 1_000, profile: Profile = Profile.WAKU) -> list[dict]:
+def sending(
+    payload: bytes, *, lamport: int = 1_000, profile: Profile = Profile.WAKU, config: SegmentationConfig = CONFIG
+) -> list[dict]:
     """Return the rows of one sending, in the order in which it was made."""
     segment_format = FORMATS[profile]
     rows = []
-    for part in Segmenter(CONFIG, segment_format).split(payload).parts:
+    for part in Segmenter(config, segment_format).split(payload).parts:
         stamp = lamport + part.chunk_index
         header = segment_format.decode(part.content)
         rows.append(
@@ -127,6 +129,22 @@ def test_a_payload_that_is_not_what_the_hash_promised_is_refused():
     rows = [*rows[:3], rows[3] | {"content": forged}, *rows[4:-1]]
     (result,) = reassemble(rows)
     assert (result["outcome"], result["payload"], result["held"]) == ("hash-mismatch", None, 10)
+
+
+def test_segments_that_contradict_their_set_are_told_apart():
+    rows = sending(PAYLOAD)[:-2]
+    odd = SEED_003.encode(replace(SEED_003.decode(rows[8]["content"]), data_count=200))
+    results = reassemble([*rows[:8], rows[8] | {"content": odd, "message_id": "odd"}])
+    assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("discarded", 1)]
+
+
+def test_segments_of_any_size_are_read_on_either_wire():
+    large = random.Random(6).randbytes(700_000)
+    for profile in Profile:
+        config = SegmentationConfig(segment_size_bytes=300_000 // 64 * 64)
+        rows = sending(large, profile=profile, config=config)
+        (result,) = reassemble(rows, profile)
+        assert (result["outcome"], result["payload"]) == ("complete", large)
 
 
 def test_the_same_payload_sent_twice_is_two_messages_each_with_its_own_losses():

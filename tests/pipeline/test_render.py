@@ -102,7 +102,7 @@ def test_a_full_report_tells_every_figure():
         "1,240 Waku messages, 6.0 MiB",
         "from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
         "1,100 messages can be read, 5.0 MiB: 1,098 sent whole, 2 in segments",
-        "600 of 1,200 SDS messages acknowledged",
+        "600 of 1,200 SDS messages cited by others",
         "1 message saved by Reed-Solomon",
         "7 messages cited but not here",
         "1 segmented message incomplete",

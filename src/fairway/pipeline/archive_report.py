@@ -21,7 +21,8 @@ class ChannelReport:
     """Further sightings of the same SDS messages: retries, repairs, or somebody's replays."""
     senders: int
     acknowledged: int
-    """Content messages that at least one other participant cites."""
+    """Content messages that at least one other participant cites. A lower bound of what was acknowledged: a bloom
+    filter together with a cited descendant is evidence too, and is not looked at here."""
     latency_p50_ms: int | None
     """From a message's timestamp to that of the first citation; None if nothing was acknowledged."""
     latency_p95_ms: int | None

@@ -52,7 +52,7 @@ def _summary(report: ArchiveReport) -> RenderableType:
         f"[green]{_count(total('delivered'), 'message')}[/] can be read, {_size(total('delivered_bytes'))}: "
         f"{total('delivered') - reassembled:,} sent whole, {reassembled:,} in segments"
     )
-    lines.append(f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} acknowledged")
+    lines.append(f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} cited by others")
     if recovered:
         lines.append(f"[cyan]{_count(recovered, 'message')}[/] saved by Reed-Solomon")
     lines.append(f"[red]{_count(missing, 'message')}[/] cited but not here" if missing else "[green]nothing missing[/]")
@@ -65,7 +65,7 @@ def _summary(report: ArchiveReport) -> RenderableType:
 
 
 def _channels(report: ArchiveReport) -> Table:
-    table = _table("Channels", ["channel"], ["senders", "content", "repeats", "acked", "p50", "p95", "missing"])
+    table = _table("Channels", ["channel"], ["senders", "content", "repeats", "cited", "p50", "p95", "missing"])
     for channel in report.channels:
         table.add_row(
             _plain(channel.channel_id),
@@ -77,12 +77,12 @@ def _channels(report: ArchiveReport) -> Table:
             _duration(channel.latency_p95_ms),
             f"[red]{channel.missing:,}[/]" if channel.missing else "0",
         )
-    table.caption = "p50, p95: from sending to the first citation by somebody else"
+    table.caption = "cited: acknowledged directly, by others; p50, p95: after how long, for the first of them"
     return table
 
 
 def _senders(report: ArchiveReport) -> Table:
-    table = _table("Senders", ["channel", "sender"], ["content", "sync", "acked"])
+    table = _table("Senders", ["channel", "sender"], ["content", "sync", "cited"])
     for sender in report.senders:
         table.add_row(
             _plain(sender.channel_id),

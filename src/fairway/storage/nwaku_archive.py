@@ -25,7 +25,6 @@ from fairway.wire.waku_message import message_hash as hash_of
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator
-    from types import TracebackType
     from typing import Self
 
 SCHEMA_VERSION: Final = 10
@@ -90,9 +89,7 @@ WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
   AND (timestamp, messageHash) <= (:through_ns, :through_hash)
 """
 
-_COLUMNS: Final = frozenset(
-    {"messageHash", "pubsubTopic", "contentTopic", "payload", "version", "timestamp", "meta"}
-)
+_COLUMNS: Final = frozenset({"messageHash", "pubsubTopic", "contentTopic", "payload", "version", "timestamp", "meta"})
 _Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 
 
@@ -132,13 +129,8 @@ class ArchivedMessage:
 
 def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> ArchiveSlice:
     """Return the slice of all messages from ``start_ns`` to ``end_ns``, both included as in a store query."""
-    start, end = (
-        min(max(MIN_TIMESTAMP_NS, wanted), MAX_TIMESTAMP_NS)
-        for wanted in (
-            MIN_TIMESTAMP_NS if start_ns is None else start_ns,
-            MAX_TIMESTAMP_NS if end_ns is None else end_ns,
-        )
-    )
+    start = min(max(MIN_TIMESTAMP_NS, MIN_TIMESTAMP_NS if start_ns is None else start_ns), MAX_TIMESTAMP_NS)
+    end = min(max(MIN_TIMESTAMP_NS, MAX_TIMESTAMP_NS if end_ns is None else end_ns), MAX_TIMESTAMP_NS)
     # No hash is smaller than the empty one, none larger than 33 bytes of 0xff.
     return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, b"\xff" * (HASH_BYTES + 1)))
 
@@ -168,7 +160,9 @@ class NwakuArchive:
         self._batch_bytes: Final = batch_bytes
         self._pending: dict[bytes, _Row] = {}
         self._pending_bytes = 0
-        self._database: Final = _open_read_only(self.path) if read_only else _open_or_create(self.path)
+        self._database: Final = (
+            _open_read_only(self.path) if read_only else _open(self.path, "mode=rwc", _create_schema)
+        )
 
     def __repr__(self) -> str:
         """Show the file and what is not yet written to it."""
@@ -178,9 +172,7 @@ class NwakuArchive:
         """Return the archive."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Write what is pending, also after an error, and close the file."""
         self.close()
 
@@ -214,7 +206,7 @@ class NwakuArchive:
         key = hash_of(pubsub_topic, message) if message_hash is None else message_hash
         if len(key) != HASH_BYTES:
             raise ConfigurationError(f"a message hash has {HASH_BYTES} bytes, not {len(key)}")
-        self._pending[key] = (
+        row = (
             key,
             pubsub_topic.encode(),
             message.content_topic.encode(),
@@ -223,6 +215,7 @@ class NwakuArchive:
             message.timestamp_ns or received_ns or 0,
             message.meta or None,
         )
+        self._pending.setdefault(key, row)
         self._pending_bytes += len(message.payload)
         if len(self._pending) >= self._batch_rows or self._pending_bytes >= self._batch_bytes:
             self.flush()
@@ -245,11 +238,7 @@ class NwakuArchive:
         return int(count)
 
     def read(
-        self,
-        part: ArchiveSlice | None = None,
-        *,
-        pubsub_topic: str | None = None,
-        content_topics: Collection[str] = (),
+        self, part: ArchiveSlice | None = None, *, pubsub_topic: str | None = None, content_topics: Collection[str] = ()
     ) -> Iterator[ArchivedMessage]:
         """Yield messages ordered by (timestamp, hash); no transaction is held while the caller works."""
         for page in self.pages(part, pubsub_topic=pubsub_topic, content_topics=content_topics):
@@ -366,10 +355,6 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
         return _open(path, "mode=ro&immutable=1", _check_schema)
 
 
-def _open_or_create(path: Path) -> sqlite3.Connection:
-    return _open(path, "mode=rwc", _create_schema)
-
-
 def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], None]) -> sqlite3.Connection:
     database: sqlite3.Connection | None = None
     try:
@@ -404,8 +389,9 @@ def _check_schema(path: Path, database: sqlite3.Connection) -> None:
         raise DecodeError(f"{path}: not an archive of a nwaku store: it has no table 'Message'")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     # nwaku started without migration leaves 0 in a file that it makes with the newest columns.
-    if version not in {0, SCHEMA_VERSION} or not columns >= _COLUMNS:
+    lacking = ", ".join(sorted(_COLUMNS - columns))
+    if version not in {0, SCHEMA_VERSION} or lacking:
         raise SnapshotError(
-            f"{path}: the archive has schema version {version}, this reads {SCHEMA_VERSION}; "
-            "a nwaku node that is started once on an older file brings it up to date"
+            f"{path}: the archive has schema version {version}{lacking and f' and no column {lacking}'}, this reads "
+            f"{SCHEMA_VERSION}; a nwaku node that is started once on an older file brings it up to date"
         )

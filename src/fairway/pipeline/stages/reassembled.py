@@ -32,22 +32,26 @@ from fairway.protocol.segmentation.outcomes import (
 )
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS, Reassembler
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter
+from fairway.wire.sds import MAX_SDS_BYTES
 from fairway.wire.segment import SegmentFormat
 
 ARCHIVE_SEGMENTATION: Final = SegmentationConfig(
+    segment_size_bytes=MAX_SDS_BYTES,
     max_message_size_bytes=2**31 - 1,
     max_buffered_bytes_per_sender=2**31 - 1,
     max_buffered_bytes=2**31 - 1,
 )
-"""A group is in memory as a whole, so the quotas of a live channel have nothing to protect."""
+"""A group is in memory as a whole, so the quotas of a live channel have nothing to protect; and whatever size a sender
+chose is read."""
 
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
     " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>, first_seen bigint,"
     " last_seen bigint"
 )
-"""The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete`` or
-``hash-mismatch``; ``held`` counts segments, ``data_segments`` is null when only parity is there."""
+"""The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
+``hash-mismatch``, or ``discarded`` for segments that contradict the rest of their set; ``held`` counts segments,
+``data_segments`` is null when no data segment tells."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _INPUT: Final = (*_GROUP, "message_id", "lamport", "timestamp", "is_parity", "segment_index", "content")
@@ -150,6 +154,7 @@ def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: Segmenta
 def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[_Sending]:
     sendings: dict[SetKey, _Sending] = {}
     rejected: list[_Sending] = []
+    discarded = _Sending(outcome="discarded")
     for row in rows:
         seen = _Seen(
             row["message_id"],
@@ -161,7 +166,8 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
         )
         outcome = reassembler.add(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
         if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SetRejected):
-            continue  # it contradicts what its set already holds
+            discarded.seen.append(seen)
+            continue
         sending = sendings.setdefault(outcome.set_key, _Sending())
         sending.seen.append(seen)
         match outcome:
@@ -175,7 +181,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             case SetRejected():
                 sending.outcome = "hash-mismatch"
                 rejected.append(sendings.pop(outcome.set_key))
-    return [*sendings.values(), *rejected]
+    return [*sendings.values(), *rejected, *([discarded] if discarded.seen else [])]
 
 
 def _rebuilt_ids(
