@@ -1,7 +1,7 @@
-"""Reed-Solomon and Keccak: the speed of segmentation, beside zfec in the same run.
+"""How fast messages are segmented: Reed-Solomon and Keccak, beside zfec and the SHA3 of the standard library.
 
-Run as ``python benchmarks/leopard.py``. zfec is a C library for Reed-Solomon over the same field; its parity is of
-another code, so it cannot stand in for Leopard on the wire.
+zfec is a C library for Reed-Solomon over the same field; its parity is of another code, so it could not stand in for
+Leopard on the wire. Both sides take turns within a measurement. These rows alone: ``python -m benchmarks.leopard``.
 """
 
 from __future__ import annotations
@@ -10,121 +10,138 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from pathlib import Path
 
-import zfec
+from benchmarks.figures import Figure, best_of, best_of_each
+from benchmarks.session import Benchmark, Row, Session
 
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.digest import keccak256
-from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter
 from fairway.wire.segment import LIP_243
-from figures import Figure, best_of, best_of_each
 
-SHARD_BYTES: Final = 102_400
-SHAPES: Final = ((11, 2), (28, 4), (100, 13), (224, 28))
-LARGEST_MESSAGE: Final = 224 * SHARD_BYTES
-
-
-def run(*, quick: bool) -> list[Figure]:
-    """Measure everything; quick spends a tenth of the time."""
-    budget_s = 0.2 if quick else 2.0
-    figures = [figure for k, m in SHAPES for figure in coding(k, m, budget_s)]
-    return [*figures, hashing(budget_s), largest_encoding(budget_s), largest_segmentation(budget_s)]
+_SHARD_BYTES = 102_400
+_SHAPES = ((11, 2), (28, 4), (100, 13), (224, 28))
+"""Data and parity segments of messages of 1, 3, 10 and 23 MB; the last is the largest that GF(2^8) holds."""
 
 
-def coding(k: int, m: int, budget_s: float) -> list[Figure]:
-    """Measure parity for k data shards, and recovery with m of them lost."""
-    data = [os.urandom(SHARD_BYTES) for _ in range(k)]
-    encoder, decoder = zfec.Encoder(k, k + m), zfec.Decoder(k, k + m)
-    parity_numbers = list(range(k, k + m))
-    lost = [index * k // m for index in range(m)]
+def benchmarks() -> list[Benchmark]:
+    """Return the rows of this file."""
+    rows = []
+    for k, m in _SHAPES:
+        for what, measure in (("encode", compare_encoding), ("decode", compare_decoding)):
+            name = f"Reed-Solomon {what}, {k} + {m} segments"
+            rows.append(Benchmark(name=name, measure=partial(measure, name=name, k=k, m=m)))
+    name = "Keccak-256 of 1 MiB"
+    rows.append(Benchmark(name=name, measure=partial(compare_hashing, name=name)))
+    for what, measure_largest in (("Reed-Solomon parity", time_parity), ("segmentation", time_segmentation)):
+        name = f"{what} of a message of 23 MB"
+        rows.append(Benchmark(name=name, measure=partial(measure_largest, name=name)))
+    return rows
+
+
+def compare_encoding(session: Session, *, name: str, k: int, m: int) -> Row:
+    """Compute the parity of k data segments."""
+    data = _random_shards(k)
+
+    def peer() -> Callable[[], object]:
+        from zfec import Encoder  # noqa: PLC0415 - an optional peer
+
+        encoder, numbers = Encoder(k, k + m), list(range(k, k + m))
+        return lambda: encoder.encode(data, numbers)
+
+    return _beside_zfec(session, name, k, lambda: leopard.encode(data, m), peer)
+
+
+def compare_decoding(session: Session, *, name: str, k: int, m: int) -> Row:
+    """Recover as many data segments as there is parity, spread evenly over the message."""
+    data = _random_shards(k)
     parity = leopard.encode(data, m)
+    lost = [index * k // m for index in range(m)]
     left = [None if index in lost else shard for index, shard in enumerate(data)]
     assert leopard.recover(left, parity) == {index: data[index] for index in lost}
 
-    peer_parity = encoder.encode(data, parity_numbers)
-    peer_shards, peer_numbers = list(data), list(range(k))
-    for number, index in enumerate(lost):
-        peer_shards[index], peer_numbers[index] = peer_parity[number], k + number
-    assert list(decoder.decode(peer_shards, peer_numbers)) == data
+    def peer() -> Callable[[], object]:
+        from zfec import Decoder, Encoder  # noqa: PLC0415 - an optional peer
 
-    return [
-        compared(
-            f"encode {k} + {m} shards of {SHARD_BYTES} bytes",
-            k * SHARD_BYTES,
-            lambda: leopard.encode(data, m),
-            "zfec",
-            lambda: encoder.encode(data, parity_numbers),
-            budget_s,
-        ),
-        compared(
-            f"decode {k} + {m} with {m} data shards lost",
-            k * SHARD_BYTES,
-            lambda: leopard.recover(left, parity),
-            "zfec",
-            lambda: decoder.decode(peer_shards, peer_numbers),
-            budget_s,
-        ),
-    ]
+        decoder, shards, numbers = Decoder(k, k + m), list(data), list(range(k))
+        parity_shards = Encoder(k, k + m).encode(data, list(range(k, k + m)))
+        for number, index in enumerate(lost):
+            shards[index], numbers[index] = parity_shards[number], k + number
+        assert list(decoder.decode(shards, numbers)) == data
+        return lambda: decoder.decode(shards, numbers)
+
+    return _beside_zfec(session, name, k, lambda: leopard.recover(left, parity), peer)
 
 
-def hashing(budget_s: float) -> Figure:
-    """Measure Keccak-256 beside the SHA3-256 of the standard library, the same permutation."""
+def compare_hashing(session: Session, *, name: str) -> Row:
+    """Hash with Keccak-256 and with SHA3-256, which are one permutation with different padding."""
     data = os.urandom(1 << 20)
-    return compared(
-        "Keccak-256 of 1 MiB",
-        len(data),
-        lambda: keccak256(data),
-        "SHA3-256",
-        lambda: hashlib.sha3_256(data).digest(),
-        budget_s,
+    ours, peer = best_of_each([lambda: keccak256(data), lambda: hashlib.sha3_256(data).digest()], session.budget_s)
+    return _row(name, len(data), ours, peer, "SHA3-256", "another padding, so it cannot take Keccak's place")
+
+
+def time_parity(session: Session, *, name: str) -> Row:
+    """Compute the parity of the largest message in one go."""
+    k, m = _SHAPES[-1]
+    data = _random_shards(k)
+    return _in_ms(name, best_of(lambda: leopard.encode(data, m), session.budget_s))
+
+
+def time_segmentation(session: Session, *, name: str) -> Row:
+    """Do all that is done to such a message before SDS: Keccak, parity, and encoded segments."""
+    size_bytes = _SHAPES[-1][0] * _SHARD_BYTES
+    config = SegmentationConfig(
+        segment_size_bytes=_SHARD_BYTES + LIP_243_HEADROOM_BYTES, max_message_size_bytes=size_bytes
     )
+    segmenter = Segmenter(config, LIP_243)
+    payload = os.urandom(size_bytes)
+    return _in_ms(name, best_of(lambda: segmenter.split(payload), session.budget_s))
 
 
-def compared(
+def _random_shards(count: int) -> list[bytes]:
+    return [os.urandom(_SHARD_BYTES) for _ in range(count)]
+
+
+def _beside_zfec(
+    session: Session,
     name: str,
-    size_bytes: int,
+    k: int,
     ours: Callable[[], object],
-    peer_name: str,
-    peer: Callable[[], object],
-    budget_s: float,
-) -> Figure:
-    """Measure two ways to work through as many bytes."""
-    our_time, peer_time = best_of_each([ours, peer], budget_s)
-    return Figure(
+    peer: Callable[[], Callable[[], object]],
+) -> Row:
+    size_bytes = k * _SHARD_BYTES
+    try:
+        calls = [ours, peer()]
+    except ImportError:
+        return _row(name, size_bytes, best_of(ours, session.budget_s), None, "zfec", "zfec is not installed")
+    our_time, peer_time = best_of_each(calls, session.budget_s)
+    return _row(name, size_bytes, our_time, peer_time, "zfec", "")
+
+
+def _row(name: str, size_bytes: int, ours: float, peer: float | None, peer_name: str, remark: str) -> Row:
+    """Return speeds from the times that both took."""
+    megabytes = size_bytes / 1e6
+    figure = Figure(
         name=name,
-        ours=size_bytes / 1e6 / our_time,
-        peer=size_bytes / 1e6 / peer_time,
+        ours=megabytes / ours,
+        peer=None if peer is None else megabytes / peer,
         peer_name=peer_name,
         unit="MB/s",
     )
+    return Row(figure=figure, remark=remark)
 
 
-def largest_encoding(budget_s: float) -> Figure:
-    """Measure the parity of the largest message that has 12.5 % of it in GF(2^8)."""
-    data = [os.urandom(SHARD_BYTES) for _ in range(224)]
-    return Figure(
-        name=f"parity of a message of {LARGEST_MESSAGE / 1e6:.1f} MB",
-        ours=best_of(lambda: leopard.encode(data, 28), budget_s) * 1e3,
-        peer=None,
-        peer_name="",
-        unit="ms",
-    )
+def _in_ms(name: str, seconds: float) -> Row:
+    return Row(figure=Figure(name=name, ours=seconds * 1e3, peer=None, peer_name="", unit="ms"))
 
 
-def largest_segmentation(budget_s: float) -> Figure:
-    """Measure all that is done to such a message before SDS: Keccak, parity, and encoded segments."""
-    config = SegmentationConfig(segment_size_bytes=SHARD_BYTES + 128, max_message_size_bytes=LARGEST_MESSAGE)
-    segmenter = Segmenter(config, LIP_243)
-    payload = os.urandom(LARGEST_MESSAGE)
-    return Figure(
-        name=f"segmentation of a message of {LARGEST_MESSAGE / 1e6:.1f} MB",
-        ours=best_of(lambda: segmenter.split(payload), budget_s) * 1e3,
-        peer=None,
-        peer_name="",
-        unit="ms",
-    )
+def run(*, quick: bool) -> list[Figure]:
+    """Measure every row of this file."""
+    session = Session(Path("out"), quick=quick)
+    return [benchmark.measure(session).figure for benchmark in benchmarks()]
 
 
 if __name__ == "__main__":

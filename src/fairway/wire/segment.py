@@ -118,9 +118,7 @@ class _Seed003:
         """Return the segment in these bytes (seed 003, "Receiving": MUST validate each segment)."""
         message = _parse_seed_003(data)
         is_parity = _check_seed_003(message)
-        _check_total(
-            message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments
-        )
+        _check_total(message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments)
         return Segment(
             payload_hash=message.entire_message_hash,
             index=message.parity_segment_index if is_parity else message.index,

@@ -1,5 +1,6 @@
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
@@ -151,6 +152,14 @@ def test_shards_that_take_several_stripes_are_recovered_whatever_their_number(k,
 
 def test_nothing_lost_needs_no_parity():
     assert leopard.recover(shards_of(3), [None]) == {}
+
+
+def test_messages_of_many_shapes_are_coded_at_once_in_several_threads():
+    shapes = [(11, 2), (28, 4), (11, 2), (40, 5)] * 6
+    expected = {shape: leopard.encode(shards_of(shape[0], 4_096), shape[1]) for shape in shapes}
+    with ThreadPoolExecutor(4) as pool:
+        parities = list(pool.map(lambda shape: leopard.encode(shards_of(shape[0], 4_096), shape[1]), shapes))
+    assert parities == [expected[shape] for shape in shapes]
 
 
 def test_shards_may_be_any_contiguous_buffer():
