@@ -87,6 +87,11 @@ def test_steps_that_fairway_takes_otherwise_are_named_with_the_fault():
     assert follows == ["follows from an earlier step: dependants dropped"]
 
 
+def test_a_step_is_explained_by_its_own_faults_alone():
+    released = [reason for name, reason in departures("missing-dependency-then-sweep").items() if "step 6" in name]
+    assert released == [Fault.RELEASED_IN_SWEEPS.value]
+
+
 def test_a_step_that_both_take_alike_is_not_named():
     assert departures("basic-causal-ack") == {}
 
@@ -223,7 +228,6 @@ def test_the_bytes_themselves_must_be_compressed_data():
         ({"op": "recv", "hex": "zz"}, "'hex' should be bytes in hex"),
         ({"success": "perhaps"}, "should be true, false or 'throw', not 'perhaps'"),
         ({"op": "send_sync", "out": {"messageId": "sink-1"}}, "'sync-' and digits of base 36, not 'sink-1'"),
-        ({"op": "sweep_in", "as": "m1"}, "no message was sent that could be kept as 'm1'"),
     ],
 )
 def test_a_step_that_is_not_understood_ends_the_trace_and_is_named(fields: dict[str, Any], said: str):
@@ -238,6 +242,7 @@ def test_a_field_that_nobody_knows_is_a_failure():
     for changed in (
         with_step("duplicates", 1, surprise=1),
         with_step("basic-causal-ack", 2, who="bob"),
+        with_step("basic-causal-ack", 5, **{"as": "swept"}),
         {**traces()["duplicates"], "surprise": 1},
         {**traces()["duplicates"], "channels": {"alice": {"surprise": 1}, "bob": {}}},
     ):
@@ -270,6 +275,13 @@ def test_a_message_that_should_not_have_gone_out_is_noticed():
     sent = traces()["sync"]["steps"][2]["out"]
     assert any("whether a message was sent" in one for one in failures(with_step("sync", 0, out=sent)))
     assert failures(with_step("sync", 0, out=None)) == []
+
+
+def test_a_name_for_a_sync_message_that_did_not_go_out_names_nothing():
+    assert failures(with_step("sync", 0, **{"as": "s0"})) == []
+    trace = with_step("sync", 0, **{"as": "s0"})
+    trace["steps"][3]["msg"] = "s0"
+    assert "no message was sent as 's0'; known are m1, s1" in failures(trace)[0]
 
 
 def test_a_payload_may_be_written_in_hex():

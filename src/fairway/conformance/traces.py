@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same, shown
-from fairway.conformance.js_waku.actions import read_action
+from fairway.conformance.js_waku.actions import read_action, sends
 from fairway.conformance.js_waku.options import JsWakuOptions
 from fairway.conformance.js_waku.participant import Participant
 from fairway.conformance.js_waku.vocabulary import NOTHING, Observed, message_in_words, state_in_words
@@ -80,7 +80,7 @@ class _Trace:
             raise MalformedCaseError(f"{who!r} is no participant; there are {', '.join(self._participants) or 'none'}")
         action = read_action(operation, case, self._messages)
         seen, departures = self._participants[who].perform(action, self._now_ms)
-        self._keep(case.maybe_text("as"), seen)
+        self._keep(operation, case, seen)
         self.performed = True
         reproduced = True
         for check in self._claims(case, who, seen):
@@ -98,12 +98,13 @@ class _Trace:
         yield from _check_returned(case, seen, participant)
         yield from _check_state(case, participant)
 
-    def _keep(self, name: str | None, seen: Observed) -> None:
-        if name is None:
+    def _keep(self, operation: str, case: Case, seen: Observed) -> None:
+        """Keep what was sent under the name that the record gives it; a sync message may not have been sent at all."""
+        if not sends(operation):
             return
-        if not seen.out:
-            raise MalformedCaseError(f"no message was sent that could be kept as {name!r}")
-        self._messages[name] = WAKU_SDS.encode(seen.out[0])
+        name = case.maybe_text("as")
+        if name is not None and seen.out:
+            self._messages[name] = WAKU_SDS.encode(seen.out[0])
 
 
 def _check_out(case: Case, seen: Observed, participant: Participant) -> Iterator[Check]:

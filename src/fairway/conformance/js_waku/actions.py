@@ -31,6 +31,7 @@ Action = Callable[[MessageChannel, int], Observed]
 """Performs an operation on a channel at a time."""
 _Success = Literal["yes", "no", "throws"]
 
+_SYNC: Final = "sync"
 _SYNC_ID: Final = re.compile(r"sync-[0-9a-z]*")
 _THROWN: Final = "Error"
 """The class of what a send callback throws."""
@@ -185,9 +186,14 @@ ACTIONS: Final[Mapping[str, Callable[[Case, Messages], Action]]] = {
 """Readers of actions, by the name of the operation."""
 
 
+def sends(operation: str) -> bool:
+    """Return whether an operation hands a new message to the network, which may be given a name."""
+    return operation in {"send", "send_ephemeral"} or _SYNC in operation
+
+
 def read_action(operation: str, case: Case, messages: Messages) -> Action:
     """Return what a step does; raises `MalformedCaseError` for an operation that is not known."""
-    reader = ACTIONS.get(operation) or (_send_sync if "sync" in operation else None)
+    reader = ACTIONS.get(operation) or (_send_sync if _SYNC in operation else None)
     if reader is None:
         known = ", ".join([*ACTIONS, "clock"])
         raise MalformedCaseError(f"the operation {operation!r} is not known, only {known} and those of sync messages")

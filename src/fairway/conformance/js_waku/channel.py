@@ -87,7 +87,6 @@ class JsWakuChannel(MessageChannel):
             elif hint is not None:
                 self._notice(Fault.LAST_HINT_COUNTS)
             self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
-            self.dependencies.came(message_id)
             self.dependencies.release_waiters(message_id, self._now_ms)
         self.dependencies.time_received[message_id] = self._now_ms
 

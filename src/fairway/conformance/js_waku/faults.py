@@ -60,6 +60,7 @@ class Fault(Enum):
     FUTURE_BELIEVED = "js-waku's clock follows any timestamp; fairway's stays within a tolerance of the wall clock"
     ASKED_ONCE = "js-waku asks once for a repair; fairway asks again, after ever longer waits"
     PARKED_UNANSWERED = "js-waku answers only with what it delivered; fairway also with what is parked"
+    LEFT_TO_ONE_GROUP = "js-waku leaves a request to one group for ever; fairway to everybody if it was made in vain"
     SYNC_ENDS_REPAIR = "js-waku takes a sync message for the missing one whose id it bears; fairway does not"
     HEARD_MEANS_DONE = "js-waku never asks for what somebody else asked for; fairway only waits longer"
     NEWEST_STAYS = "js-waku's full repair buffer evicts its last entry for any new one; fairway keeps the earliest"

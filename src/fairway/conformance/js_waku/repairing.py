@@ -82,7 +82,11 @@ class JsRepair(Repair):
         return tuple(scheduled.entry for scheduled in taken)
 
     def review_requests(
-        self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
+        self,
+        message: SdsMessage,
+        holds: Callable[[str], bool],
+        participants: int,  # noqa: ARG002 - js-waku does not count them
+        now_ms: int,
     ) -> list[SdsOutcome]:
         """Go through everything that a message asks for, however much, also what it names twice."""
         ids = tuple(entry.message_id for entry in message.repair_request)
@@ -93,10 +97,18 @@ class JsRepair(Repair):
         told: list[SdsOutcome] = [RepairRequested(message_ids=ids, participant=message.sender_id)]
         for entry in message.repair_request:
             self.heard_request(entry.message_id, now_ms)
-            at_ms = self.schedule_response(entry, now_ms, participants) if holds(entry.message_id) else None
-            if at_ms is not None:
-                told.append(ResponseScheduled(message_id=entry.message_id, at_ms=at_ms))
+            if holds(entry.message_id):
+                told += self._answer(entry, now_ms)
         return told
+
+    def _answer(self, entry: HistoryEntry, now_ms: int) -> list[SdsOutcome]:
+        """Plan to answer if our group is the author's, also when that group did not answer before."""
+        at_ms = self.schedule_response(entry, now_ms, self.config.response_groups or 1)
+        if at_ms is not None:
+            return [ResponseScheduled(message_id=entry.message_id, at_ms=at_ms)]
+        if entry.message_id not in self.responses:
+            self._notice(Fault.LEFT_TO_ONE_GROUP)
+        return []
 
     def heard_request(self, message_id: str, now_ms: int) -> None:  # noqa: ARG002 - for ever, so whenever
         """Somebody else asked for a message: our own request is dropped for ever."""

@@ -68,11 +68,6 @@ class JsDependencies(Dependencies):
         self.waiting.append(Waiting(message, hint))
         self.time_received[message.message_id] = now_ms
 
-    def came(self, message_id: str) -> None:
-        """Do nothing when a message enters the history: js-waku forgets repairs on receipt, and only then."""
-        if message_id in self._repair.requests or message_id in self._repair.responses:
-            self._notice(Fault.COPY_TEACHES_NOTHING)
-
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:  # noqa: ARG002 - nothing happens now
         """Do nothing when a dependency is met: the message waits for the next sweep."""
         if any(message_id == entry.message_id for entry in self._cited_by_waiting()):
