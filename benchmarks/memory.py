@@ -48,7 +48,7 @@ def measure_received(session: Session, *, name: str) -> Row:  # noqa: ARG001 - e
     """Measure a receiver that delivers a million messages."""
     growth = _growth_of("received", _RECEIVED)
     figure = Figure(name=name, ours=growth / _RECEIVED, peer=None, peer_name=JsWaku.name, unit="bytes")
-    return Row(figure=figure, remark="a million messages would take weeks")
+    return Row(figure=figure, remark="a million messages would take it weeks")
 
 
 def compare_exchanged(session: Session, *, name: str) -> Row:

@@ -38,8 +38,8 @@ class Peer(Enum):
     """How long js-waku takes for an exchange: whether it is measured, or the remark instead."""
 
     QUICK = ""
-    SLOW = "about six minutes: left out by --quick"
-    LEFT_OUT = "about eleven minutes and 1.3 GB: not measured"
+    SLOW = "six minutes: left out by --quick"
+    LEFT_OUT = "eleven minutes, 1.3 GB: not measured"
 
 
 def benchmarks() -> list[Benchmark]:

@@ -1,7 +1,8 @@
-"""Run one target: ``python -m fuzz TARGET FOLDER [libFuzzer options]``.
+"""Run one target: ``python -m fuzz TARGET FOLDER [libFuzzer options] [inputs]``.
 
 The corpus is kept in a folder of the target's name below FOLDER and grows from run to run; an input that breaks a
-promise is written beside it. Everything else is a matter of libFuzzer's options, for example ``-max_total_time=600``.
+promise is written beside it. With inputs, which are files, these are run and nothing else. The rest is a matter of
+libFuzzer's options, for example ``-max_total_time=600``.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ def main(arguments: list[str]) -> None:
         f"-timeout={_SLOWEST_SECONDS}",
         f"-rss_limit_mb={_MOST_MEMORY_MB}",
     ]
+    # Files are run one by one, each once; a corpus beside them would be fuzzed instead.
+    inputs = [] if any(not option.startswith("-") for option in options) else [str(corpus)]
     # libFuzzer obeys the last of two equal options, so that the caller's win.
-    command = [sys.argv[0], *defaults, *options, str(corpus)]
+    command = [sys.argv[0], *defaults, *options, *inputs]
     if target.is_script:
         atheris.Setup(command, target.check, custom_mutator=_mutator)
     else:

@@ -109,7 +109,6 @@ def test_the_table_shows_ours_the_peers_and_the_ratio(fairway_bench: Bench) -> N
 
 def test_an_interrupted_run_shows_what_it_has(fairway_bench: Bench) -> None:
     fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    fairway_bench.report(HASH)
     answer = (fairway_bench.tools / "node").read_text().splitlines()[1]
     interrupt_the_second = "[ -e asked ] && kill -INT $PPID && exit\n[ $1 = --version ] || : > asked"
     fairway_bench.add_tool("node", f"{interrupt_the_second}\n{answer}")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import DecodeError
 from fairway.options import Profile
-from fairway.protocol.effects import Persist
+from fairway.protocol.effects import Change, Persist
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.stack import Stack
 from fairway.wire.bloom import BloomParameters
@@ -25,7 +25,7 @@ from fairway.wire.sds import NIM_SDS, WAKU_SDS, ReceivedBloom
 
 REGRESSIONS = sorted(path for path in (Path(__file__).parent / "regressions").glob("*/*") if path.is_file())
 SEEDS_REPLAYED = 25
-MUTANTS = 25
+MUTANTS = 15
 
 mutated_fields = st.builds(varint_field, st.integers(1, 1 << 20), st.integers(0, (1 << 64) - 1)) | st.builds(
     bytes_field, st.integers(1, 1 << 20), st.binary(max_size=300)
@@ -158,6 +158,25 @@ def test_a_change_that_is_not_persisted_is_noticed(monkeypatch):
     monkeypatch.setattr(Stack, "receive", forgetful)
     script = [bytes_field(stacks.Step.PEER_SENDS, b"hello"), varint_field(stacks.Step.ARRIVES, 0)]
     with pytest.raises(BrokenPromiseError, match="not persisted"):
+        TARGETS["stack-waku"].check(write_fields(script))
+
+
+def test_what_is_kept_for_ever_is_noticed(monkeypatch):
+    monkeypatch.setattr(Stack, "tick", lambda *_: ())
+    script = [bytes_field(stacks.Step.SEND, b"nobody acknowledges")]
+    with pytest.raises(BrokenPromiseError, match="still kept"):
+        TARGETS["stack-waku"].check(write_fields(script))
+
+
+def test_a_row_that_no_store_could_hold_is_noticed(monkeypatch):
+    receive = Stack.receive
+
+    def careless(*args):
+        return (*receive(*args), Persist(changes=(Change(table="history", key="m1", row=(1 << 64,)),)))
+
+    monkeypatch.setattr(Stack, "receive", careless)
+    script = [bytes_field(stacks.Step.PEER_SENDS, b"hello"), varint_field(stacks.Step.ARRIVES, 0)]
+    with pytest.raises(BrokenPromiseError, match="no store"):
         TARGETS["stack-waku"].check(write_fields(script))
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from fairway.errors import ConfigurationError
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
-_WIDTH_OF_A_FILE: Final = 130
+_WIDTH_OF_A_FILE: Final = 160
 """Columns of the table where no terminal says how many there are."""
 
 
@@ -44,7 +44,7 @@ def command(
 
     Everything takes about a quarter of an hour, most of it js-waku's.
 
-    Example: [bold]fairway bench --quick sds leopard[/bold]
+    Example: [bold]fairway bench --quick "sds decode" reed[/bold]
     """
     benchmarks = _benchmarks_of_the_checkout()
     selected = benchmarks.select(names or [])

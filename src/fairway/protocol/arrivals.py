@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fairway.errors import SnapshotError
 from fairway.protocol.journal import Journal, Row
 
 ARRIVALS: Final = "arrivals"
@@ -160,33 +159,26 @@ class Arrivals:
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill empty tables with rows of `rows`."""
-        try:
-            for table, key, row in rows:
-                if table == ARRIVALS:
-                    message_hash, timestamp_ns, lamport, whole, met = row
-                    self._arrivals[key] = Arrival(
-                        message_hash=message_hash, timestamp_ns=timestamp_ns, lamport=lamport, whole=whole, met=met
-                    )
-                else:
-                    sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, waiting, lost = row
-                    self._put(
-                        key,
-                        Awaiting(
-                            sender_id=sender_id,
-                            payload=payload,
-                            sds_ids=tuple(sds_ids),
-                            message_hashes=tuple(hashes),
-                            timestamp_ns=timestamp_ns,
-                            recovered=recovered,
-                            dependencies_met=met,
-                            waiting_for=dict(waiting),
-                            lost={sds_id: Lost(*rest) for sds_id, *rest in lost},
-                        ),
-                    )
-        except (ValueError, TypeError) as error:
-            raise SnapshotError(
-                f"a stored arrival does not have the shape that this version writes: {error}"
-            ) from error
+        for table, key, row in rows:
+            if table == ARRIVALS:
+                message_hash, timestamp_ns, lamport, whole, met = row
+                self._arrivals[key] = Arrival(
+                    message_hash=message_hash, timestamp_ns=timestamp_ns, lamport=lamport, whole=whole, met=met
+                )
+                continue
+            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, waiting, lost = row
+            awaiting = Awaiting(
+                sender_id=sender_id,
+                payload=payload,
+                sds_ids=tuple(sds_ids),
+                message_hashes=tuple(hashes),
+                timestamp_ns=timestamp_ns,
+                recovered=recovered,
+                dependencies_met=met,
+                waiting_for=dict(waiting),
+                lost={sds_id: Lost(*rest) for sds_id, *rest in lost},
+            )
+            self._put(key, awaiting)
 
     def _put(self, key: str, awaiting: Awaiting) -> None:
         self.awaiting[key] = awaiting

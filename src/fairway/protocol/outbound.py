@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fairway.errors import RlnError, RlnErrorKind, SnapshotError
+from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import SendErrorReason
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Publish, Purpose
@@ -165,13 +165,8 @@ class Outbound:
         """Restore what `row` returned."""
         if table == RATE_LIMIT:
             self.limiter.restore(row)
-            return
-        try:
+        else:
             self._last_stamp_ns, self._token = row
-        except ValueError as error:
-            raise SnapshotError(
-                f"a stored time stamp does not have the shape that this version writes: {row}"
-            ) from error
 
     def _learn_quota(self, now_ms: int) -> None:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from fairway.errors import SnapshotError
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.segmentation.segmenter import SegmentPart
 
@@ -65,14 +64,9 @@ class Outbox:
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty outbox with rows of `rows`, in any order."""
-        try:
-            for _, key, row in sorted(rows, key=lambda item: int(item[1])):
-                self._order = int(key)
-                self._parts[key] = PendingPart(*row)
-        except (ValueError, TypeError) as error:
-            raise SnapshotError(
-                f"a stored segment does not have the shape that this version writes: {error}"
-            ) from error
+        for _, key, row in sorted(rows, key=lambda item: int(item[1])):
+            self._order = int(key)
+            self._parts[key] = PendingPart(*row)
 
     def _remove(self, key: str) -> PendingPart:
         self._journal.deleted(OUTBOX, key)

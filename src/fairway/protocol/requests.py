@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.errors import ConfigurationError, SnapshotError
+from fairway.errors import ConfigurationError
 from fairway.events import (
     ChunkInfo,
     DeliveryError,
@@ -287,40 +287,35 @@ class Requests:
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty table with rows of `rows`, in any order."""
-        try:
-            found = list(rows)
-            for table, key, row in found:
-                if table == REQUESTS:
-                    message_id, data_count, required_count, names, segments, part_count, was_sent = row
-                    self.open[key] = SendRequest(
-                        request_id=key,
-                        message_id=message_id,
-                        data_count=data_count,
-                        required_count=required_count,
-                        required_from=frozenset(names),
-                        segments=list(segments),
-                        part_count=part_count,
-                        was_sent=was_sent,
-                    )
-            for table, key, row in found:
-                if table == SEGMENTS:
-                    request_id, chunk_index, is_parity, attempts, retry_at, accepted, names, possibly = row
-                    segment = SentSegment(
-                        sds_id=key,
-                        request_id=request_id,
-                        chunk_index=chunk_index,
-                        is_parity=is_parity,
-                        attempts=attempts,
-                        accepted=accepted,
-                        acknowledged_by=set(names),
-                        possibly=possibly,
-                    )
-                    self.segments[key] = segment
-                    self.plan_retry(segment, retry_at)
-        except (ValueError, TypeError) as error:
-            raise SnapshotError(
-                f"a stored request does not have the shape that this version writes: {error}"
-            ) from error
+        found = list(rows)
+        for table, key, row in found:
+            if table == REQUESTS:
+                message_id, data_count, required_count, names, segments, part_count, was_sent = row
+                self.open[key] = SendRequest(
+                    request_id=key,
+                    message_id=message_id,
+                    data_count=data_count,
+                    required_count=required_count,
+                    required_from=frozenset(names),
+                    segments=list(segments),
+                    part_count=part_count,
+                    was_sent=was_sent,
+                )
+        for table, key, row in found:
+            if table == SEGMENTS:
+                request_id, chunk_index, is_parity, attempts, retry_at, accepted, names, possibly = row
+                segment = SentSegment(
+                    sds_id=key,
+                    request_id=request_id,
+                    chunk_index=chunk_index,
+                    is_parity=is_parity,
+                    attempts=attempts,
+                    accepted=accepted,
+                    acknowledged_by=set(names),
+                    possibly=possibly,
+                )
+                self.segments[key] = segment
+                self.plan_retry(segment, retry_at)
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)

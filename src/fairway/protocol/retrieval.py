@@ -31,25 +31,23 @@ class Retrieval:
         self._max_hashes = options.max_hashes_per_query
         self._max_missing = options.max_missing
         self._tries: dict[str, tuple[int, int]] = {}
-        self._next_at: int | None = None
         self._next_range_at = 0
+        self.at_ms: int | None = None
+        """When to ask next; None while nothing is missing."""
 
-    def next_at(self, missing: Collection[MissingMessage], now_ms: int) -> int | None:
-        """Return when to ask next, or None while nothing is missing."""
-        if not self._frequency_ms or not missing:
-            self._next_at = None
-            return None
-        if self._next_at is None:
+    def plan(self, missing: Collection[MissingMessage], now_ms: int) -> None:
+        """Begin to wait for the next round when something is missing, and cease when nothing is."""
+        if not missing or not self._frequency_ms:
+            self.at_ms = None
+        elif self.at_ms is None:
             # Most gaps close by themselves a moment later: whatever is missing may just be late.
-            self._next_at = now_ms + self._frequency_ms
-        return self._next_at
+            self.at_ms = now_ms + self._frequency_ms
 
     def due(self, missing: Collection[MissingMessage], now_ms: int) -> list[QueryStore]:
         """Return the queries to make now, if a round is due, and plan the next one."""
-        at_ms = self.next_at(missing, now_ms)
-        if at_ms is None or at_ms > now_ms:
+        if self.at_ms is None or self.at_ms > now_ms:
             return []
-        self._next_at = now_ms + self._frequency_ms
+        self.at_ms = now_ms + self._frequency_ms
         hashes: list[bytes] = []
         by_time: list[int] = []
         wanted: dict[str, tuple[int, int]] = {}

@@ -257,7 +257,7 @@ class Stack:
                 self._sync_for_repair_at(),
                 self.sds.repair.next_response_at(),
                 self._requests.next_retry_at(),
-                self._retrieval.next_at(self.sds.dependencies.incoming.missing.values(), self._now_ms),
+                self._retrieval.at_ms,
                 self._outbound.next_send_at(self._now_ms),
             ]
         return min((at for at in times if at is not None), default=None)
@@ -390,7 +390,9 @@ class Stack:
     def _finish(self, now_ms: int) -> tuple[Effect, ...]:
         """Return the effects of an operation, what must be durable first."""
         self._now_ms = now_ms
-        status = ChannelStatus.SYNCING if self.sds.dependencies.incoming.missing else ChannelStatus.SYNCED
+        missing = self.sds.dependencies.incoming.missing
+        self._retrieval.plan(missing.values(), now_ms)
+        status = ChannelStatus.SYNCING if missing else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status
             self._effects.tell(StatusChanged(status=status))

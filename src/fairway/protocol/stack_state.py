@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -120,7 +121,14 @@ class StackState:
                 f"the stored state has version {versions[0] if versions else 'none'}, this program reads "
                 f"({SCHEMA_VERSION},); use the program that wrote it, or one that can migrate it"
             )
+        try:
+            self._load_groups(groups)
+        except (ValueError, TypeError, LookupError) as error:
+            raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
+        self._journal.drain()
+        self._journal.touch(SCHEMA, "")
 
+    def _load_groups(self, groups: dict[str, list[tuple[str, str, Row]]]) -> None:
         def of(*tables: str) -> list[tuple[str, str, Row]]:
             return [entry for table in tables for entry in groups.get(table, [])]
 
@@ -131,11 +139,5 @@ class StackState:
         self._outbox.load(of(OUTBOX))
         for table, _, row in of(RATE_LIMIT, STAMP):
             self._outbound.load(table, row)
-        for _, _, row in of(JITTER):
-            match row:
-                case (int(counter),):
-                    self._jitter.counter = self._persisted_jitter = counter
-                case _:
-                    raise SnapshotError(f"a stored counter is not what this version writes: {row}")
-        self._journal.drain()
-        self._journal.touch(SCHEMA, "")
+        for _, _, (counter,) in of(JITTER):
+            self._jitter.counter = self._persisted_jitter = operator.index(counter)

@@ -237,6 +237,20 @@ def test_only_members_of_the_response_group_answer(new_channel, a_message, askin
     assert 0 < len(answering) < 25
 
 
+def test_when_nobody_of_the_group_answers_everybody_does(new_channel, a_message, asking, start):
+    """Groups have the same members at every request; if those have left, the message would be lost to all."""
+    peers = [new_channel(f"p{number}", repair={"response_groups": 10_000}) for number in range(5)]
+    for peer in peers:
+        peer.receive(a_message("m1"), None, start)
+        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
+        assert peer.sweep_repair(start + LATER) == []
+        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start + LATER)
+        assert len(peer.sweep_repair(start + 2 * LATER)) == 1
+        peer.receive(a_message("m1"), None, start + 2 * LATER)
+        peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start + 2 * LATER)
+        assert peer.sweep_repair(start + 3 * LATER) == []
+
+
 def test_the_number_of_groups_follows_the_participants_that_were_seen(new_channel, a_message, asking, start):
     def answers(seen):
         peer = new_channel("bob")

@@ -60,7 +60,7 @@ class Rows(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = START
         self.twin = None
-        self.unsent = []
+        self.own = []
 
     @initialize(tight=st.booleans(), dialect=st.sampled_from([WAKU_DIALECT, LOGOS_DIALECT]))
     def begin(self, tight, dialect):
@@ -91,17 +91,28 @@ class Rows(RuleBasedStateMachine):
     @rule(content=st.binary(min_size=1, max_size=5), wanted=st.integers(1, 3), tracked=st.booleans())
     def send(self, content, wanted, tracked):
         message = self.both(lambda c: c.send(content, self.now_ms, required_count=wanted, tracked=tracked))
-        self.unsent.append(message)
+        self.own.append(message)
 
-    @precondition(lambda self: self.unsent)
+    @rule(content=st.binary(min_size=1, max_size=5), wanted=st.integers(1, 3))
+    def send_and_broadcast(self, content, wanted):
+        self.send(content, wanted, tracked=True)
+        self.both(lambda c: c.broadcast(self.own[-1], None))
+
+    @precondition(lambda self: self.own)
     @rule(data=st.data(), hint=st.none() | st.binary(min_size=1, max_size=2))
     def broadcast(self, data, hint):
-        message = data.draw(st.sampled_from(self.unsent))
+        message = data.draw(st.sampled_from(self.own))
         self.both(lambda c: c.broadcast(message, hint))
 
     @rule()
     def sync(self):
         self.both(lambda c: c.send_sync(self.now_ms))
+
+    @rule(participant=st.sampled_from(PEERS), cites=st.booleans(), count=st.integers(1, 3))
+    def be_acknowledged(self, participant, cites, count):
+        """Receive a sync message of somebody who has the newest of ours."""
+        number, ids = 0, [message.message_id for message in self.own[-count:]]
+        self.receive(number, participant, ids[-1:] if cites else [], False, [], ids, True, 0, None)
 
     @rule(
         number=st.integers(0, 25),
@@ -115,9 +126,9 @@ class Rows(RuleBasedStateMachine):
         hint=st.none() | st.just(b"h"),
     )
     def receive(self, number, sender, cited, own_cited, asked, in_filter, is_sync, ahead_ms, hint):
-        own = [message.message_id for message in self.unsent[-2:]] if own_cited else []
+        own = [message.message_id for message in self.own[-2:]] if own_cited else []
         bloom = BloomFilter(self.channel.bloom_parameters, self.dialect.codec.bloom)
-        for message_id in (*own, *in_filter, *(m.message_id for m in self.unsent[:2])):
+        for message_id in (*own, *in_filter, *(m.message_id for m in self.own[:2])):
             bloom.insert(message_id)
         message = SdsMessage(
             message_id=f"m{number}",
@@ -132,10 +143,10 @@ class Rows(RuleBasedStateMachine):
         encoded = self.dialect.codec.encode(message)
         self.both(lambda c: c.receive(message, hint, self.now_ms, encoded))
 
-    @precondition(lambda self: self.unsent)
+    @precondition(lambda self: self.own)
     @rule(data=st.data(), forgotten=st.booleans())
     def hear_an_own_message(self, data, forgotten):
-        message = data.draw(st.sampled_from(self.unsent))
+        message = data.draw(st.sampled_from(self.own))
         if forgotten:
             message = replace(message, message_id=f"earlier {message.message_id[:3]}")
         self.both(lambda c: c.receive(message, b"h", self.now_ms))
@@ -156,10 +167,10 @@ class Rows(RuleBasedStateMachine):
         else:
             self.both(lambda c: c.add_hint(message_id, b"h"))
 
-    @precondition(lambda self: self.unsent)
+    @precondition(lambda self: self.own)
     @rule(data=st.data())
     def give_up(self, data):
-        message_id = data.draw(st.sampled_from(self.unsent)).message_id
+        message_id = data.draw(st.sampled_from(self.own)).message_id
         self.both(lambda c: c.forget_outgoing(message_id))
 
     @rule(passed_ms=st.integers(0, 4_000))
@@ -221,7 +232,7 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRows.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 
 
 def test_a_restored_channel_knows_what_descends_from_its_messages(new_channel, send, a_message, start):

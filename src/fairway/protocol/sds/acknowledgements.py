@@ -161,10 +161,12 @@ class OutgoingBuffer:
     def __iter__(self) -> Iterator[OutgoingMessage]:
         return iter(self.messages.values())
 
-    def add(self, outgoing: OutgoingMessage) -> None:
+    def add(self, message: SdsMessage, sequence: int, required_count: int, required_from: frozenset[str]) -> None:
         """Begin to wait for the acknowledgement of a message."""
-        self.messages[outgoing.message.message_id] = outgoing
-        self._journal.touch(OUTGOING, outgoing.message.message_id)
+        self.messages[message.message_id] = OutgoingMessage(
+            message=message, sequence=sequence, required_count=required_count, required_from=required_from
+        )
+        self._journal.touch(OUTGOING, message.message_id)
 
     def remove(self, message_id: str) -> None:
         """Stop waiting for a message."""

@@ -19,7 +19,7 @@ from typing import Final
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage
+from fairway.protocol.sds.acknowledgements import OutgoingBuffer
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
@@ -117,9 +117,7 @@ class MessageChannel:
         message = self._compose(message_id, content, now_ms)
         self.sequence += 1
         if tracked:
-            outgoing = OutgoingMessage(message=message, sequence=self.sequence)
-            outgoing.required_count, outgoing.required_from = required_count, required_from
-            self.outgoing.add(outgoing)
+            self.outgoing.add(message, self.sequence, required_count, required_from)
         return message
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:

@@ -82,20 +82,22 @@ class Repair:
             self.heard_request(message_id, now_ms)
             if not holds(message_id):
                 continue
+            # If the group that should have answered the last request did not, everybody who can will: its members are
+            # the same every time, and may all have left.
+            groups = self.config.response_groups or response_groups_for(participants)
+            at_ms = self.schedule_response(entry, now_ms, 1 if message_id in self._answers_awaited else groups)
             self._answers_awaited[message_id] = True
             if len(self._answers_awaited) > self.config.max_tracked:
                 self._answers_awaited.popitem(last=False)
-            at_ms = self.schedule_response(entry, now_ms, participants)
             if at_ms is not None:
                 outcomes.append(ResponseScheduled(message_id=message_id, at_ms=at_ms))
         return outcomes
 
-    def schedule_response(self, entry: HistoryEntry, now_ms: int, participants: int) -> int | None:
+    def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int) -> int | None:
         """Plan to answer for a message that we hold; return T_resp if we shall and it is new."""
         author = entry.sender_id
         if not self.config.enabled or not author:
             return None
-        groups = self.config.response_groups or response_groups_for(participants)
         if not in_response_group(self._hashes, self._participant_id, author, entry.message_id, groups):
             return None
         at_ms = now_ms + self._hashes.response_offset(

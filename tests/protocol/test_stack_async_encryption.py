@@ -1,0 +1,277 @@
+"""An encryption hook that must be awaited (seed 002, "Encryption Hook"): same results, later."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from fairway.errors import EncryptionError
+from fairway.events import DeliveryError, MessageDelivered, MessageReceived, MessageSendError, SendErrorReason
+from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
+from fairway.protocol.effects import Purpose
+
+SMALL = ReliableChannelOptions(sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=64))
+FILE = bytes(range(256)) * 2
+"""Eight segments and one parity segment."""
+
+
+class SlowCipher:
+    """Seals and opens later; fails for what contains a given text."""
+
+    def __init__(self, poison=None):
+        self.poison = poison
+        self.sealed = 0
+
+    async def encrypt(self, plaintext):
+        if self.poison is not None and self.poison in plaintext:
+            raise RuntimeError("the key store is away")
+        self.sealed += 1
+        return b"sealed" + plaintext[::-1]
+
+    async def decrypt(self, ciphertext):
+        if not ciphertext.startswith(b"sealed"):
+            raise ValueError("not ours")
+        return ciphertext[6:][::-1]
+
+
+class Awaiter:
+    """Awaits what a peer's hook returned, in an order of the test's choice."""
+
+    def __init__(self, peer):
+        self.peer = peer
+        self.awaited = set()
+
+    def waiting(self):
+        return [effect for effect in self.peer.ciphers() if effect.token not in self.awaited]
+
+    def one(self, effect=None):
+        effect = effect or self.waiting()[0]
+        self.awaited.add(effect.token)
+        try:
+            result = asyncio.run(self._result(effect.awaitable))
+        except Exception as error:  # what a shell does
+            result = error
+        return self.peer.do(self.peer.stack.cipher_done(effect.token, result, self.peer.now_ms))
+
+    def all(self, rng=None):
+        while waiting := self.waiting():
+            self.one(rng.choice(waiting) if rng else waiting[0])
+
+    def close(self):
+        """Await what is left, and tell nobody: the process ends before."""
+        for effect in self.waiting():
+            self.awaited.add(effect.token)
+            asyncio.run(self._result(effect.awaitable))
+
+    @staticmethod
+    async def _result(awaitable):
+        return await awaitable
+
+
+def pair(peer, options=SMALL, poison=None):
+    alice, bob = peer("alice", options, encryption=SlowCipher(poison)), peer("bob", options, encryption=SlowCipher())
+    return alice, Awaiter(alice), bob, Awaiter(bob)
+
+
+def opened(publication):
+    return asyncio.run(SlowCipher().decrypt(publication.message.payload))
+
+
+def test_what_is_sent_arrives_as_with_a_hook_that_answers_at_once(peer):
+    alice, alices, bob, bobs = pair(peer)
+    for payload in (b"before", FILE, b"after"):
+        alice.send(payload)
+    assert not alice.published()
+    alices.all()
+    bob.receive(*alice.content())
+    assert not bob.events()
+    bobs.all()
+    assert bob.payloads() == [b"before", FILE, b"after"]
+    alice.check_rows()
+    bob.check_rows()
+
+
+def test_segments_keep_their_order_and_cite_each_other(peer):
+    alice, alices, bob, _ = pair(peer)
+    alice.send(FILE)
+    alice.send(b"after")
+    assert len(alices.waiting()) == 1
+    alices.all()
+    messages = [bob.stack.sds.dialect.codec.decode(opened(publication)) for publication in alice.content()]
+    for before, after in zip(messages, messages[1:], strict=False):
+        assert after.causal_history[-1].message_id == before.message_id
+    assert [message.content for message in messages][-1] == b"after"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_order_in_which_messages_are_opened_does_not_matter(peer, seed):
+    alice, alices, bob, bobs = pair(peer)
+    payloads = [b"one", FILE, b"two", b"three"]
+    for payload in payloads:
+        alice.send(payload)
+    alices.all(random.Random(seed))
+    bob.receive(*alice.content())
+    bobs.all(random.Random(seed))
+    assert bob.payloads() == payloads
+
+
+def test_a_hook_that_fails_ends_the_request_and_leaks_nothing(peer):
+    alice, alices, _, _ = pair(peer, poison=b"secret")
+    accepted = alice.send(b"a secret")
+    alices.all()
+    assert not alice.published()
+    [error] = alice.events(MessageSendError)
+    assert (error.request_id, error.reason) == (accepted.request_id, SendErrorReason.ENCRYPTION_FAILED)
+    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
+    alice.send(b"harmless")
+    alices.all()
+    assert len(alice.published()) == 1
+    assert alice.published()[0].message.payload.startswith(b"sealed")
+    alice.check_rows()
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), EncryptionError("no")])
+def test_a_hook_that_was_cancelled_is_a_hook_that_failed(peer, error):
+    alice, alices, _, _ = pair(peer)
+    alice.send(b"hello")
+    [effect] = alices.waiting()
+    alices.close()
+    alice.do(alice.stack.cipher_done(effect.token, error, alice.now_ms))
+    assert not alice.published()
+    assert len(alice.events(DeliveryError)) == 1
+
+
+def test_what_cannot_be_opened_is_counted(peer):
+    _, _, bob, bobs = pair(peer)
+    mallory = peer("mallory")
+    mallory.send(b"plain")
+    bob.receive(*mallory.content())
+    bobs.all()
+    assert not bob.events()
+    assert bob.stack.statistics().undecryptable == 1
+
+
+def test_of_a_message_with_a_segment_that_cannot_be_sealed_no_later_one_leaves(peer):
+    alice, alices, _, _ = pair(peer, poison=FILE[192:256])
+    alice.send(FILE)
+    alice.send(b"after")
+    alices.all()
+    assert len(alice.events(MessageSendError)) == len(alice.events(DeliveryError)) == 1
+    assert len(alice.content()) == 4
+    alice.check_rows()
+
+
+@pytest.mark.parametrize("sealed", range(11))
+def test_a_crash_with_a_full_outbox_loses_nothing_and_reorders_nothing(peer, sealed):
+    alice, alices, bob, bobs = pair(peer)
+    for payload in (b"before", FILE, b"after"):
+        alice.send(payload)
+    for _ in range(sealed):
+        alices.one()
+    alice.check_rows()
+    alices.close()
+    first = alice.content()
+    assert len(first) == sealed
+    again = alice.restart()
+    agains = Awaiter(again)
+    agains.all(random.Random(sealed))
+    bob.receive(*first, *again.content())
+    bobs.all()
+    assert bob.payloads() == [b"before", FILE, b"after"]
+    messages = [bob.stack.sds.dialect.codec.decode(opened(publication)) for publication in [*first, *again.content()]]
+    assert len({message.message_id for message in messages}) == 11
+    for before, after in zip(messages, messages[1:], strict=False):
+        assert before.message_id in {entry.message_id for entry in after.causal_history}
+    again.check_rows()
+
+
+def test_a_crash_with_messages_waiting_for_rate_limit_and_cipher_keeps_their_order(peer):
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=0,
+        segmentation=SegmentationConfig(segment_size_bytes=64),
+        rate_limit=RateLimitConfig(enabled=True, epoch_ms=600_000, messages_per_epoch=2),
+    )
+    alice, alices, bob, bobs = pair(peer, options)
+    for payload in (b"one", b"two", b"three", b"four", b"five"):
+        alice.send(payload)
+    for _ in range(3):
+        alices.one()
+    alices.close()
+    first = alice.content()
+    again = alice.restart()
+    agains = Awaiter(again)
+    # One of the messages under seal was not in the history yet, and the next must cite it.
+    agains.all(random.Random(1))
+    for _ in range(3):
+        again.pass_time(600_000)
+        agains.all()
+    bob.receive(*first, *again.content())
+    bobs.all()
+    assert bob.payloads() == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def test_retries_repairs_and_sync_messages_are_sealed_anew(peer):
+    alice, alices, bob, bobs = pair(peer, ReliableChannelOptions())
+    alice.send(b"one")
+    alice.send(b"two")
+    alices.all()
+    bob.receive(alice.content()[1])
+    bobs.all()
+    for _ in range(14):
+        for participant, awaiter in ((alice, alices), (bob, bobs)):
+            participant.pass_time(10_000)
+            awaiter.all()
+            participant.pass_time(0)
+    assert alice.published(Purpose.RETRY)
+    for publication in [*alice.published(), *bob.published()]:
+        assert publication.message.payload.startswith(b"sealed")
+    bob.receive(*alice.published(Purpose.RETRY))
+    bobs.all()
+    assert bob.payloads() == [b"one", b"two"]
+    alice.receive(*bob.published(Purpose.SYNC))
+    alices.all()
+    bob.pass_time(16_000)
+    bobs.all()
+    bob.pass_time(0)
+    alice.receive(*bob.published(Purpose.SYNC))
+    alices.all()
+    assert len(alice.events(MessageDelivered)) == 2
+
+
+def test_an_ephemeral_message_leaves_when_it_is_sealed(peer):
+    alice, alices, bob, bobs = pair(peer)
+    alice.send_ephemeral(b"typing")
+    alices.all()
+    bob.receive(*alice.published(Purpose.EPHEMERAL))
+    bobs.all()
+    assert [event.ephemeral for event in bob.events(MessageReceived)] == [True]
+
+
+def test_an_ephemeral_message_that_cannot_be_sealed_is_a_send_error(peer):
+    alice, alices, _, _ = pair(peer, poison=b"typing")
+    alice.send_ephemeral(b"typing")
+    alices.all()
+    assert alice.events(MessageSendError)[0].reason is SendErrorReason.ENCRYPTION_FAILED
+    assert not alice.published()
+
+
+def test_an_answer_to_nothing_is_ignored(peer):
+    alice, _, _, _ = pair(peer)
+    assert alice.do(alice.stack.cipher_done(99, b"what", alice.now_ms)) == ()
+
+
+def test_a_flood_of_messages_to_open_is_bounded(peer, topic, monkeypatch):
+    monkeypatch.setattr("fairway.protocol.ciphering.MAX_PENDING", 5)
+    alice, alices, bob, bobs = pair(peer)
+    for number in range(8):
+        alice.send(f"message {number}".encode())
+    alices.all()
+    bob.receive(*alice.content())
+    assert len(bobs.waiting()) == 5
+    assert bob.stack.statistics().undecryptable == 3
+    bobs.all()
+    bob.receive(*alice.content()[5:])
+    bobs.all()
+    assert len(bob.payloads()) == 8

@@ -1,0 +1,247 @@
+"""What survives a crash: folding what was persisted gives the state, and a state goes on where it stopped."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fairway.errors import SnapshotError
+from fairway.options import IdRule, Profile, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Change
+
+PEER: list[type] = []
+"""The class of `conftest.Peer`, which a state machine cannot take as a fixture."""
+
+SMALL = SegmentationConfig(segment_size_bytes=192)
+WAKU = ReliableChannelOptions(
+    segmentation=SMALL,
+    sds=SdsConfig(bloom_capacity=200, lost_timeout_ms=0),
+    rate_limit=RateLimitConfig(enabled=True, epoch_ms=60_000, messages_per_epoch=30),
+)
+LOGOS = ReliableChannelOptions(
+    profile=Profile.LOGOS,
+    segmentation=SMALL,
+    sds=SdsConfig(bloom_capacity=200, lost_timeout_ms=0, id_rule=IdRule.KECCAK_TIMESTAMP),
+)
+
+
+class LossyChannel(RuleBasedStateMachine):
+    """Three participants, a network that loses and reorders, and crashes at any moment."""
+
+    options = WAKU
+
+    def __init__(self):
+        super().__init__()
+        self.peers = {name: PEER[0](name, self.options) for name in ("alice", "bob", "carol")}
+        self.air = []
+        self.received = {name: [] for name in self.peers}
+        self.sent = {name: [] for name in self.peers}
+
+    def spread(self, name):
+        peer = self.peers[name]
+        for publication in list(peer.unanswered):
+            self.air += [(other, publication) for other in self.peers if other != name]
+            peer.answer(publication)
+
+    def collect(self, name):
+        self.received[name] += [(e.sender_id, e.payload) for e in self.peers[name].events() if hasattr(e, "sds_ids")]
+        self.peers[name].effects.clear()
+
+    @rule(name=st.sampled_from(["alice", "bob", "carol"]), size=st.sampled_from([1, 100, 900, 2_000]), fill=st.integers(0, 3))
+    def send(self, name, size, fill):
+        payload = bytes([fill]) * size
+        self.sent[name].append(payload)
+        self.peers[name].send(payload, required_from=set(self.peers) - {name})
+        self.spread(name)
+
+    @precondition(lambda self: self.air)
+    @rule(data=st.data())
+    def deliver(self, data):
+        for _ in range(data.draw(st.integers(1, 10))):
+            if self.air:
+                name, publication = self.air.pop(data.draw(st.integers(0, len(self.air) - 1)))
+                if data.draw(st.integers(0, 3)):
+                    self.peers[name].receive(publication)
+                self.spread(name)
+
+    @rule(for_ms=st.sampled_from([10, 5_000, 40_000]))
+    def pass_time(self, for_ms):
+        for name, peer in self.peers.items():
+            peer.pass_time(for_ms, answer=False)
+            self.spread(name)
+
+    @rule(name=st.sampled_from(["alice", "bob", "carol"]))
+    def crash(self, name):
+        self.collect(name)
+        before = self.peers[name].stack.snapshot()
+        self.peers[name] = self.peers[name].restart()
+        after = {(c.table, c.key): c.row for c in self.peers[name].stack.snapshot()}
+        for change in before:
+            if change.table in {"history", "settled", "reassembly", "arrivals", "awaiting", "retained", "participants"}:
+                assert after[change.table, change.key] == change.row, change.table
+        self.spread(name)
+
+    @rule(name=st.sampled_from(["alice", "bob", "carol"]), connected=st.booleans())
+    def connect(self, name, connected):
+        self.peers[name].connect(connected)
+        self.spread(name)
+
+    @invariant()
+    def what_was_persisted_is_the_state(self):
+        for peer in self.peers.values():
+            peer.check_rows()
+
+    def teardown(self):
+        """Let everything heal, and see that everybody got everything once."""
+        for name, peer in self.peers.items():
+            peer.connect()
+            self.spread(name)
+        for _ in range(400):
+            for name, peer in self.peers.items():
+                air, self.air = self.air, []
+                for other, publication in air:
+                    self.peers[other].receive(publication)
+                peer.pass_time(2_000, answer=False)
+                self.spread(name)
+        for name in self.peers:
+            self.collect(name)
+            expected = sorted((o, p) for o, payloads in self.sent.items() if o != name for p in payloads)
+            assert sorted(self.received[name]) == expected, name
+            for sender, payloads in self.sent.items():
+                if sender != name:
+                    assert [p for s, p in self.received[name] if s == sender] == payloads, (name, sender)
+
+
+class LossyLogosChannel(LossyChannel):
+    options = LOGOS
+
+
+@pytest.mark.parametrize("machine", [LossyChannel, LossyLogosChannel])
+def test_whatever_happens_the_persisted_rows_are_the_state_and_everybody_gets_everything_once(peer, machine):
+    PEER[:] = [peer]
+    machine.TestCase.settings = settings(
+        max_examples=150, stateful_step_count=25, deadline=None, phases=[Phase.generate]
+    )
+    machine.TestCase("runTest").runTest()
+
+
+def test_a_restored_stack_tells_the_snapshot_that_it_was_restored_from(peer):
+    alice, bob = peer("alice", WAKU), peer("bob", WAKU)
+    for number in range(40):
+        alice.send(bytes([number]) * (1 + 60 * (number % 7)))
+    rng = random.Random(1)
+    bob.receive(*(publication for publication in alice.content() if rng.random() < 0.7))
+    for participant in (alice, bob):
+        before = {(c.table, c.key): c.row for c in participant.stack.snapshot()}
+        again = participant.restart()
+        after = {(c.table, c.key): c.row for c in again.stack.snapshot()}
+        for rows in (before, after):
+            # The clock of the rate limit moves by itself, and a new life sets its timers anew.
+            del rows["rate_limit", ""], rows["jitter", ""]
+        assert before == after
+        again.check_rows()
+
+
+def test_rows_may_come_in_any_order(peer):
+    alice, bob = peer("alice", WAKU), peer("bob", WAKU)
+    for number in range(20):
+        alice.send(bytes([number]) * 700)
+    bob.receive(*alice.content()[3:])
+    for participant in (alice, bob):
+        rows = list(participant.rows.values())
+        snapshots = []
+        for seed in range(3):
+            random.Random(seed).shuffle(rows)
+            again = peer(participant.name, WAKU, rows={(c.table, c.key): c for c in rows}, life=7)
+            snapshots.append({(c.table, c.key): c.row for c in again.stack.snapshot()})
+        assert snapshots[0] == snapshots[1] == snapshots[2]
+
+
+def test_from_the_same_snapshot_and_seed_everything_goes_on_in_the_same_way(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for number in range(5):
+        alice.send(f"message {number}".encode())
+    bob.receive(*alice.content()[1:])
+    runs = []
+    for _ in range(2):
+        again = bob.restart()
+        effects = again.pass_time(300_000)
+        again.receive(alice.content()[0])
+        runs.append([*effects, *again.effects])
+    assert runs[0] == runs[1]
+
+
+def test_request_ids_do_not_repeat_after_a_restart(peer):
+    alice = peer()
+    ids = [alice.send(b"one").request_id]
+    # Even if somebody gave the next life the same seed.
+    alice = peer("alice", rows=alice.rows)
+    ids.append(alice.send(b"two").request_id)
+    assert len(set(ids)) == 2
+
+
+def test_nothing_stored_is_a_past_without_anything_in_it(peer):
+    alice = peer(rows={})
+    alice.send(b"hello")
+    assert len(alice.content()) == 1
+
+
+def change(table, row, key=""):
+    return {(table, key): Change(table=table, key=key, row=row)}
+
+
+def test_a_table_of_another_program_is_refused_by_name(peer):
+    with pytest.raises(SnapshotError, match="does not know: moods"):
+        peer(rows={**change("schema", (1,)), **change("moods", ("gay",))})
+
+
+@pytest.mark.parametrize("version", [(2,), (0,), ("1",), ()])
+def test_another_version_is_refused_and_both_are_named(peer, version):
+    with pytest.raises(SnapshotError, match=r"reads \(1,\)"):
+        peer(rows=change("schema", version))
+
+
+def test_rows_without_a_version_are_refused(peer):
+    with pytest.raises(SnapshotError, match="version none"):
+        peer(rows=change("jitter", (1,)))
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["sds", "history", "outgoing", "requests", "segments", "arrivals", "awaiting", "reassembly"]
+    + ["rate_limit", "stamp", "outbox", "jitter", "parked", "missing"],
+)
+@pytest.mark.parametrize("row", [(), (None,), ("a",) * 30])
+def test_a_row_that_cannot_be_read_is_a_snapshot_error(peer, table, row):
+    with pytest.raises(SnapshotError):
+        peer(rows={**change("schema", (1,)), **change(table, row, key="" if table in {"sds", "stamp"} else "7")})
+
+
+def test_a_deleted_row_is_no_row(peer):
+    assert peer(rows={**change("schema", (1,)), **change("outbox", None, "1")}).stack.statistics().queued == 0
+
+
+def test_what_came_and_went_within_one_operation_is_not_written(peer):
+    alice, bob = peer("alice"), peer("bob")
+    effects = alice.send(b"hello").effects
+    assert not [c for c in effects[0].changes if c.table == "outbox"]
+    bob.receive(*alice.content())
+    assert not [c for c in bob.effects[0].changes if c.table in {"arrivals", "awaiting"}]
+
+
+def test_receiving_a_sync_message_or_waiting_writes_nothing(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"hello")
+    alice.answer()
+    bob.receive(*alice.content())
+    bob.pass_time(20_000)
+    sync = bob.published()[-1]
+    alice.receive(sync)
+    alice.effects.clear()
+    alice.receive(sync)
+    alice.tick()
+    assert alice.effects == []

@@ -1,0 +1,290 @@
+"""Sync messages and store queries (seed 000, "Synchronization messages" and "Missing message retrieval")."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.options import RepairConfig, ReliableChannelOptions, SdsConfig
+from fairway.protocol.effects import Purpose, QueryStore
+from fairway.protocol.jitter import Jitter
+from fairway.protocol.sync_timer import AFTER_OWN_SYNC, NORMAL, SyncTimer
+from fairway.wire.sds import Kind
+
+HOUR_MS = 3_600_000
+NO_REPAIR = SdsConfig(repair=RepairConfig(enabled=False))
+
+
+def syncs(peer):
+    return peer.published(Purpose.SYNC)
+
+
+def acquainted(peer, *names, options=None):
+    """Return participants who all have one message."""
+    first, *others = (peer(name, options) for name in names)
+    first.send(b"hello")
+    first.answer()
+    for other in others:
+        other.receive(*first.content())
+    return first, *others
+
+
+def test_nobody_syncs_without_a_history(peer):
+    alice = peer()
+    alice.pass_time(HOUR_MS)
+    assert not alice.published()
+
+
+def test_a_sync_message_carries_history_and_filter_and_no_content_and_leaves_no_trace(peer):
+    _, bob = acquainted(peer, "alice", "bob")
+    bob.pass_time(15_001)
+    [sync] = syncs(bob)
+    message = bob.sds(sync)
+    assert message.kind is Kind.SYNC
+    assert [entry.message_id for entry in message.causal_history] == [bob.events()[0].sds_ids[0]]
+    assert message.bloom_filter
+    assert bob.stack.statistics().history == 1
+    assert bob.stack.statistics().unacknowledged == 0
+
+
+def test_a_received_message_is_acknowledged_within_half_the_interval(peer):
+    for name in ("bob", "carol", "dave", "erin"):
+        _, other = acquainted(peer, "alice", name)
+        other.pass_time(15_001)
+        assert len(syncs(other)) == 1, name
+
+
+def test_sync_messages_become_rarer_when_nothing_happens(peer):
+    _, bob = acquainted(peer, "alice", "bob")
+    bob.pass_time(HOUR_MS)
+    times = [publication.message.timestamp_ns // 1_000_000 for publication in syncs(bob)]
+    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    assert max(gaps) <= 60_001
+    assert 20_000 < sum(gaps) / len(gaps) < 40_000
+
+
+def test_somebody_elses_sync_message_suppresses_ours(peer):
+    alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
+    for _ in range(120):
+        bob.pass_time(500)
+        carol.pass_time(500)
+        if syncs(bob) or syncs(carol):
+            break
+    speaker, listener = (bob, carol) if syncs(bob) else (carol, bob)
+    planned = listener.stack.next_deadline()
+    listener.receive(*syncs(speaker))
+    assert not syncs(listener)
+    assert listener.stack.next_deadline() != planned
+    del alice
+
+
+def test_a_busy_channel_does_not_postpone_sync_messages_for_ever(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for _ in range(60):
+        alice.send(b"still talking")
+        bob.receive(alice.content()[-1])
+        alice.now_ms += 1_000
+        bob.pass_time(1_000)
+    assert len(syncs(bob)) >= 4
+
+
+def test_own_messages_stand_in_for_sync_messages(peer):
+    _, bob = acquainted(peer, "alice", "bob")
+    for _ in range(30):
+        bob.pass_time(10)
+        bob.send(b"talking")
+    assert not syncs(bob)
+
+
+def test_a_copy_makes_us_owe_an_acknowledgement_that_nobody_elses_sync_replaces(peer):
+    alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
+    bob.pass_time(15_001)
+    carol.pass_time(200_000)
+    before = len(syncs(bob))
+    alice.pass_time(30_000)
+    bob.receive(*alice.published(Purpose.RETRY))
+    for publication in syncs(carol):
+        bob.receive(publication)
+    bob.pass_time(15_001)
+    assert len(syncs(bob)) > before
+    # What was owed is cited, however old it is.
+    assert alice.content()[0].sds_id in {e.message_id for e in bob.sds(syncs(bob)[before]).causal_history}
+
+
+def test_with_an_interval_of_nought_nobody_syncs_not_even_for_repair(peer):
+    alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(sync_min_interval_ms=0))
+    for payload in (b"one", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(alice.content()[0], alice.content()[2])
+    bob.pass_time(500_000)
+    assert not bob.published()
+
+
+def test_a_repair_request_that_is_due_makes_us_speak_however_often_others_do(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    asked = []
+    for _ in range(130):
+        bob.pass_time(1_000)
+        asked = [p for p in syncs(bob) if bob.sds(p).repair_request]
+        if asked:
+            break
+        alice.now_ms = bob.now_ms
+        alice.pass_time(1_000)
+        if syncs(alice):
+            bob.receive(syncs(alice)[-1])
+    assert [entry.message_id for entry in bob.sds(asked[0]).repair_request] == [alice.content()[0].sds_id]
+
+
+def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst(peer):
+    options = ReliableChannelOptions(
+        sync_min_interval_ms=10**9, sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000))
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(61):
+        alice.send(f"message {number}".encode())
+    bob.receive(alice.content()[-1])
+    bob.pass_time(30_000)
+    assert len(syncs(bob)) == 1
+    bob.pass_time(30_000)
+    requested = [entry.message_id for p in syncs(bob) for entry in bob.sds(p).repair_request]
+    assert len(requested) == len(set(requested)) == 60
+    times = [publication.message.timestamp_ns // 1_000_000 for publication in syncs(bob)]
+    assert min(after - before for before, after in zip(times, times[1:], strict=False)) >= 1_000
+
+
+def test_requests_planned_in_a_life_with_repair_do_not_disturb_one_without(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for payload in (b"one", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(alice.content()[0], alice.content()[2])
+    quiet = bob.restart(options=ReliableChannelOptions(sds=NO_REPAIR))
+    quiet.pass_time(300_000)
+    assert 0 < len(syncs(quiet)) < 40
+    assert not any(quiet.sds(publication).repair_request for publication in syncs(quiet))
+
+
+def test_after_a_time_offline_sync_messages_go_on(peer):
+    _, bob = acquainted(peer, "alice", "bob")
+    bob.connect(False)
+    bob.pass_time(HOUR_MS)
+    assert not syncs(bob)
+    bob.connect()
+    bob.pass_time(60_000)
+    assert syncs(bob)
+
+
+@pytest.mark.parametrize("interval_ms", [1, 2, 30_000])
+def test_the_timer_is_always_later_than_now(interval_ms):
+    timer = SyncTimer(interval_ms, Jitter(b"seed"), 0)
+    for now_ms in range(1_000):
+        timer.restart(now_ms, NORMAL if now_ms % 2 else AFTER_OWN_SYNC)
+        assert now_ms < timer.at_ms <= now_ms + 2 * interval_ms + 1
+        timer.content_received(now_ms)
+        assert now_ms < timer.at_ms
+
+
+def gap(peer, *, options=None, hint=True, lost=1):
+    """Return somebody who misses messages of alice, and the missed ones."""
+    alice, bob = peer("alice"), peer("bob", options)
+    for number in range(lost + 1):
+        alice.send(f"message {number}".encode())
+        if not hint:
+            alice.answer(accepted=False)
+    bob.receive(alice.content()[-1])
+    return bob, alice.content()[:-1]
+
+
+def test_what_is_missing_is_asked_for_by_hash_after_one_round(peer):
+    bob, [lost] = gap(peer)
+    bob.pass_time(9_999)
+    assert not bob.queries()
+    bob.pass_time(1)
+    assert bob.queries() == [QueryStore(message_hashes=(lost.message_hash,))]
+
+
+def test_nothing_is_asked_for_that_came_meanwhile(peer):
+    bob, [lost] = gap(peer)
+    bob.receive(lost)
+    bob.pass_time(60_000)
+    assert not bob.queries()
+    assert bob.stack.next_deadline() > bob.now_ms
+
+
+def test_what_a_store_finds_goes_the_way_of_all_messages(peer):
+    bob, [lost] = gap(peer)
+    bob.pass_time(10_000)
+    bob.receive(lost)
+    assert bob.payloads() == [b"message 0", b"message 1"]
+
+
+def test_after_three_vain_tries_questions_by_hash_become_rarer(peer):
+    bob, _ = gap(peer, options=ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=0)))
+    asked = []
+    for second in range(0, 700, 10):
+        by_hash = [query for query in bob.pass_time(10_000) if isinstance(query, QueryStore) and query.message_hashes]
+        asked += [second + 10] * len(by_hash)
+    assert asked == [10, 20, 30, 40, 60, 100, 180, 340, 660]
+
+
+def test_a_hint_that_leads_nowhere_is_followed_by_a_question_about_the_time(peer, start_ms):
+    bob, _ = gap(peer)
+    bob.pass_time(40_000)
+    assert all(query.message_hashes for query in bob.queries()[:3])
+    by_time = [query for query in bob.queries() if not query.message_hashes]
+    assert len(by_time) == 1
+    assert by_time[0].start_ns == (start_ms - 3_600_000) * 1_000_000
+    assert by_time[0].end_ns == (start_ms + 40_000) * 1_000_000
+
+
+def test_without_a_hint_the_first_question_is_about_the_time_and_not_asked_more_than_once_a_minute(peer):
+    bob, _ = gap(peer, hint=False, lost=5)
+    bob.pass_time(300_000)
+    assert all(not query.message_hashes for query in bob.queries())
+    assert 1 <= len(bob.queries()) <= 5
+
+
+def test_hashes_are_asked_for_in_batches_of_bounded_size(peer):
+    options = ReliableChannelOptions(
+        max_hashes_per_query=7, max_missing=20, sds=SdsConfig(causal_history_size=30, repair=RepairConfig(enabled=False))
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(31):
+        alice.send(f"message {number}".encode())
+    bob.receive(alice.content()[-1])
+    bob.pass_time(10_000)
+    assert [len(query.message_hashes) for query in bob.queries()] == [7, 7, 6]
+    asked = {digest for query in bob.queries() for digest in query.message_hashes}
+    assert asked == {publication.message_hash for publication in alice.content()[:20]}
+
+
+def test_a_gap_that_closed_does_not_hasten_the_questions_about_the_next_one(peer):
+    bob, [lost] = gap(peer)
+    bob.pass_time(9_000)
+    bob.receive(lost)
+    carol = peer("carol", now_ms=bob.now_ms)
+    carol.send(b"lost")
+    carol.send(b"second")
+    bob.receive(carol.content()[1])
+    bob.pass_time(9_999)
+    assert not bob.queries()
+    bob.pass_time(1)
+    assert bob.queries()[0].message_hashes == (carol.content()[0].message_hash,)
+
+
+@pytest.mark.parametrize("options", [ReliableChannelOptions(retrieve_frequency_ms=0)])
+def test_with_a_frequency_of_nought_no_store_is_asked(peer, options):
+    bob, _ = gap(peer, options=options)
+    bob.pass_time(HOUR_MS)
+    assert not bob.queries()
+
+
+def test_no_store_is_asked_while_the_node_is_offline(peer):
+    bob, _ = gap(peer)
+    bob.connect(False)
+    bob.pass_time(60_000)
+    assert not bob.queries()
+    bob.connect()
+    bob.pass_time(10_000)
+    assert bob.queries()
