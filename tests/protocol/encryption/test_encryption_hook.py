@@ -141,7 +141,7 @@ def test_a_typed_error_of_the_cipher_itself_passes_unchanged(wrap):
 
 
 @either
-@pytest.mark.parametrize("answer", NOT_BYTES, ids=repr)
+@pytest.mark.parametrize("answer", NOT_BYTES, ids=lambda answer: type(answer).__name__)
 def test_an_answer_that_is_not_bytes_is_a_failure(wrap, answer):
     hook = wrap(Answers(answer))
     with pytest.raises(EncryptionError, match="must return bytes"):
