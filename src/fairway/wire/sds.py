@@ -24,7 +24,7 @@ MAX_SDS_BYTES: Final = 1_048_576
 """Longer input is refused unread; a WakuMessage cannot carry more."""
 MAX_ENTRIES: Final = 10_000
 """History entries, or repair requests, beyond which a message is refused; js-waku sends 200."""
-MAX_NAME_LENGTH: Final = 1_024
+MAX_NAME_LENGTH: Final = 256
 """Ids and hints of more bytes make a message undecodable: they are kept long after it, and own messages repeat those of
 what they cite, for which there must be room beside a full segment. Implementations write 64 and 32."""
 _MAX_BLOOM_HASHES: Final = 64
