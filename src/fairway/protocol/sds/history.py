@@ -18,6 +18,9 @@ from fairway.wire.sds import HistoryEntry
 _CHUNK: Final = 1024
 _id_of = itemgetter(0)
 
+_WORTH_COMPARING: Final = 16
+"""Citations from which on comparing with the last list is quicker than looking each up."""
+
 
 class HistoryRecord(NamedTuple):
     """One delivered message. The order of the fields is the order of the log."""
@@ -39,6 +42,7 @@ class LocalHistory:
     def __init__(self, cited: int) -> None:
         """Make an empty history that keeps its newest ``cited`` entries at hand."""
         self._records: dict[str, HistoryRecord] = {}
+        self._complete: tuple[HistoryEntry, ...] = ()
         self._chunks: list[list[HistoryRecord]] = [[]]
         self._cited = cited
         self._tail: list[HistoryEntry] | None = []
@@ -58,11 +62,25 @@ class LocalHistory:
         return self._records.get(message_id)
 
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
-        """Return those of the entries that are not in the history, in their order."""
+        """Return those of the entries that are not in the history, in their order.
+
+        Consecutive messages cite nearly the same entries, and nothing leaves the history: what overlaps with the last
+        list that was complete is there still, and comparing the two mostly compares references.
+        """
         records = self._records
-        if all(map(records.__contains__, map(_id_of, entries))):
+        unchecked = entries[self._overlap(entries) :]
+        if all(map(records.__contains__, map(_id_of, unchecked))):
+            self._complete = entries
             return []
-        return [entry for entry in entries if entry[0] not in records]
+        return [entry for entry in unchecked if entry[0] not in records]
+
+    def _overlap(self, entries: tuple[HistoryEntry, ...]) -> int:
+        """Return how many of the first entries stand, in a row, at the end of the last complete list."""
+        complete = self._complete
+        if len(entries) < _WORTH_COMPARING or entries[0] not in complete[:_WORTH_COMPARING]:
+            return 0
+        common = complete[complete.index(entries[0]) :]
+        return len(common) if entries[: len(common)] == common else 0
 
     def add(self, record: HistoryRecord) -> bool:
         """Insert a message at its place; return False if its id is there already."""
