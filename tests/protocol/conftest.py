@@ -160,6 +160,48 @@ class Peer:
         return quota.state()
 
 
+class CitedOrder:
+    """Knows what every message cites, and finds messages that were delivered before what they cite."""
+
+    def __init__(self):
+        self.message_of = {}
+        self.ending_with = {}
+        self.cited_by = {}
+
+    def note(self, stack, request_id, received):
+        """Take a message that was just sent by somebody who had received so much.
+
+        It depends on another if its sender had that one whole and cites its end. What somebody had only segments of
+        is cited as well, but nobody can reply to it.
+        """
+        own = (stack.sds.sender_id, request_id)
+        whole = {self.message_of[event.sds_ids[0]] for event in received}
+        segments = stack._requests.open[request_id].segments
+        self.message_of.update(dict.fromkeys(segments, own))
+        for sds_id in segments:
+            history = stack.sds.outgoing.messages[sds_id].message.causal_history
+            ends = {self.ending_with[entry.message_id] for entry in history if entry.message_id in self.ending_with}
+            self.cited_by[sds_id] = {message for message in ends if message in whole or message[0] == own[0]}
+        self.ending_with[segments[-1]] = own
+
+    def violations(self, name, received):
+        """Return (message, what it cites) for everything in the wrong order among one participant's deliveries."""
+        place = {self.message_of[event.sds_ids[0]]: index for index, event in enumerate(received)}
+        assert len(place) == len(received)
+        return [
+            (message, cited)
+            for event in received
+            for sds_id in event.sds_ids
+            for cited in self.cited_by[sds_id]
+            if cited[0] != name and place.get(cited, len(place)) > place[message := self.message_of[sds_id]]
+        ]
+
+
+@pytest.fixture(scope="session")
+def cited_order():
+    return CitedOrder
+
+
 @pytest.fixture(scope="session")
 def peer():
     return Peer

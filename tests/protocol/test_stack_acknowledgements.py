@@ -148,6 +148,8 @@ def test_a_delivery_error_says_who_acknowledged_something_all_the_same(peer):
 def test_possible_acknowledgements_say_who_and_how_many_and_two_of_them_acknowledge(peer):
     alice, bob, carol, dave = (peer(name) for name in ("alice", "bob", "carol", "dave"))
     accepted = alice.send(b"hello")
+    # Dave cites it, so that the others cite only what is newer; and alice hears nothing of dave.
+    dave.receive(*alice.content())
     for number in range(3):
         dave.send(f"newer {number}".encode())
     for other in (bob, carol):

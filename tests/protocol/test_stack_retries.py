@@ -85,9 +85,10 @@ def test_after_an_acknowledgement_nothing_is_repeated(peer):
 def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):
     alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
     alice.send(b"hello")
+    carol.receive(*alice.content())
     for payload in (b"one", b"two", b"three"):
         carol.send(payload)
-    # Bob cites the two newest only, so that just his bloom filter tells of alice's message.
+    # Carol cited it, so that bob cites the two newest only, and just his bloom filter tells of alice's message.
     bob.receive(*alice.content(), *carol.content())
     bob.send(b"four")
     alice.receive(*bob.content())
@@ -101,6 +102,7 @@ def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):
 def test_a_possible_acknowledgement_says_nothing_of_somebody_else_who_was_asked_for(peer):
     alice, bob, carol = peer("alice", QUIET), peer("bob"), peer("carol")
     alice.send(b"hello", required_from=["dave"])
+    carol.receive(*alice.content())
     for payload in (b"one", b"two", b"three"):
         carol.send(payload)
     bob.receive(*alice.content(), *carol.content())

@@ -15,7 +15,7 @@ are still asked for as well, and if none that came tells of what was sent before
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from fairway.errors import FairwayError
@@ -68,7 +68,7 @@ class LostSiblings:
         if lost is None:
             lost = self._by_citation(outcome)
         first_id, first = min(outcome.segments.items(), key=lambda item: item[1])
-        tells = self._tells_of_others(first_id, first)
+        tells = self._tells_of_others(first_id, first, lost.keys())
         return {
             sds_id: Lost(place, lamport, early=place < first, untold=place < first and not tells)
             for sds_id, (place, lamport) in lost.items()
@@ -125,14 +125,13 @@ class LostSiblings:
         }
         return list(parked.waiting_for) if parked.waiting_for.keys() <= before else []
 
-    def _tells_of_others(self, sds_id: str, place: int) -> bool:
+    def _tells_of_others(self, sds_id: str, place: int, lost: Collection[str]) -> bool:
         """Return whether the first segment that came tells what was sent before the message."""
         parked = self._sds.dependencies.incoming.parked.get(sds_id)
-        if parked is None:
+        if parked is None or any(entry.message_id not in lost for entry in parked.message.causal_history):
             return True
-        cited = len(parked.message.causal_history)
-        # As many as its own siblings: either nothing was sent before, or they crowded it out.
-        return cited > place or cited == place < self._causal_history_size
+        # It cites its lost siblings alone: either nothing was sent before, or they crowded it out.
+        return len(parked.message.causal_history) == place < self._causal_history_size
 
     def _by_rule(
         self, outcome: MessageCompleted, lamports: Mapping[str, int]

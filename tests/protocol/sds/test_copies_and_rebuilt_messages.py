@@ -3,7 +3,9 @@
 import pytest
 
 from fairway.protocol.sds.acknowledgements import Evidence
+from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import Ignored, MessageReady, MessageReviewed
+from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
 
 
@@ -11,18 +13,30 @@ def cited(message):
     return [entry.message_id for entry in message.causal_history]
 
 
-def test_a_message_that_came_again_is_cited_beside_the_newest(new_channel, a_message, start):
+@pytest.fixture
+def a_chain(a_message, start):
+    """Make messages that cite each other, as when participants speak in turn."""
+
+    def make(count):
+        cited = [(f"m{number - 1:04}",) if number else () for number in range(count)]
+        return [a_message(f"m{n:04}", *before, lamport=start + n) for n, before in enumerate(cited)]
+
+    return make
+
+
+def test_a_message_that_came_again_is_cited_beside_the_newest(new_channel, a_chain, start):
     """Its sender still waits, and the newest two may never include it again."""
     bob = new_channel("bob")
-    for number in range(5):
-        bob.receive(a_message(f"m{number}", lamport=start + number), b"h%d" % number, start)
+    chain = a_chain(5)
+    for number, message in enumerate(chain):
+        bob.receive(message, b"h%d" % number, start)
     for number in (1, 0):
-        outcomes = bob.receive(a_message(f"m{number}", lamport=start + number), None, start)
+        outcomes = bob.receive(chain[number], None, start)
         assert [outcome.why for outcome in outcomes] == [Ignored.DUPLICATE]
     message = bob.send(b"x", start)
-    assert message.causal_history[:2] == (HistoryEntry("m0", b"h0", "zoe"), HistoryEntry("m1", b"h1", "zoe"))
-    assert cited(message) == ["m0", "m1", "m3", "m4"]
-    assert cited(bob.send(b"y", start)) == ["m3", "m4"], "once is enough until it comes again"
+    assert message.causal_history[:2] == (HistoryEntry("m0000", b"h0", "zoe"), HistoryEntry("m0001", b"h1", "zoe"))
+    assert cited(message) == ["m0000", "m0001", "m0003", "m0004"]
+    assert cited(bob.send(b"y", start)) == ["m0003", "m0004"], "once is enough until it comes again"
 
 
 def test_that_citation_acknowledges_for_certain(new_channel, send, start, found):
@@ -45,15 +59,63 @@ def test_what_is_cited_anyway_or_not_delivered_yet_is_not_added(new_channel, a_m
     assert cited(bob.send(b"x", start)) == ["m1"]
 
 
-def test_citations_owed_are_few_in_one_message_and_bounded_in_all(new_channel, a_message, start):
+def test_citations_owed_are_few_in_one_message_and_bounded_in_all(new_channel, a_chain, start):
     bob = new_channel("bob")
-    messages = [a_message(f"m{number:04}", lamport=start + number) for number in range(1_100)]
-    for _ in range(2):
-        for message in messages:
-            bob.receive(message, None, start)
+    for message in a_chain(1_100) * 2:
+        bob.receive(message, None, start)
     assert len(bob.owed) == 1_000
     assert cited(bob.send(b"x", start)) == [f"m{n:04}" for n in (*range(100, 120), 1_098, 1_099)]
     assert len(bob.owed) == 980
+
+
+def test_what_nobody_has_cited_is_cited_by_whoever_speaks_next(new_channel, a_message, start):
+    """Of many messages sent at once only the newest two are cited; who missed another one would never notice."""
+    bob = new_channel("bob")
+    for number in range(6):
+        bob.receive(a_message(f"m{number}", sender=f"p{number}", lamport=start + number), None, start)
+    bob.receive(a_message("n", "m2", sender="p2", lamport=start + 10), None, start)
+    assert cited(bob.send(b"x", start)) == ["m0", "m1", "m3", "m4", "m5", "n"]
+    assert cited(bob.send(b"y", start)) == ["m5", "n"]
+
+
+def test_what_only_a_sync_message_cites_is_still_uncited_for_those_who_miss_that(new_channel, a_message, start):
+    bob = new_channel("bob")
+    for number in range(30):
+        bob.receive(a_message(f"m{number:02}", sender=f"p{number}", lamport=start + number), None, start)
+    bob.receive(a_message("sync-1", "m00", content=None), None, start)
+    first, second, third = (cited(bob.send_sync(start)) for _ in range(3))
+    assert first == [f"m{n:02}" for n in (*range(20), 28, 29)]
+    assert second == [f"m{n:02}" for n in (*range(12), *range(20, 30))], "in turn, if they are many"
+    assert set(first) | set(second) == {f"m{n:02}" for n in range(30)}
+    assert len(third) == 22
+    said = cited(bob.send(b"x", start)) + cited(bob.send(b"y", start))
+    assert set(said) >= {f"m{n:02}" for n in range(30)}
+
+
+def test_what_waits_for_a_message_cites_it(new_channel, a_message, start):
+    bob = new_channel("bob", causal_history_size=1)
+    bob.receive(a_message("m2", "m1", lamport=start + 2), None, start)
+    bob.receive(a_message("m1", lamport=start + 1), None, start)
+    assert cited(bob.send(b"x", start)) == ["m2"]
+
+
+def test_whoever_cites_nothing_owes_nothing(new_channel, a_message, start):
+    bob = new_channel("bob", causal_history_size=0)
+    for number in range(3):
+        bob.receive(a_message(f"m{number}"), None, start)
+    assert cited(bob.send(b"x", start)) == []
+
+
+def test_what_nobody_has_cited_is_known_after_a_restart(new_channel, a_message, start):
+    bob = new_channel("bob", causal_history_size=1)
+    for number in range(4):
+        bob.receive(a_message(f"m{number}", sender=f"p{number}", lamport=start + number), None, start)
+    bob.receive(a_message("n", "m1", lamport=start + 9), None, start)
+    bob.receive(a_message("o", "m2", "unknown", lamport=start + 9), None, start)
+    reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
+    SdsState(reborn).load(list(SdsState(bob).rows()))
+    assert cited(reborn.send(b"x", start)) == cited(bob.send(b"x", start)) == ["m0", "m3", "n"]
+    assert cited(reborn.send(b"y", start)) == ["n"]
 
 
 @pytest.mark.parametrize("groups", [1, 1_000], ids=["of those who answer", "of another group"])

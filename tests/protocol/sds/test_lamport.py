@@ -60,6 +60,9 @@ def test_a_peer_far_ahead_does_not_take_over_what_others_cite(new_channel, send,
     honest = [send(bob, b"%d" % n, start).message_id for n in range(3)]
     for number in range(5):
         bob.receive(a_message(f"m{number}", sender="mallory", lamport=start + YEAR + number), None, start)
+    # Once each, beside the newest, like everything that nobody else cites.
+    once = [e.message_id for e in bob.send(b"x", start).causal_history]
+    assert once == ["m0", "m1", "m2", "m3", "m4", *honest]
     assert [e.message_id for e in bob.send(b"x", start).causal_history] == honest
 
     # Once the wall clock is there, they are messages like others.

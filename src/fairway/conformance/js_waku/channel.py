@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.conformance.js_waku.acknowledging import JsOutgoingBuffer
+from fairway.conformance.js_waku.citing import JsCitations
 from fairway.conformance.js_waku.faults import Fault
 from fairway.conformance.js_waku.history import JsBloom, JsLocalHistory
 from fairway.conformance.js_waku.repairing import JsRepair
@@ -53,6 +54,7 @@ class JsWakuChannel(MessageChannel):
         self._kept: dict[str, SdsMessage] = {}
         codec, notice = self.dialect.codec, self._notice
         self.history = JsLocalHistory(config.causal_history_size, notice)
+        self.owed = JsCitations(notice)
         self.bloom = JsBloom(self.bloom_parameters, codec.bloom, notice)
         self.outgoing = JsOutgoingBuffer(
             codec, self.bloom_parameters, config.possible_acks_threshold, self.journal, notice

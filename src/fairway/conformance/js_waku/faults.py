@@ -58,6 +58,10 @@ class Fault(Enum):
     COUNTER_OUTLIVES = "js-waku keeps counting from before an acknowledgement by citation; fairway begins anew"
     FILTER_NEVER_ROLLED = "js-waku never rolls its filter over; fairway keeps it within its capacity"
     FUTURE_BELIEVED = "js-waku's clock follows any timestamp; fairway's stays within a tolerance of the wall clock"
+    LEFT_UNCITED = (
+        "js-waku cites the newest messages only, so that nobody notices who misses an older one that was never cited; "
+        "fairway cites such a message once"
+    )
     ASKED_ONCE = "js-waku asks once for a repair; fairway asks again, after ever longer waits"
     PARKED_UNANSWERED = "js-waku answers only with what it delivered; fairway also with what is parked"
     LEFT_TO_ONE_GROUP = "js-waku leaves a request to one group for ever; fairway to everybody if it was made in vain"

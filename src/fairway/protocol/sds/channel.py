@@ -198,7 +198,7 @@ class MessageChannel:
         if kind is Kind.CONTENT and self._already_received(message_id):
             self.add_hint(message_id, hint)
             if not is_answer:
-                self.owed.owe(message_id)
+                self.owed.came_again(message_id)
             return [MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)]
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if kind is Kind.EPHEMERAL:
@@ -213,6 +213,7 @@ class MessageChannel:
             outcomes += self._review_acknowledgements(message, cited)
         if kind is Kind.CONTENT:
             self.bloom.insert(message_id)
+            self.owed.cited(cited)
         missing = self.dependencies.unmet(message_id, cited)
         if missing:
             outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
@@ -238,15 +239,11 @@ class MessageChannel:
         self.repair.forget(message_id)
         self._follow_clock(lamport, now_ms)
         self.history.add(HistoryRecord(lamport, message_id, None, intern(sender_id)))
-        self.journal.touch(HISTORY, message_id)
-        self.dependencies.came(message_id)
+        self._entered_history(message_id)
         return self.dependencies.release_waiters(message_id, now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
-        """Declare lost what has been missing for too long, and report what is still missing.
-
-        SDS spec, "Periodic Incoming Buffer Sweep".
-        """
+        """Give up what is missing for too long, and report the rest (SDS spec, "Periodic Incoming Buffer Sweep")."""
         return self.dependencies.sweep(now_ms)
 
     def sweep_outgoing(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
@@ -286,19 +283,21 @@ class MessageChannel:
         )
 
     def _latest_lamport(self, now_ms: int) -> int:
-        """Return the latest timestamp that is believed and cited (design.md 5.9)."""
+        """Return the latest timestamp that is believed, and cited as one of the newest (design.md 5.9)."""
         tolerance = self.config.lamport_tolerance_ms
         by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
 
     def _compose(self, message_id: str, content: bytes | None, now_ms: int) -> SdsMessage:
-        newest = self.history.last(self._latest_lamport(now_ms))
+        cited = self.history.last(self._latest_lamport(now_ms))
+        if self.config.causal_history_size:
+            cited = self.owed.pay(cited, self.history, is_content=content is not None)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
-            causal_history=self.owed.pay(newest, self.history),
+            causal_history=cited,
             bloom_filter=self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
             repair_request=self.repair.take_requests(now_ms),
             content=content,
@@ -356,8 +355,7 @@ class MessageChannel:
         reviews, bloom_is_usable = self.outgoing.review(message, cited)
         outcomes: list[SdsOutcome] = [MessageReviewed(review=review) for review in reviews]
         if not bloom_is_usable:
-            size_bytes = len(message.bloom_filter or b"")
-            outcomes.append(BloomIgnored(message_id=message.message_id, size_bytes=size_bytes))
+            outcomes.append(BloomIgnored(message_id=message.message_id, size_bytes=len(message.bloom_filter or b"")))
         return outcomes
 
     def _wait_for(
@@ -387,10 +385,15 @@ class MessageChannel:
         # There are few senders and many messages: all records of one share its name.
         sender_id = intern(message.sender_id)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id))
-        self.journal.touch(HISTORY, message_id)
+        self._entered_history(message_id)
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
-        self.dependencies.came(message_id)
         self.retained.keep(message, encoded)
+
+    def _entered_history(self, message_id: str) -> None:
+        self.journal.touch(HISTORY, message_id)
+        self.dependencies.came(message_id)
+        if not self.dependencies.incoming.is_waited_for(message_id):
+            self.owed.entered(message_id)
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
         self._follow_clock(parked.message.lamport_timestamp, now_ms)

@@ -151,8 +151,9 @@ class Dependencies:
             outcomes += self.release_waiters(message_id, now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
-            overdue = [i for i, missing in self.incoming.missing.items() if now_ms - missing.since_ms > timeout]
-            outcomes += self._declare_lost(overdue, now_ms)
+            overdue = [(m.since_ms, i) for i, m in self.incoming.missing.items() if now_ms - m.since_ms > timeout]
+            # In an order that does not depend on whether the program was restarted meanwhile.
+            outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
             outcomes += self._release_circles(now_ms, timeout)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())

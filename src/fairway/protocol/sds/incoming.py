@@ -115,6 +115,10 @@ class IncomingBuffer:
                 released.append(parked)
         return released
 
+    def is_waited_for(self, message_id: str) -> bool:
+        """Return whether a parked message waits for this id."""
+        return message_id in self._waiters
+
     def take(self, parked: Parked) -> None:
         """Take a message that waits for nothing out of the buffer."""
         del self.parked[parked.message.message_id]

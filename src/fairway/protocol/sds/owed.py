@@ -1,9 +1,12 @@
-"""Citations that are owed: messages whose senders plainly do not know that we have them.
+"""Citations beside the newest messages of the history: what else the next message should cite, and why.
 
-A copy of a message that was received before means that its sender is still waiting. The newest few messages of the
-history, which every message cites, may never include that one again, and a bloom filter is no proof. So the next
-message cites it beside them (SDS spec, "Send Message": it MAY cite more than the recommended few), which acknowledges
-it for certain.
+* A message that nobody has cited yet. When several participants send at once, only the newest few of their messages are
+  ever cited as such (SDS spec, "Send Message": the last few of the log); whoever misses one of the others would never
+  notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
+  next, and from then on everybody who follows the citations comes upon it.
+* A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof.
+
+The spec allows it ("MAY be more" than the recommended two). Where participants speak in turn, nothing is added.
 """
 
 from __future__ import annotations
@@ -15,35 +18,79 @@ from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.wire.sds import HistoryEntry
 
 _MAX_OWED: Final = 1_000
-"""Citations remembered; beyond it the oldest are forgotten until the next copy comes."""
+"""Ids remembered for either reason; beyond it the oldest are forgotten."""
 _MAX_PER_MESSAGE: Final = 20
 """Citations added to one message, some 110 bytes each."""
 
 
 class OwedCitations:
-    """Ids of messages to cite once more."""
+    """Ids of messages to cite beside the newest."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._came_again: OrderedDict[str, None] = OrderedDict()
+        self._uncited: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        """Return how many messages that came again are not cited since."""
+        return len(self._came_again)
 
-    def owe(self, message_id: str) -> None:
-        """Note that a message came again."""
-        self._ids[message_id] = None
-        if len(self._ids) > _MAX_OWED:
-            self._ids.popitem(last=False)
+    def came_again(self, message_id: str) -> None:
+        """Note that a copy of a message came that was received before."""
+        _remember(self._came_again, message_id)
 
-    def pay(self, newest: tuple[HistoryEntry, ...], history: LocalHistory) -> tuple[HistoryEntry, ...]:
-        """Return the newest entries with owed ones before them, oldest first, which are owed no longer."""
-        if not self._ids:
-            return newest
-        cited = {entry.message_id for entry in newest}
-        records: list[HistoryRecord] = []
-        while self._ids and len(records) < _MAX_PER_MESSAGE:
-            message_id, _ = self._ids.popitem(last=False)
-            record = history.get(message_id)
-            if record is not None and message_id not in cited:
-                records.append(record)
-        return (*(record.entry for record in sorted(records)), *newest)
+    def entered(self, message_id: str) -> None:
+        """Note that a message entered the history, which nobody has cited yet."""
+        _remember(self._uncited, message_id)
+
+    def cited(self, entries: tuple[HistoryEntry, ...]) -> None:
+        """Note what a content message cites, whoever sent it: each is known to have a successor."""
+        uncited = self._uncited
+        for entry in reversed(entries):
+            if not uncited:
+                return
+            uncited.pop(entry[0], None)
+
+    def pay(
+        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+    ) -> tuple[HistoryEntry, ...]:
+        """Return what the next message cites, oldest first: the newest entries, and what is owed before them.
+
+        A sync message settles nothing about what is uncited, for no repair brings it to whoever misses it.
+        """
+        entries = newest if self._is_enough(newest) else self._with_owed(newest, history)
+        if is_content:
+            self.cited(entries)
+        return entries
+
+    def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
+        """Return whether all that is owed is the newest message, as when participants speak in turn."""
+        beside = len(self._uncited) - bool(newest and newest[-1].message_id in self._uncited)
+        return not self._came_again and not beside
+
+    def _with_owed(self, newest: tuple[HistoryEntry, ...], history: LocalHistory) -> tuple[HistoryEntry, ...]:
+        chosen: dict[str, HistoryRecord] = {}
+        skipped = {entry.message_id for entry in newest}
+        while self._came_again and len(chosen) < _MAX_PER_MESSAGE:
+            message_id, _ = self._came_again.popitem(last=False)
+            _choose(message_id, history, chosen, skipped)
+        for message_id in list(self._uncited):
+            if len(chosen) >= _MAX_PER_MESSAGE:
+                break
+            if _choose(message_id, history, chosen, skipped):
+                # If this is a sync message, the next one begins with others.
+                self._uncited.move_to_end(message_id)
+        return (*(record.entry for record in sorted(chosen.values())), *newest)
+
+
+def _remember(ids: OrderedDict[str, None], message_id: str) -> None:
+    ids[message_id] = None
+    if len(ids) > _MAX_OWED:
+        ids.popitem(last=False)
+
+
+def _choose(message_id: str, history: LocalHistory, chosen: dict[str, HistoryRecord], skipped: set[str]) -> bool:
+    record = history.get(message_id)
+    if record is None or message_id in skipped:
+        return False
+    chosen[message_id] = record
+    return True

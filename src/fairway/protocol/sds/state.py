@@ -1,8 +1,8 @@
 """The state of a `MessageChannel` as rows (see `fairway.protocol.journal`), and back.
 
-What is not stored is rebuilt: the bloom filter from the newest messages of the history, what a parked message waits for
-from its causal history, and who descends from own messages from those that are kept whole; where they are not, at worst
-an acknowledgement that rests on a descendant comes as a possible one first.
+What is not stored is rebuilt: the bloom filter from the newest messages of the history, what a parked message waits
+for from its causal history; and from the messages that are kept whole, who descends from own ones and what nobody has
+cited. Where they are not kept, at worst an acknowledgement that rests on a descendant comes as a possible one first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.protocol.sds.incoming import MissingMessage
 from fairway.protocol.sds.repair import RepairBuffer
 from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.sds.retained import RETAINED
-from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.sds import HistoryEntry
 
 TABLES: Final = (
     META,
@@ -131,13 +131,16 @@ class SdsState:
             self._load_outgoing(key, row)
         for key, (acknowledged, possible) in tables[ACKNOWLEDGEMENTS]:
             self._load_acknowledgement(key, acknowledged, possible)
+        incoming = channel.dependencies.incoming
+        for key, (hint, sender, since_ms) in sorted(tables[MISSING], key=lambda item: (item[1][2], item[0])):
+            incoming.missing[key] = MissingMessage(entry=HistoryEntry(key, hint, sender), since_ms=since_ms)
         for _, (order, encoded, hint, since_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.dialect.codec.decode(encoded)
-            missing = channel.dependencies.unmet(message.message_id, channel.dependencies.cited(message))
-            channel.dependencies.incoming.park(message, encoded, hint, missing, since_ms, order)
-        for key, (hint, sender, since_ms) in sorted(tables[MISSING], key=lambda item: (item[1][2], item[0])):
-            entry = HistoryEntry(key, hint, sender)
-            channel.dependencies.incoming.missing[key] = MissingMessage(entry=entry, since_ms=since_ms)
+            cited = channel.dependencies.cited(message)
+            unmet = channel.dependencies.unmet(message.message_id, cited)
+            # What is noted as missing is waited for until the next sweep, even if it is in the history by now.
+            waited_for = [entry for entry in cited if entry in unmet or entry.message_id in incoming.missing]
+            incoming.park(message, encoded, hint, waited_for, since_ms, order)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
@@ -153,22 +156,28 @@ class SdsState:
         count = max(0, channel.bloom_parameters.capacity - len(channel.dependencies.incoming))
         newest = islice(channel.history, max(0, len(channel.history) - count), None)
         channel.bloom.refill([record.message_id for record in newest] + list(channel.dependencies.incoming.parked))
-        if not channel.outgoing.messages:
-            return
         for waiting in channel.outgoing:
-            message = waiting.message
-            if message.message_id in channel.history:
-                waiting.positions = channel.bloom.positions(message.message_id)
-                if message.message_id not in channel.retained:
-                    self._record_ancestry(message)
+            message_id = waiting.message.message_id
+            if message_id in channel.history:
+                waiting.positions = channel.bloom.positions(message_id)
+        self._rebuild_citations()
+
+    def _rebuild_citations(self) -> None:
+        """Find out anew who descends from own messages, and what nobody has cited, from the messages that are here."""
+        channel = self._channel
+        own = channel.outgoing.messages
+        entered = [waiting.message for waiting in own.values() if waiting.positions]
+        entered = [message for message in entered if message.message_id not in channel.retained]
         for message_id in channel.retained:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
-                self._record_ancestry(channel.dialect.codec.decode(encoded))
-
-    def _record_ancestry(self, message: SdsMessage) -> None:
-        outgoing = self._channel.outgoing
-        outgoing.ancestry.record(message.message_id, message.causal_history, outgoing.messages)
+                entered.append(channel.dialect.codec.decode(encoded))
+        for message in entered:
+            channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
+            channel.owed.entered(message.message_id)
+        parked = [parked.message for parked in channel.dependencies.incoming.parked.values()]
+        for message in (*entered, *parked, *(waiting.message for waiting in own.values())):
+            channel.owed.cited(message.causal_history)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.dialect.codec.encode(waiting.message)

@@ -1,0 +1,24 @@
+"""What js-waku's messages cite: the newest of the history, and nothing beside them (facts, js-waku 1)."""
+
+from __future__ import annotations
+
+from fairway.conformance.js_waku.faults import Fault, Notice
+from fairway.protocol.sds.history import LocalHistory
+from fairway.protocol.sds.owed import OwedCitations
+from fairway.wire.sds import HistoryEntry
+
+
+class JsCitations(OwedCitations):
+    """Notices where fairway would cite more."""
+
+    def __init__(self, notice: Notice) -> None:
+        super().__init__()
+        self._notice = notice
+
+    def pay(
+        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+    ) -> tuple[HistoryEntry, ...]:
+        """Return the newest entries."""
+        if super().pay(newest, history, is_content=is_content) != newest:
+            self._notice(Fault.LEFT_UNCITED)
+        return newest
