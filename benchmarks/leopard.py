@@ -18,8 +18,8 @@ from benchmarks.session import Benchmark, Row, Session
 
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.digest import keccak256
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter
+from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243
 
 _SHARD_BYTES = 102_400

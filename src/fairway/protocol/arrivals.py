@@ -28,8 +28,6 @@ class Arrival:
 class Lost(NamedTuple):
     """A segment that never came, of a message that is whole all the same."""
 
-    place: int
-    """Its place among the message's segments."""
     lamport: int | None
     """Its Lamport timestamp; None if its id is only a guess."""
     early: bool
@@ -40,7 +38,7 @@ class Lost(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Awaiting:
-    """A whole payload that waits for SDS to release the segments that it came in."""
+    """A whole payload that waits for its causal place."""
 
     sender_id: str
     payload: bytes
@@ -49,10 +47,8 @@ class Awaiting:
     timestamp_ns: int
     recovered: bool
     dependencies_met: bool
-    waiting_for: dict[str, int]
-    """SDS ids of segments that are not released yet, with their places, in order."""
     lost: dict[str, Lost]
-    """Segments that never came, by SDS id, for which everybody still waits."""
+    """Segments that never came, by SDS id, as far as somebody may still wait for them."""
 
 
 class Arrivals:
@@ -60,12 +56,11 @@ class Arrivals:
 
     def __init__(self, journal: Journal) -> None:
         self.awaiting: dict[str, Awaiting] = {}
-        """Waiting payloads by the SDS id of their first segment, oldest first."""
-        self.with_losses: dict[str, Awaiting] = {}
-        """Those of them of which segments were lost."""
+        """Waiting payloads, oldest first, by the SDS id of the segment whose release they wait for."""
+        self.beheaded: dict[str, Awaiting] = {}
+        """Those of them whose first segments were lost."""
         self._journal = journal
         self._arrivals: dict[str, Arrival] = {}
-        self._key_of: dict[str, str] = {}
         self._awaiting_bytes = 0
 
     def __len__(self) -> int:
@@ -91,41 +86,32 @@ class Arrivals:
             if self._arrivals.pop(sds_id, None) is not None:
                 self._journal.deleted(ARRIVALS, sds_id)
 
-    def wait(self, awaiting: Awaiting) -> None:
-        """Keep a payload until everything in its ``waiting_for`` was released."""
-        key = awaiting.sds_ids[0]
-        self._put(key, awaiting)
-        self._journal.created(AWAITING, key)
+    def wait(self, first_id: str, awaiting: Awaiting) -> None:
+        """Keep a payload until the first of its segments that came is released."""
+        self._put(first_id, awaiting)
+        self._journal.created(AWAITING, first_id)
 
     def release(self, sds_id: str, *, met: bool) -> Awaiting | None:
-        """Note that SDS released a segment; return its payload if that was the last one it waited for."""
-        key = self._key_of.pop(sds_id, None)
-        if key is None:
+        """Note that SDS released a segment; return the payload that waited for it."""
+        if sds_id not in self.awaiting:
             return None
-        awaiting = self.awaiting[key]
-        del awaiting.waiting_for[sds_id]
+        awaiting = self._take(sds_id)
         awaiting.dependencies_met &= met
-        self._journal.touch(AWAITING, key)
-        return None if awaiting.waiting_for else self._take(key)
+        return awaiting
 
-    def let_off(self, key: str, sds_ids: Iterable[str]) -> None:
+    def let_off(self, first_id: str, sds_ids: Iterable[str]) -> None:
         """Note that nobody waits any more for these lost segments of a payload."""
-        awaiting = self.awaiting[key]
         for sds_id in sds_ids:
-            del awaiting.lost[sds_id]
-        if not awaiting.lost:
-            del self.with_losses[key]
-        self._journal.touch(AWAITING, key)
+            del self.awaiting[first_id].lost[sds_id]
+        self._journal.touch(AWAITING, first_id)
 
     def excess(self, max_bytes: int) -> Awaiting | None:
         """Return the payload that has waited longest if all together have more bytes than may be kept."""
         if self._awaiting_bytes <= max_bytes or not self.awaiting:
             return None
-        key, awaiting = next(iter(self.awaiting.items()))
-        for sds_id in awaiting.waiting_for:
-            del self._key_of[sds_id]
+        awaiting = self._take(next(iter(self.awaiting)))
         awaiting.dependencies_met = False
-        return self._take(key)
+        return awaiting
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a key, or None."""
@@ -145,7 +131,6 @@ class Arrivals:
             awaiting.timestamp_ns,
             awaiting.recovered,
             awaiting.dependencies_met,
-            tuple(awaiting.waiting_for.items()),
             tuple((sds_id, *lost) for sds_id, lost in awaiting.lost.items()),
         )
 
@@ -166,7 +151,7 @@ class Arrivals:
                     message_hash=message_hash, timestamp_ns=timestamp_ns, lamport=lamport, whole=whole, met=met
                 )
                 continue
-            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, waiting, lost = row
+            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost = row
             awaiting = Awaiting(
                 sender_id=sender_id,
                 payload=payload,
@@ -175,21 +160,19 @@ class Arrivals:
                 timestamp_ns=timestamp_ns,
                 recovered=recovered,
                 dependencies_met=met,
-                waiting_for=dict(waiting),
                 lost={sds_id: Lost(*rest) for sds_id, *rest in lost},
             )
             self._put(key, awaiting)
 
-    def _put(self, key: str, awaiting: Awaiting) -> None:
-        self.awaiting[key] = awaiting
-        if awaiting.lost:
-            self.with_losses[key] = awaiting
+    def _put(self, first_id: str, awaiting: Awaiting) -> None:
+        self.awaiting[first_id] = awaiting
+        if any(lost.early for lost in awaiting.lost.values()):
+            self.beheaded[first_id] = awaiting
         self._awaiting_bytes += len(awaiting.payload)
-        self._key_of.update(dict.fromkeys(awaiting.waiting_for, key))
 
-    def _take(self, key: str) -> Awaiting:
-        awaiting = self.awaiting.pop(key)
-        self.with_losses.pop(key, None)
+    def _take(self, first_id: str) -> Awaiting:
+        awaiting = self.awaiting.pop(first_id)
+        self.beheaded.pop(first_id, None)
         self._awaiting_bytes -= len(awaiting.payload)
-        self._journal.deleted(AWAITING, key)
+        self._journal.deleted(AWAITING, first_id)
         return awaiting

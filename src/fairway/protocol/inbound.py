@@ -2,7 +2,8 @@
 
 Segments go to the reassembler when they arrive, also while SDS holds them back. That is what makes parity useful under
 causal order: a set that completes ends the waiting for its own lost segments (`fairway.protocol.siblings`). The message
-is then delivered when SDS has released every segment of it that was received.
+is delivered when SDS has released the first of its segments that came, for that one waits for whatever was sent before;
+whoever has read the message cites one that comes later, so that no reply can overtake it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Inbound:
                 return
 
     def released(self, message: SdsMessage, *, met: bool) -> Iterator[Event]:
-        """Deliver what SDS has released: a whole message now, a segmented one with the last of its segments."""
+        """Deliver what SDS has released: a message that is whole, with the first of its segments that came."""
         message_id = message.message_id
         arrival = self.arrivals.get(message_id)
         if arrival is None:
@@ -114,7 +115,6 @@ class Inbound:
                     timestamp_ns=arrival.timestamp_ns,
                     recovered=False,
                     dependencies_met=met,
-                    waiting_for={},
                     lost={},
                 )
             )
@@ -163,15 +163,16 @@ class Inbound:
             timestamp_ns=max(arrival.timestamp_ns for arrival in came.values()),
             recovered=outcome.recovered,
             dependencies_met=all(arrival.met is not False for arrival in came.values()),
-            waiting_for={i: place for i, place in outcome.segments.items() if i in came and came[i].met is None},
             lost=self.siblings.of(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
         )
+        first_id = next(iter(came))
         self.arrivals.forget(came)
         if self._on_arrival:
-            complete.dependencies_met = not self._sds.dependencies.incoming.parked.keys() & came
+            complete.dependencies_met &= not self._sds.dependencies.incoming.parked.keys() & came
+        if self._on_arrival or came[first_id].met is not None:
             yield from self._deliver(complete)
             return
-        self.arrivals.wait(complete)
+        self.arrivals.wait(first_id, complete)
         while (excess := self.arrivals.excess(self._max_awaiting_bytes)) is not None:
             yield from self._deliver(excess)
 

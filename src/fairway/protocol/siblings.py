@@ -6,10 +6,11 @@ ids, and then it gives those of the lost ones too, parity included. Such a segme
 that makes ids by a rule of its own, the order of sending tells: a segment cites the ones before it, newest last. That
 is a guess, which a forger can lead astray: nobody waits for such an id, but it is still asked for.
 
-A lost segment stands for what it cited itself, which nobody here has read. So its dependants are let go only when every
-sibling before it was released and the next one waits for nothing but lost ones: then whatever was sent before the
-message has been delivered. What the first of all cited the next may not cite any more; so if the first were lost, they
-are still asked for as well, and if none that came tells of what was sent before the message, they are waited for.
+A lost segment stands for what it cited itself, which nobody here has read. Once the message was delivered that is no
+matter, since it comes after whatever was sent before it; so from then on nobody waits for its lost segments. Until then
+only lost ones at its very beginning stand in its way. They are let go when the first segment that came waits for
+nothing else, but they are still asked for, since they may have cited what it does not; and if it tells of nothing that
+was sent before, they are waited for.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class LostSiblings:
         first_id, first = min(outcome.segments.items(), key=lambda item: item[1])
         tells = self._tells_of_others(first_id, first, lost.keys())
         return {
-            sds_id: Lost(place, lamport, early=place < first, untold=place < first and not tells)
+            sds_id: Lost(lamport, early=place < first, untold=place < first and not tells)
             for sds_id, (place, lamport) in lost.items()
         }
 
@@ -90,10 +91,10 @@ class LostSiblings:
     def let_go(self, now_ms: int) -> list[SdsOutcome]:
         """Release whoever waits for a lost segment that nobody needs to wait for any more."""
         let_off, self._let_off = self._let_off, []
-        for key, awaiting in list(self._arrivals.with_losses.items()):
-            if passed := self._passed(awaiting):
+        for first_id, awaiting in self._arrivals.beheaded.items():
+            if passed := self._passed(first_id, awaiting):
                 let_off += [LetOff(sds_id, awaiting.sender_id, awaiting.lost[sds_id]) for sds_id in passed]
-                self._arrivals.let_off(key, passed)
+                self._arrivals.let_off(first_id, passed)
         outcomes: list[SdsOutcome] = []
         for sds_id, sender_id, lost in let_off:
             missing = self._sds.dependencies.incoming.missing.get(sds_id)
@@ -108,22 +109,17 @@ class LostSiblings:
 
     def is_rebuilt(self, sds_id: str) -> bool:
         """Return whether nothing is lost with a missing message: it is a segment whose content is known for certain."""
-        waiting = (awaiting.lost.get(sds_id) for awaiting in self._arrivals.with_losses.values())
+        waiting = (awaiting.lost.get(sds_id) for awaiting in self._arrivals.awaiting.values())
         return sds_id in self._rebuilt or any(lost and lost.lamport is not None and not lost.untold for lost in waiting)
 
-    def _passed(self, awaiting: Awaiting) -> list[str]:
-        """Return the lost segments that the next one to be released waits for, if it waits for nothing else."""
+    def _passed(self, first_id: str, awaiting: Awaiting) -> list[str]:
+        """Return the lost segments that the first one that came waits for, if it waits for nothing else."""
         incoming = self._sds.dependencies.incoming
-        next_id, place = next(iter(awaiting.waiting_for.items()))
-        parked = incoming.parked.get(next_id)
+        parked = incoming.parked.get(first_id)
         if parked is None:
             return []
-        before = {
-            sds_id
-            for sds_id, lost in awaiting.lost.items()
-            if lost.place < place and not lost.untold and sds_id in incoming.missing
-        }
-        return list(parked.waiting_for) if parked.waiting_for.keys() <= before else []
+        early = {i for i, lost in awaiting.lost.items() if lost.early and not lost.untold and i in incoming.missing}
+        return list(parked.waiting_for) if parked.waiting_for.keys() <= early else []
 
     def _tells_of_others(self, sds_id: str, place: int, lost: Collection[str]) -> bool:
         """Return whether the first segment that came tells what was sent before the message."""

@@ -4,7 +4,6 @@ import pytest
 
 from fairway.events import LossReason
 from fairway.protocol.segmentation.assembly import MAX_TRAILING_ZEROS
-from fairway.protocol.segmentation.digest import keccak256
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentDiscarded,
@@ -15,6 +14,7 @@ from fairway.protocol.segmentation.outcomes import (
     SetRejected,
     WholeMessage,
 )
+from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243, SEED_003, Segment
 
 

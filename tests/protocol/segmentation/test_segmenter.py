@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
 from fairway.options import SegmentationConfig
-from fairway.protocol.segmentation.digest import keccak256
 from fairway.protocol.segmentation.segmenter import Segmenter, parity_segments
+from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243, SEED_003, Segment
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "segmentation.json").read_text())

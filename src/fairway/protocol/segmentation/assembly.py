@@ -14,7 +14,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.digest import keccak256, trailing_zeros_for
+from fairway.protocol.segmentation.digest import trailing_zeros_for
+from fairway.wire.hashing import keccak256
 
 if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet

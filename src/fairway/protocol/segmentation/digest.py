@@ -1,7 +1,4 @@
-"""Keccak-256, the hash that names a segmented payload (seed 003, "Sending"; LIP-243).
-
-This is the original Keccak with padding 0x01, as Ethereum uses it: ``hashlib.sha3_256`` pads differently.
-"""
+"""Finding the length of a payload from its Keccak-256 (`fairway.wire.hashing.keccak256`), where none was sent."""
 
 from __future__ import annotations
 
@@ -11,11 +8,6 @@ from Crypto.Hash import keccak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def keccak256(data: bytes) -> bytes:
-    """Return the Keccak-256 of the data, 32 bytes."""
-    return keccak.new(digest_bits=256, data=data).digest()
 
 
 def trailing_zeros_for(digest: bytes, prefix: Iterable[bytes | memoryview], counts: range) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.digest import keccak256
+from fairway.wire.hashing import keccak256
 from fairway.wire.segment import Segment, SegmentFormat
 
 if TYPE_CHECKING:
