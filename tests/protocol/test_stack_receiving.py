@@ -443,11 +443,11 @@ def test_what_waits_for_its_causal_place_is_bounded_and_then_delivered_early(pee
         mallory = peer(f"mallory {number}", options)
         payloads.append(bytes([number]) * 16_000)
         mallory.send(payloads[-1])
-        *segments, last = mallory.content()
-        message = mallory.sds(last)
-        # Only the last segment is parked, so that little of the message counts against the incoming buffer.
-        cited = (HistoryEntry(f"never sent {number}"), *message.causal_history)
-        bob.receive(*segments, wrap(bob, dataclasses.replace(message, causal_history=cited)))
+        # Only the first segment is parked, so that little of the message counts against the incoming buffer.
+        never = (HistoryEntry(f"never sent {number}"),)
+        for place, segment in enumerate(mallory.content()):
+            message = dataclasses.replace(mallory.sds(segment), causal_history=() if place else never)
+            bob.receive(wrap(bob, message))
         bob.check_rows()
     assert [(e.payload, e.dependencies_met) for e in bob.events(MessageReceived)] == [
         (payload, False) for payload in payloads[:2]

@@ -194,6 +194,27 @@ def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_waku_wire(number):
         WAKU_SDS.decode(waku_bytes(field(11, field(number, longest + b"a"))))
 
 
+def test_the_length_of_an_id_is_that_of_its_bytes():
+    assert WAKU_SDS.decode(waku_bytes(field(1, "ä".encode() * (MAX_NAME_LENGTH // 2))))
+    with pytest.raises(DecodeError, match="more than"):
+        WAKU_SDS.decode(waku_bytes(field(1, "ä".encode() * (MAX_NAME_LENGTH // 2 + 1))))
+
+
+def test_nothing_without_an_id_is_cited_on_the_logos_wire_for_readers_would_refuse_the_whole_message():
+    message = SdsMessage(
+        message_id="m",
+        sender_id="s",
+        channel_id="c",
+        lamport_timestamp=1,
+        causal_history=(HistoryEntry(""), HistoryEntry("m0")),
+        repair_request=(HistoryEntry("", None, "zoe"),),
+        content=b"x",
+    )
+    decoded = NIM_SDS.decode(NIM_SDS.encode(message))
+    assert decoded.causal_history == (HistoryEntry("m0"),)
+    assert decoded.repair_request == ()
+
+
 @pytest.mark.parametrize("number", [1, 4, 7])
 def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_logos_wire(number):
     longest = b"a" * MAX_NAME_LENGTH

@@ -14,6 +14,8 @@ from fairway.wire.sds import Kind
 
 START = 1_700_000_000_000
 NAMES = ("alice", "bob", "carol", "dave")
+numbers = st.integers(0, 11)
+fates = st.lists(st.sampled_from(["now", "now", "later", "twice", "never"]), max_size=3)
 
 
 class Medium(RuleBasedStateMachine):
@@ -47,8 +49,17 @@ class Medium(RuleBasedStateMachine):
         self.delivered = {name: [] for name in self.channels}
         self.arrived = {name: set() for name in self.channels}
 
-    def put_on_air(self, sender, encoded):
-        self.on_air += [(name, encoded) for name in self.channels if name != sender]
+    def put_on_air(self, sender, encoded, fates=()):
+        """Transmit: to each of the others now, later, twice, or never; later where nothing is said."""
+        others = [name for name in self.channels if name != sender]
+        for name, fate in zip(others, (*fates, *["later"] * 3), strict=False):
+            if fate in {"later", "twice"}:
+                self.on_air.append((name, encoded))
+            if fate in {"now", "twice"}:
+                self.hand_over(name, encoded)
+
+    def name_of(self, number):
+        return sorted(self.channels)[number % len(self.channels)]
 
     def hand_over(self, name, encoded):
         channel = self.channels[name]
@@ -78,21 +89,26 @@ class Medium(RuleBasedStateMachine):
             case DependenciesLost():
                 pytest.fail("nothing may be given up")
 
-    @rule(data=st.data(), content=st.sampled_from([b"ok", b"yes"]), wanted=st.integers(1, 2))
-    def send(self, data, content, wanted):
-        name = data.draw(st.sampled_from(sorted(self.channels)))
+    @rule(number=numbers, content=st.sampled_from([b"ok", b"yes"]), wanted=st.integers(1, 2), fates=fates)
+    def send(self, number, content, wanted, fates):
+        name = self.name_of(number)
         message = self.channels[name].send(content, self.now_ms, required_count=wanted)
         assert message.message_id not in self.everything, "ids are unique whatever is said"
         self.everything[message.message_id] = message
         self.channels[name].broadcast(message, None)
-        self.put_on_air(name, self.codec.encode(message))
+        self.put_on_air(name, self.codec.encode(message), fates)
 
-    @rule(data=st.data())
-    def sync(self, data):
-        name = data.draw(st.sampled_from(sorted(self.channels)))
+    @rule(senders=st.lists(numbers, min_size=2, max_size=6), fates=fates)
+    def all_speak_at_once(self, senders, fates):
+        for number in senders:
+            self.send(number, b"ok", 1, fates)
+
+    @rule(number=numbers, fates=fates)
+    def sync(self, number, fates):
+        name = self.name_of(number)
         message = self.channels[name].send_sync(self.now_ms)
         if message is not None:
-            self.put_on_air(name, self.codec.encode(message))
+            self.put_on_air(name, self.codec.encode(message), fates)
 
     @precondition(lambda self: self.on_air)
     @rule(data=st.data(), fate=st.sampled_from(["arrives", "arrives", "arrives", "is doubled", "is lost"]))
@@ -109,12 +125,12 @@ class Medium(RuleBasedStateMachine):
         for name, encoded in arriving:
             self.hand_over(name, encoded)
 
-    @rule(data=st.data())
-    def send_again(self, data):
-        name = data.draw(st.sampled_from(sorted(self.channels)))
+    @rule(number=numbers, fates=fates)
+    def send_again(self, number, fates):
+        name = self.name_of(number)
         for messages in self.channels[name].sweep_outgoing():
             for message in messages:
-                self.put_on_air(name, self.codec.encode(message))
+                self.put_on_air(name, self.codec.encode(message), fates)
 
     @rule(passed_ms=st.integers(1, 6_000))
     def time_passes(self, passed_ms):

@@ -34,6 +34,24 @@ def test_a_history_is_a_sorted_list_of_which_each_id_came_first(inserted, cited,
     assert history.missing_from(asked) == [e for e in asked if e.message_id not in model]
 
 
+@settings(deadline=None)
+@given(st.data())
+def test_what_is_missing_does_not_depend_on_what_was_asked_before(data):
+    """Consecutive messages cite overlapping stretches of one log, each with gaps and strangers of its own."""
+    history = LocalHistory(0)
+    for number in data.draw(st.sets(st.integers(0, 60), min_size=40)):
+        history.add(HistoryRecord(number, f"m{number}", None, "alice"))
+    for _ in range(4):
+        start, length = data.draw(st.integers(0, 30)), data.draw(st.integers(0, 40))
+        asked = [HistoryEntry(f"m{number}") for number in range(start, start + length)]
+        if data.draw(st.booleans()):
+            asked = [entry for entry in asked if entry.message_id in history]
+        if asked and data.draw(st.booleans()):
+            asked[data.draw(st.integers(0, len(asked) - 1))] = HistoryEntry("a stranger")
+        expected = [entry for entry in asked if entry.message_id not in history]
+        assert history.missing_from(tuple(asked)) == expected
+
+
 @pytest.mark.parametrize("order", ["ascending", "descending", "random", "two interleaved"])
 def test_thousands_of_records_stay_in_order_whatever_the_order_of_insertion(order):
     rng = random.Random(order)
