@@ -110,7 +110,7 @@ class Sending:
     def sync(self, message: SdsMessage, now_ms: int) -> None:
         """Send a sync message, which nobody acknowledges; a stale one in the queue gives way."""
         if self._outbound.limiter.queued(Priority.SYNC):
-            self._outbound.limiter.discard(lambda waiting: waiting.purpose is Purpose.SYNC)
+            self._outbound.limiter.discard(lambda _: True, Priority.SYNC)
         self._transmit(Purpose.SYNC, message.message_id, self._sds.dialect.codec.encode(message), now_ms)
 
     def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:

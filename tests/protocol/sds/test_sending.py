@@ -244,3 +244,16 @@ def test_what_is_ready_is_the_very_message_that_was_sent(new_channel, send, star
         MessageReady(message=message, dependencies_met=True),
     ]
     assert bob.history.get(message.message_id).retrieval_hint == b"\2" * 32
+
+
+def test_citations_make_room_beside_a_full_segment(new_channel, a_message, start):
+    bob = new_channel("bob", causal_history_size=200)
+    for number in range(200):
+        message_id = f"{number:03}".ljust(250, "x")
+        bob.receive(a_message(message_id, sender="m" * 250, lamport=start + number), b"h" * 32, start + number)
+    small = bob.send(b"small", start + 300)
+    large = bob.send(bytes(102_400), start + 301)
+    assert len(small.causal_history) == 200
+    assert 0 < len(large.causal_history) < 60
+    assert large.causal_history[-1].message_id == small.message_id or large.causal_history[-1] in small.causal_history
+    assert len(bob.dialect.codec.encode(large)) < 150_000

@@ -36,7 +36,7 @@ from fairway.protocol.sds.outcome import (
     OwnMessageRecovered,
     SdsOutcome,
 )
-from fairway.protocol.sds.owed import OwedCitations
+from fairway.protocol.sds.owed import OwedCitations, fitting_beside
 from fairway.protocol.sds.repairing import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
@@ -297,7 +297,7 @@ class MessageChannel:
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
-            causal_history=cited,
+            causal_history=fitting_beside(content, cited),
             bloom_filter=self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
             repair_request=self.repair.take_requests(now_ms),
             content=content,

@@ -21,6 +21,22 @@ _MAX_OWED: Final = 1_000
 """Ids remembered for either reason; beyond it the oldest are forgotten."""
 _MAX_PER_MESSAGE: Final = 20
 """Citations added to one message, some 110 bytes each."""
+_LARGE_CONTENT_BYTES: Final = 65_536
+_CITATION_BYTES_BESIDE_LARGE_CONTENT: Final = 24_576
+"""What a full segment of 102,400 bytes and a bloom filter leave of 150 KiB, less what encryption and a proof take."""
+
+
+def fitting_beside(content: bytes | None, cited: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
+    """Return the newest citations that fit: strangers' long names must not make a full segment too large to send."""
+    if content is None or len(content) <= _LARGE_CONTENT_BYTES:
+        return cited
+    room = _CITATION_BYTES_BESIDE_LARGE_CONTENT
+    for index in range(len(cited) - 1, -1, -1):
+        message_id, hint, sender_id = cited[index]
+        room -= 12 + len(message_id.encode()) + len(hint or b"") + len((sender_id or "").encode())
+        if room < 0:
+            return cited[index + 1 :]
+    return cited
 
 
 class OwedCitations:
