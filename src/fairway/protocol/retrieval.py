@@ -3,7 +3,7 @@
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
 the time when it was noticed?". Questions about one message are spaced ever further; how many messages
-are asked about at once, and how often by time, is bounded (seed 000, "Resource exhaustion").
+are asked about at once, and how often by time, is bounded (seed 000, "Security/Privacy Considerations").
 """
 
 from __future__ import annotations

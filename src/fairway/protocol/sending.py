@@ -150,7 +150,7 @@ class Sending:
     def retry(self, now_ms: int) -> None:
         """Send again what is not acknowledged (seed 000, "Message retries"; seed 002, "Retransmission").
 
-        Possibly acknowledged segments wait twice as long (SDS spec: SHOULD use a different period). When a segment was
+        SDS spec, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast. Possibly acknowledged segments wait twice as long (SDS spec: SHOULD use a different period). When a segment was
         sent as often as allowed, its request ends with a delivery error.
         """
         for segment in self._requests.take_due(now_ms):

@@ -5,8 +5,8 @@
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
     in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `Stack._decrypted`, `_act_on`
 
-Seed 002 gives both orders; seeds 000 and 001 draw the rate limit above SDS, which cannot hold since retries, repair and
-sync messages are charged as well (design.md 5.3).
+Seed 002 gives both orders ("Messaging extended definitions"); seeds 000 and 001 ("SDS MessageChannel integration") draw
+the rate limit above SDS, which cannot hold since retries, repair and sync messages are charged as well (design.md 5.3).
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
 asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
@@ -178,7 +178,7 @@ class Stack:
         return Accepted(request_id, message_id, self._finish(now_ms))
 
     def receive(self, message: WakuMessage, now_ms: int) -> tuple[Effect, ...]:
-        """Process a message from the network (seed 002: Decrypt, Apply SDS, Reassemble).
+        """Process a message from the network (seed 000, "Create Reliable Channel": of this channel, topic and key).
 
         Whatever it is, nothing is raised: what cannot be used is counted (`statistics`).
         """

@@ -1,4 +1,7 @@
-"""The complete state of a `Stack` as rows, and the changes of it since the last operation."""
+"""The complete state of a `Stack` as rows, and the changes of it since the last operation.
+
+Seed 002, "Scalable Data Sync (SDS)": the state MUST be persisted. Whoever carries out `Persist` effects does so.
+"""
 
 from __future__ import annotations
 

@@ -53,6 +53,7 @@ def assemble(segments: SegmentSet) -> Assembled | Unassembled:
         return Unassembled.INCOMPLETE
     if len(segments.data) == count:
         # "Concatenating data segments if all are present": whatever their lengths.
+        # Seed 000, "Message Segmentation": segment order MUST be preserved during reassembly.
         payload = b"".join(segments.data[index] for index in range(count))
         verified = segments.key.payload_length in {None, len(payload)} and _is_promised(segments, payload)
         return Assembled(payload=payload, recovered=False) if verified else Unassembled.MISMATCH

@@ -1,4 +1,4 @@
-"""Cut a payload into segments, with Reed-Solomon parity (seed 003, "Sending"; LIP-243, rules for senders).
+"""Cut a payload into segments with parity (seed 003, "Sending" and "Reed-Solomon"; LIP-243, rules for senders).
 
 Invariant: what `Segmenter.split` returns reassembles to the payload and to nothing else, also at receivers that
 know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
