@@ -150,8 +150,9 @@ class Sending:
     def retry(self, now_ms: int) -> None:
         """Send again what is not acknowledged (seed 000, "Message retries"; seed 002, "Retransmission").
 
-        SDS spec, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast. Possibly acknowledged segments wait twice as long (SDS spec: SHOULD use a different period). When a segment was
-        sent as often as allowed, its request ends with a delivery error.
+        SDS spec, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly
+        acknowledged ones SHOULD wait longer: here twice as long. When a segment was sent as often as allowed, its
+        request ends with a delivery error.
         """
         for segment in self._requests.take_due(now_ms):
             request = self._requests.open.get(segment.request_id)
