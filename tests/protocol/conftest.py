@@ -115,9 +115,7 @@ class Peer:
         return Peer(self.name, rows=self.rows, now_ms=self.now_ms, life=self.life + 1, **kept)
 
     def published(self, *purposes):
-        return [
-            e for e in self.effects if isinstance(e, Publish) and (not purposes or e.purpose in purposes)
-        ]
+        return [e for e in self.effects if isinstance(e, Publish) and (not purposes or e.purpose in purposes)]
 
     def content(self):
         return self.published(Purpose.CONTENT)
@@ -215,4 +213,3 @@ def start_ms():
 @pytest.fixture(scope="session")
 def topic():
     return TOPIC
-

@@ -1,4 +1,4 @@
-"""Design.md 5.6: parity is of use although SDS holds back whatever cites a lost segment, and order holds all the same."""
+"""Parity is of use although SDS holds back whatever cites a lost segment, and order holds all the same."""
 
 from __future__ import annotations
 

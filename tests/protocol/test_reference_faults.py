@@ -153,7 +153,7 @@ def test_js_a_participant_that_was_away_gets_what_it_missed_although_others_ackn
     alice.answer()
     store = {publication.message_hash: publication for publication in alice.content()}
     carol.receive(alice.content()[0], alice.content()[-1])
-    while not carol.payloads()[-1:] == [b"message 29"]:
+    while carol.payloads()[-1:] != [b"message 29"]:
         for query in [e for e in carol.pass_time(10_000) if e in carol.queries()]:
             carol.receive(*(store[digest] for digest in query.message_hashes))
     assert carol.payloads() == [f"message {number}".encode() for number in range(30)]

@@ -12,7 +12,7 @@ from fairway.events import (
     MessageSending,
     RequestSent,
 )
-from fairway.options import RateLimitConfig, RepairConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import RateLimitConfig, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
 FILE = bytes(range(256)) * 2

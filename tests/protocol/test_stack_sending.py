@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 
 import pytest
 from hypothesis import given
@@ -194,7 +195,7 @@ def test_segments_of_one_message_cite_each_other_with_hints(peer):
     alice = peer(options=SMALL_SEGMENTS)
     alice.send(FILE)
     publications = alice.content()
-    for before, after in zip(publications, publications[1:], strict=False):
+    for before, after in itertools.pairwise(publications):
         cited = alice.sds(after).causal_history[-1]
         assert (cited.message_id, cited.retrieval_hint) == (before.sds_id, before.message_hash)
 

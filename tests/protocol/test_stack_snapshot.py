@@ -217,8 +217,22 @@ def test_rows_without_a_version_are_refused(peer):
 
 @pytest.mark.parametrize(
     "table",
-    ["sds", "history", "outgoing", "requests", "segments", "arrivals", "awaiting", "reassembly"]
-    + ["rate_limit", "stamp", "outbox", "jitter", "parked", "missing"],
+    [
+        "sds",
+        "history",
+        "outgoing",
+        "requests",
+        "segments",
+        "arrivals",
+        "awaiting",
+        "reassembly",
+        "rate_limit",
+        "stamp",
+        "outbox",
+        "jitter",
+        "parked",
+        "missing",
+    ],
 )
 @pytest.mark.parametrize("row", [(), (None,), ("a",) * 30])
 def test_a_row_that_cannot_be_read_is_a_snapshot_error(peer, table, row):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from fairway.options import RepairConfig, ReliableChannelOptions, SdsConfig
+from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.sync_timer import AFTER_OWN_SYNC, NORMAL, SyncTimer
@@ -57,7 +59,7 @@ def test_sync_messages_become_rarer_when_nothing_happens(peer):
     _, bob = acquainted(peer, "alice", "bob")
     bob.pass_time(HOUR_MS)
     times = [publication.message.timestamp_ns // 1_000_000 for publication in syncs(bob)]
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     assert max(gaps) <= 60_001
     assert 20_000 < sum(gaps) / len(gaps) < 40_000
 
@@ -151,7 +153,7 @@ def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst
     requested = [entry.message_id for p in syncs(bob) for entry in bob.sds(p).repair_request]
     assert len(requested) == len(set(requested)) == 60
     times = [publication.message.timestamp_ns // 1_000_000 for publication in syncs(bob)]
-    assert min(after - before for before, after in zip(times, times[1:], strict=False)) >= 1_000
+    assert min(after - before for before, after in itertools.pairwise(times)) >= 1_000
 
 
 def test_requests_planned_in_a_life_with_repair_do_not_disturb_one_without(peer):
@@ -247,7 +249,9 @@ def test_without_a_hint_the_first_question_is_about_the_time_and_not_asked_more_
 
 def test_hashes_are_asked_for_in_batches_of_bounded_size(peer):
     options = ReliableChannelOptions(
-        max_hashes_per_query=7, max_missing=20, sds=SdsConfig(causal_history_size=30, repair=RepairConfig(enabled=False))
+        max_hashes_per_query=7,
+        max_missing=20,
+        sds=SdsConfig(causal_history_size=30, repair=RepairConfig(enabled=False)),
     )
     alice, bob = peer("alice", options), peer("bob", options)
     for number in range(31):

@@ -157,22 +157,20 @@ class LostSiblings:
     def _by_citation(self, outcome: MessageCompleted) -> dict[str, tuple[int, int | None]]:
         """Return what parked segments cite where their lost siblings must stand, with places."""
         incoming = self._sds.dependencies.incoming
-        sender_id = outcome.set_key.sender_id
+        senders = {None, "", outcome.set_key.sender_id}
         came = {place: sds_id for sds_id, place in outcome.segments.items()}
-        lost: dict[str, tuple[int, int | None]] = {}
+        places: dict[str, set[int]] = {}
         for sds_id, own_place in outcome.segments.items():
-            place = own_place
             parked = incoming.parked.get(sds_id)
-            for entry in reversed(parked.message.causal_history if parked else ()):
-                if entry.sender_id and entry.sender_id != sender_id:
-                    continue
-                place -= 1
-                if came.get(place, entry.message_id) != entry.message_id:
-                    break
+            siblings = parked.message.causal_history[-self._causal_history_size :] if parked else ()
+            for place, entry in zip(range(own_place - 1, -1, -1), reversed(siblings), strict=False):
                 missing = incoming.missing.get(entry.message_id)
-                if place in outcome.missing_orders and missing and missing.entry.sender_id in {None, sender_id}:
-                    lost[entry.message_id] = (place, None)
-        return lost
+                if came.get(place, entry.message_id) != entry.message_id or entry.sender_id not in senders:
+                    break
+                if place in outcome.missing_orders and missing and missing.entry.sender_id in senders:
+                    places.setdefault(entry.message_id, set()).add(place)
+        # What seems to stand in two places stands in none.
+        return {sds_id: (found.pop(), None) for sds_id, found in places.items() if len(found) == 1}
 
 
 def _made(rule: IdRule, sender_id: str, base: int, parts: tuple[SegmentPart, ...], place: int) -> str:

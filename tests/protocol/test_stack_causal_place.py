@@ -1,0 +1,246 @@
+"""Received messages take their causal place: what waits for what, what is lost, what survives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fairway.events import (
+    IrretrievableMessage,
+    LossReason,
+    MessageReceived,
+    StatusChanged,
+)
+from fairway.options import (
+    Delivery,
+    Profile,
+    ReliableChannelOptions,
+    RepairConfig,
+    SdsConfig,
+    SegmentationConfig,
+)
+from fairway.protocol.effects import Purpose
+from fairway.wire.sds import HistoryEntry
+from fairway.wire.waku_message import WakuMessage
+
+LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
+TINY = ReliableChannelOptions(
+    segmentation=SegmentationConfig(segment_size_bytes=64, max_sets_per_sender=4),
+    sds=SdsConfig(max_incoming_buffer=20, bloom_capacity=100),
+)
+FILE = bytes(range(256)) * 2
+
+
+def wrap(peer, message, topic="/fairway/1/harbour/proto", **fields):
+    return WakuMessage(payload=peer.stack.sds.dialect.codec.encode(message), content_topic=topic, **fields)
+
+
+def counts(peer):
+    statistics = dataclasses.asdict(peer.stack.statistics())
+    return {name: count for name, count in statistics.items() if isinstance(count, int) and count}
+
+
+def test_a_reply_is_delivered_after_what_it_replies_to(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    alice.send(b"question")
+    bob.receive(*alice.content())
+    bob.send(b"answer")
+    assert carol.receive(*bob.content())
+    assert carol.payloads() == []
+    assert carol.stack.statistics().parked == 1
+    carol.receive(*alice.content())
+    assert carol.payloads() == [b"question", b"answer"]
+    assert all(event.dependencies_met for event in carol.events(MessageReceived))
+
+
+def test_a_chain_that_comes_in_reverse_is_delivered_in_order(peer):
+    alice, bob = peer("alice"), peer("bob")
+    payloads = [f"message {number}".encode() for number in range(20)]
+    for payload in payloads:
+        alice.send(payload)
+    bob.receive(*reversed(alice.content()))
+    assert bob.payloads() == payloads
+
+
+def test_what_is_missing_shows_in_the_status_until_it_came(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.receive(alice.content()[0])
+    assert [event.status.value for event in bob.events(StatusChanged)] == ["syncing", "synced"]
+
+
+def test_a_lost_dependency_is_announced_and_then_its_dependants_are_delivered_in_order(peer):
+    alice, bob = peer("alice"), peer("bob")
+    for payload in (b"lost", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(*alice.content()[1:])
+    bob.pass_time(600_000)
+    assert not bob.payloads()
+    bob.pass_time(10_000)
+    events = bob.events(IrretrievableMessage, MessageReceived)
+    assert events[0] == IrretrievableMessage(
+        message_id=alice.content()[0].sds_id,
+        reason=LossReason.TIMEOUT,
+        sender_id="alice",
+        retrieval_hint=alice.content()[0].message_hash,
+    )
+    assert [(event.payload, event.dependencies_met) for event in events[1:]] == [(b"two", False), (b"three", False)]
+    # It is late then, but it is not thrown away.
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"two", b"three", b"lost"]
+
+
+def test_a_segmented_message_whose_dependency_was_lost_says_so_whenever_it_completes(peer):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(b"lost")
+    alice.send(FILE)
+    segments = alice.content()[1:]
+    bob.receive(*segments[:4])
+    bob.pass_time(610_000)
+    assert bob.events(IrretrievableMessage)
+    bob.receive(*segments[4:])
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [(FILE, False)]
+
+
+def test_nothing_is_declared_lost_while_the_node_is_offline(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.connect(False)
+    bob.pass_time(86_400_000)
+    bob.tick()
+    bob.connect()
+    bob.pass_time(60_000)
+    assert not bob.events(IrretrievableMessage)
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"one", b"two"]
+
+
+def test_nothing_is_declared_lost_because_of_the_time_between_two_lives(peer):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    bob.now_ms += 86_400_000
+    bob = bob.restart()
+    bob.pass_time(60_000)
+    assert not bob.events(IrretrievableMessage)
+    bob.receive(alice.content()[0])
+    assert bob.payloads() == [b"one", b"two"]
+
+
+def test_parked_and_half_assembled_messages_survive_a_restart_and_are_delivered_once(peer):
+    alice, bob = peer("alice", TINY), peer("bob", TINY)
+    alice.send(b"late")
+    alice.send(FILE)
+    alice.send(b"after")
+    late, *segments, after = alice.content()
+    for part in (segments[5:], [after], segments[:2]):
+        bob.receive(*part)
+        bob.check_rows()
+        bob = bob.restart()
+    bob.receive(segments[3], *segments)
+    bob.check_rows()
+    bob = bob.restart()
+    assert bob.payloads() == []
+    bob.receive(late)
+    assert bob.payloads() == [b"late", FILE, b"after"]
+    bob.check_rows()
+    bob = bob.restart()
+    bob.receive(late, *segments, after)
+    assert bob.payloads() == []
+
+
+def test_a_set_that_gains_nothing_for_too_long_is_given_up_with_an_event(peer):
+    alice = peer("alice", TINY)
+    bob = peer("bob", dataclasses.replace(TINY, sync_min_interval_ms=0, retrieve_frequency_ms=0))
+    alice.send(FILE)
+    bob.receive(*alice.content()[:3])
+    bob.pass_time(86_399_999)
+    assert not bob.events()
+    bob.pass_time(1)
+    [event] = bob.events(IrretrievableMessage)
+    assert (event.reason, event.sender_id) == (LossReason.SEGMENTS_EXPIRED, "alice")
+    bob.check_rows()
+    assert bob.stack.statistics().reassembly.open_segments == 0
+
+
+def test_with_delivery_on_arrival_messages_come_at_once_each_once_with_their_status(peer):
+    options = dataclasses.replace(TINY, delivery=Delivery.ARRIVAL)
+    alice, bob = peer("alice", TINY), peer("bob", options)
+    alice.send(b"one")
+    alice.send(b"two")
+    alice.send(FILE)
+    one, two, *segments = alice.content()
+    bob.receive(two, *segments, one, two, *segments)
+    assert [(event.payload, event.dependencies_met) for event in bob.events(MessageReceived)] == [
+        (b"two", False),
+        (FILE, False),
+        (b"one", True),
+    ]
+    bob.check_rows()
+
+
+def test_with_delivery_on_arrival_a_message_after_a_loss_says_so(peer):
+    alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(delivery=Delivery.ARRIVAL))
+    for payload in (b"lost", b"two", b"three"):
+        alice.send(payload)
+    bob.receive(alice.content()[1])
+    bob.pass_time(610_000)
+    bob.receive(alice.content()[2])
+    assert [event.dependencies_met for event in bob.events(MessageReceived)] == [False, False]
+
+
+def test_what_waits_for_its_causal_place_is_bounded_and_then_delivered_early(peer):
+    options = ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=64),
+        sds=SdsConfig(max_incoming_buffer_bytes=60_000, bloom_capacity=100),
+    )
+    bob = peer("bob", options)
+    payloads = []
+    for number in range(5):
+        mallory = peer(f"mallory {number}", options)
+        payloads.append(bytes([number]) * 16_000)
+        mallory.send(payloads[-1])
+        # Only the first segment is parked, so that little of the message counts against the incoming buffer.
+        never = (HistoryEntry(f"never sent {number}"),)
+        for place, segment in enumerate(mallory.content()):
+            message = dataclasses.replace(mallory.sds(segment), causal_history=() if place else never)
+            bob.receive(wrap(bob, message))
+        bob.check_rows()
+    assert [(e.payload, e.dependencies_met) for e in bob.events(MessageReceived)] == [
+        (payload, False) for payload in payloads[:2]
+    ]
+    bob = bob.restart()
+    bob.pass_time(610_000)
+    assert bob.payloads() == payloads[2:]
+
+
+def test_repairs_for_others_are_answered_with_the_original_bytes(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(*alice.content())
+    carol.receive(alice.content()[1])
+    carol.pass_time(120_000)
+    asking = [p for p in carol.published(Purpose.SYNC) if carol.sds(p).repair_request]
+    bob.receive(asking[0])
+    bob.pass_time(120_000)
+    [repair] = bob.published(Purpose.REPAIR)
+    assert repair.message.payload == alice.content()[0].message.payload
+    carol.receive(repair)
+    assert carol.payloads() == [b"one", b"two"]
+
+
+def test_without_repair_nobody_asks_and_nobody_answers(peer):
+    quiet = ReliableChannelOptions(sds=SdsConfig(repair=RepairConfig(enabled=False)))
+    alice, bob, carol = peer("alice"), peer("bob", quiet), peer("carol")
+    alice.send(b"one")
+    alice.send(b"two")
+    carol.send(b"hello")
+    bob.receive(alice.content()[1], *carol.content())
+    bob.pass_time(500_000)
+    assert bob.published(Purpose.SYNC)
+    assert not any(bob.sds(p).repair_request for p in bob.published(Purpose.SYNC))
