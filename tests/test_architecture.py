@@ -26,8 +26,9 @@ RANKS = {
     "channel": 5,
     "pipeline": 5,
     "simulation": 5,
+    "apps": 6,
     "conformance": 5,
-    "cli": 6,
+    "cli": 7,
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}

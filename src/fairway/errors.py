@@ -9,6 +9,16 @@
     |   +-- MessageTooLargeError
     |   +-- ChannelClosedError
     |   +-- EncryptionError         the encryption hook failed; nothing leaves in clear
+    +-- DeliveryFailedError         a send ended without the acknowledgements that were asked for
+    +-- NetworkError                the Waku node could not serve
+    |   +-- NodeUnavailableError    it cannot be reached, or is closed
+    |   +-- StoreQueryError         a store query failed
+    +-- StorageError                what must survive a crash cannot be kept or read; nothing more leaves
+    |   +-- StoreLockedError        another process uses it
+    |   +-- StoreMismatchError      it belongs to another channel or sender
+    |   +-- StoreVersionError       a newer fairway wrote it
+    |   +-- StoreCorruptError       it is not a store, or damaged
+    |   +-- StoreFullError          the disk is full, or cannot be written
     +-- RemoteError                 bytes from outside that do not follow a specification
     |   +-- DecodeError             not decodable as the named format
     |   |   +-- SegmentError        a segment that breaks a rule of seed 003 or LIP-243
@@ -58,6 +68,46 @@ class ChannelClosedError(LocalError):
 
 class EncryptionError(LocalError):
     """The encryption hook failed to seal a message; it stays unsent, never in clear."""
+
+
+class DeliveryFailedError(FairwayError):
+    """A send ended without the acknowledgements that were asked for; the text says how far it came."""
+
+
+class NetworkError(FairwayError):
+    """The Waku node could not serve; the channel tries again by itself."""
+
+
+class NodeUnavailableError(NetworkError):
+    """The node cannot be reached, or was closed."""
+
+
+class StoreQueryError(NetworkError):
+    """A store node did not answer a query, or answered with an error."""
+
+
+class StorageError(FairwayError):
+    """What must survive a crash cannot be kept or read. Nothing leaves that was not kept before."""
+
+
+class StoreLockedError(StorageError):
+    """Another process uses the store: one process per store."""
+
+
+class StoreMismatchError(StorageError):
+    """The store belongs to another channel, sender or content topic."""
+
+
+class StoreVersionError(StorageError):
+    """A newer version of fairway wrote the store."""
+
+
+class StoreCorruptError(StorageError):
+    """The file is no store, or is damaged."""
+
+
+class StoreFullError(StorageError):
+    """The disk is full, or the file cannot be written."""
 
 
 class RemoteError(FairwayError):

@@ -1,0 +1,1 @@
+"""Programs around a channel: what the commands of the command line run."""

@@ -1,0 +1,109 @@
+"""What of a channel must survive a crash, and the interface of whatever keeps it.
+
+A channel hands over `Write` objects in order; a store makes each durable whole or not at all, and calls back when it
+is. Only then does the channel let out what depends on it. One process uses a store, for one sender in one channel.
+
+Beside the rows of the protocol's state (`fairway.protocol.journal`) it keeps three things that the protocol core does
+not know of: the inbox, which is what was delivered to the application and not yet finished by it; the requests, so that
+a send can be repeated safely and asked about later; and the trace, which answers "where did my message go?".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from fairway.errors import StorageError
+from fairway.events import Event, MessageReceived
+from fairway.protocol.effects import Change
+
+
+class Outcome(Enum):
+    """How a send ended."""
+
+    OPEN = "open"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRequest:
+    """One send, by its request id."""
+
+    request_id: str
+    message_id: str
+    size_bytes: int
+    """Of the payload."""
+    accepted_at_ms: int
+    outcome: Outcome = Outcome.OPEN
+    ended_at_ms: int | None = None
+    delivered_to: tuple[str, ...] = ()
+    detail: str = ""
+    """Why it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePoint:
+    """An event about a message, and when it happened."""
+
+    at_ms: int
+    event: Event
+    """A `MessageReceived` comes back from a store with an empty payload; its size is in ``size_bytes``."""
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """What is to become durable together."""
+
+    changes: tuple[Change, ...] = ()
+    delivered: tuple[tuple[int, MessageReceived], ...] = ()
+    """New in the inbox, under ever growing numbers."""
+    finished: tuple[int, ...] = ()
+    """Numbers that leave the inbox."""
+    requests: tuple[StoredRequest, ...] = ()
+    """New ones, and new states of known ones."""
+    trace: tuple[TracePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Everything that a channel needs to go on."""
+
+    changes: tuple[Change, ...]
+    """The rows of `Stack.restore`; empty for a channel without a past."""
+    inbox: tuple[tuple[int, MessageReceived], ...]
+    """Delivered and not finished, in the order of delivery."""
+
+
+class ChannelStore(ABC):
+    """Keeps one channel of one sender."""
+
+    @abstractmethod
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        """Open the store for a channel, create it if it is not there, and return what it keeps.
+
+        Raises `StoreLockedError`, `StoreMismatchError`, `StoreVersionError`, `StoreCorruptError` or `StoreFullError`.
+        """
+
+    @abstractmethod
+    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+        """Make something durable, in the order of the calls, and call ``done`` then, in that order.
+
+        ``done`` may be called at once or from another thread. With an error, neither this nor any later write became
+        durable: the store is of no use until it is closed and opened again.
+        """
+
+    @abstractmethod
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return what is known of a send, also of one that ended; the oldest ended ones are forgotten."""
+
+    @abstractmethod
+    def trace(self, identifier: str) -> Iterable[TracePoint]:
+        """Yield what happened to a message: by message id, request id or SDS id, oldest first."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the writes under way and let go of the store. May be called twice; it can be opened again."""

@@ -1,0 +1,163 @@
+"""What a channel needs of a Waku node (design.md section 6); every implementation is interchangeable behind it.
+
+A node sends, subscribes, answers store queries and says how it is. It promises nothing else: messages may be lost,
+late, doubled or out of order, for that is what the protocol above is for. It keeps no state of a channel.
+
+Health has the three levels of the WAKU-API: a node that is unhealthy can neither send nor receive, and a channel holds
+everything back until that changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from fairway.waku.subscription import Subscription
+from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedMessage:
+    """A WakuMessage on its way: where to, its very bytes, and their deterministic hash (14/WAKU2-MESSAGE)."""
+
+    pubsub_topic: str
+    message: WakuMessage
+    encoded: bytes
+    message_hash: bytes
+    """32 bytes."""
+
+    @classmethod
+    def of(cls, pubsub_topic: str, message: WakuMessage) -> Self:
+        """Encode and hash a message."""
+        return cls(
+            pubsub_topic=pubsub_topic,
+            message=message,
+            encoded=encode_waku_message(message),
+            message_hash=message_hash(pubsub_topic, message),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """What became of a transmission, as far as the node can tell."""
+
+    accepted: bool
+    """Whether at least one other node took it."""
+    permanent: bool = False
+    """Whether trying again is in vain: the message itself is at fault."""
+    detail: str = ""
+    """Why not, for people."""
+
+
+class NodeHealth(Enum):
+    """How well a node is connected (WAKU-API)."""
+
+    UNHEALTHY = "unhealthy"
+    MINIMALLY_HEALTHY = "minimally-healthy"
+    SUFFICIENTLY_HEALTHY = "sufficiently-healthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """How a node is."""
+
+    health: NodeHealth
+    store: bool = False
+    """Whether a store node can be asked."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it makes sense to send."""
+        return self.health is not NodeHealth.UNHEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeQuota:
+    """The rate limit that a node knows of (RLN)."""
+
+    limit: int
+    """Messages per epoch."""
+    epoch_ms: int
+    remaining: int | None = None
+    """Left in the current epoch, if known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreQuery:
+    """A question to a store node (13/WAKU2-STORE): by hash, or by content topic and time."""
+
+    message_hashes: tuple[bytes, ...] = ()
+    """Messages with any of these hashes; excludes everything but ``page_size``."""
+    pubsub_topic: str = ""
+    content_topics: tuple[str, ...] = ()
+    start_ns: int | None = None
+    """Timestamps from here on, inclusive."""
+    end_ns: int | None = None
+    """Timestamps before this."""
+    newest_first: bool = False
+    """Whether the first page is the newest one; within a page messages are oldest first."""
+    page_size: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePage:
+    """One page of an answer."""
+
+    messages: tuple[RoutedMessage, ...]
+    """Oldest first."""
+    cursor: bytes | None = None
+    """What to give to get the next page; None if this was the last one."""
+
+
+class WakuNode(ABC):
+    """A node of the Waku network. An async context manager that closes itself."""
+
+    @property
+    @abstractmethod
+    def status(self) -> NodeStatus:
+        """How the node is now."""
+
+    @abstractmethod
+    def status_changes(self) -> AsyncIterator[NodeStatus]:
+        """Yield every status from now on, in order; the first one is the status at the time of the call."""
+
+    @property
+    @abstractmethod
+    def quota(self) -> NodeQuota | None:
+        """The rate limit that holds for this node, if it knows one."""
+
+    @abstractmethod
+    async def send(self, message: RoutedMessage) -> SendResult:
+        """Broadcast a message. Never raises for what the network does; see `SendResult`."""
+
+    @abstractmethod
+    async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
+        """Receive what others send on content topics, from now on, until the subscription is closed.
+
+        Raises `NodeUnavailableError` if the node is closed.
+        """
+
+    @abstractmethod
+    async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of what a store node keeps.
+
+        Raises `StoreQueryError` if that cannot be had now.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave the network; subscriptions end. May be called twice."""
+
+    async def __aenter__(self) -> Self:
+        """Return the node itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the node."""
+        await self.close()

@@ -1,0 +1,75 @@
+"""A bounded queue between a node, which puts, and one reader, who awaits.
+
+The network never waits for a slow reader, and a slow reader never makes a process grow: beyond the bound the oldest
+items are dropped and counted. For a reliable channel that is loss like any other; it is found and asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, Self, TypeVar
+
+Item = TypeVar("Item")
+
+_MAX_ITEMS: Final = 10_000
+
+
+class Subscription(Generic[Item]):
+    """What arrives, as an async iterator. Closing it ends the iteration after what had arrived before."""
+
+    def __init__(self, *, on_close: Callable[[], None] = lambda: None, max_items: int = _MAX_ITEMS) -> None:
+        """Make an empty queue; ``on_close`` is called once, when the reader or the node closes it."""
+        self.dropped = 0
+        """Items that gave way to newer ones."""
+        self._items: deque[Item] = deque()
+        self._max_items = max_items
+        self._on_close = on_close
+        self._arrived = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: Item) -> None:
+        """Add what arrived; of a closed subscription nothing is kept."""
+        if self._closed:
+            return
+        if len(self._items) >= self._max_items:
+            self._items.popleft()
+            self.dropped += 1
+        self._items.append(item)
+        self._arrived.set()
+
+    def take(self) -> list[Item]:
+        """Return everything that is waiting, at once."""
+        items = list(self._items)
+        self._items.clear()
+        return items
+
+    def close(self) -> None:
+        """End the iteration. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._arrived.set()
+            self._on_close()
+
+    async def next_batch(self) -> list[Item]:
+        """Wait until something is there, and return all of it; an empty list means the end."""
+        while not self._items and not self._closed:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self.take()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        """Return the next item, or stop when the subscription is closed."""
+        while not self._items:
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._items.popleft()
