@@ -1,7 +1,8 @@
 """js-waku as a peer: installed beside the checkout once, then one Node process for each figure.
 
-The packages and their versions stand in ``peers/js_waku/package.json``. Without Node, or without a package registry,
-nothing fails: the peer's column stays empty and says why.
+The packages and their versions stand in the ``package.json`` of a folder of ``peers``: `SDS` is the protocol alone,
+`RELIABLE_CHANNEL` the whole live stack, which brings a hundred packages along. Without Node, or without a package
+registry, nothing fails: the peer's column stays empty and says why.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-_SOURCE = Path(__file__).parent / "peers" / "js_waku"
-_FILES = ("package.json", ".npmrc", "bench.mjs")
+SDS = "js_waku"
+RELIABLE_CHANNEL = "js_waku_channel"
+
+_PEERS = Path(__file__).parent / "peers"
+_VERSIONS = ("package.json", "package-lock.json")
+"""What decides whether an installation can be used again; the second exists where everything is pinned."""
 _INSTALL_SECONDS = 600
 _MEASURE_SECONDS = 3_600
 
@@ -27,7 +32,7 @@ class JsWaku:
 
     name = "js-waku"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, peer: str = SDS) -> None:
         """Install into ``folder``, or raise `PeerUnavailableError`; what an earlier run installed is used again."""
         self._folder = folder
         npm = shutil.which("npm")
@@ -37,11 +42,13 @@ class JsWaku:
         self._node = node
         folder.mkdir(parents=True, exist_ok=True)
         installed = folder / "installed.json"
-        wanted = (_SOURCE / "package.json").read_bytes()
-        for name in _FILES:
-            shutil.copyfile(_SOURCE / name, folder / name)
+        sources = [path for path in sorted((_PEERS / peer).iterdir()) if path.is_file()]
+        wanted = b"".join(path.read_bytes() for path in sources if path.name in _VERSIONS)
+        for path in sources:
+            shutil.copyfile(path, folder / path.name)
         if not installed.exists() or installed.read_bytes() != wanted:
-            _run([npm, "install"], folder, _INSTALL_SECONDS, "npm install failed")
+            how = "ci" if (folder / "package-lock.json").exists() else "install"
+            _run([npm, how], folder, _INSTALL_SECONDS, f"npm {how} failed")
             installed.write_bytes(wanted)
         self.version = (
             _run([node, "--version"], folder, _INSTALL_SECONDS, "node does not start").strip().removeprefix("v")

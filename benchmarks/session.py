@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from benchmarks.figures import Figure, best_of
-from benchmarks.js_waku import JsWaku, PeerUnavailableError
+from benchmarks.js_waku import RELIABLE_CHANNEL, SDS, JsWaku, PeerUnavailableError
 
 _Item = TypeVar("_Item")
 
@@ -41,23 +41,31 @@ class Session:
         self.rounds = 1 if quick else 4
         """Turns in which such figures are measured where sides cannot alternate call by call."""
         self._build = build
-        self._js_waku: JsWaku | PeerUnavailableError | None = None
+        self._js_waku: dict[str, JsWaku | PeerUnavailableError] = {}
 
     @property
     def node_version(self) -> str | None:
         """The version of Node.js, once js-waku was measured with it."""
-        return self._js_waku.version if isinstance(self._js_waku, JsWaku) else None
+        return next((peer.version for peer in self._js_waku.values() if isinstance(peer, JsWaku)), None)
 
     def ask_js_waku(self, workload: str, **parameters: object) -> dict[str, Any]:
-        """Return what js-waku's twin of a workload measured, or raise `PeerUnavailableError`."""
-        if self._js_waku is None:
+        """Return what the twin of a workload measured with js-waku's SDS, or raise `PeerUnavailableError`."""
+        return self._ask(SDS, self._build / "bench-js", workload, parameters)
+
+    def ask_js_waku_channel(self, workload: str, **parameters: object) -> dict[str, Any]:
+        """Return what the twin of a workload measured with its ReliableChannel, or raise `PeerUnavailableError`."""
+        return self._ask(RELIABLE_CHANNEL, self._build / "bench-js-channel", workload, parameters)
+
+    def _ask(self, peer: str, folder: Path, workload: str, parameters: dict[str, object]) -> dict[str, Any]:
+        if peer not in self._js_waku:
             try:
-                self._js_waku = JsWaku(self._build / "bench-js")
+                self._js_waku[peer] = JsWaku(folder, peer)
             except PeerUnavailableError as error:
-                self._js_waku = error
-        if isinstance(self._js_waku, PeerUnavailableError):
-            raise self._js_waku
-        return self._js_waku.measure(workload, **parameters)
+                self._js_waku[peer] = error
+        installed = self._js_waku[peer]
+        if isinstance(installed, PeerUnavailableError):
+            raise installed
+        return installed.measure(workload, **parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

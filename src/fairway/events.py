@@ -62,6 +62,19 @@ class ChannelStatus(Enum):
     SYNCED = "synced"
 
 
+class Limit(Enum):
+    """A bound against exhaustion (seed 000, "Security/Privacy Considerations"), named after what it bounds."""
+
+    MISSING_MESSAGES = "missing-messages"
+    """``max_missing``: what is missing beyond it is not asked for until something else came or was given up."""
+    ACTIVE_RETRIES = "active-retries"
+    """``max_active_retries``: retries beyond it wait; they count as no attempt meanwhile."""
+    STORE_QUERIES = "store-queries"
+    """``max_store_queries_per_minute``: further queries wait."""
+    UNREAD_MESSAGES = "unread-messages"
+    """``max_unread_messages`` or ``max_unread_bytes``: nothing more is taken in until the application reads."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEvent:
     """Base of the events about one message that was sent here."""
@@ -176,6 +189,8 @@ class MessageReceived:
     """False only with delivery="arrival", or when a dependency was declared lost."""
     recovered: bool = False
     """Whether Reed-Solomon filled in lost segments."""
+    redelivered: bool = False
+    """Whether an earlier run of this program got it and did not finish with it."""
 
     def __bytes__(self) -> bytes:
         """Return the payload."""
@@ -200,6 +215,26 @@ class StatusChanged:
     status: ChannelStatus
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A bound began to bite. It is told again only after it had ceased to."""
+
+    limit: Limit
+    bound: int
+    """The value of the option, in its unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerFailed:
+    """An application's event handler raised; the channel goes on, and an unfinished message is kept."""
+
+    handler: str
+    """Its qualified name."""
+    event_name: str
+    """What it was called with, by the first of the event's names."""
+    error: str
+
+
 Event = (
     MessageSending
     | MessageSent
@@ -214,6 +249,8 @@ Event = (
     | MessageReceived
     | IrretrievableMessage
     | StatusChanged
+    | LimitReached
+    | HandlerFailed
 )
 
 EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
@@ -223,16 +260,16 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     MessagePossiblyAcknowledged: ("message-possibly-acknowledged",),
     MessageAcknowledged: ("message-acknowledged",),
     MessageDelivered: ("reliable:message:delivered",),
-    MessageSendError: (
-        "sending-message-irrecoverable-error",
-        "reliable:message:send-error",
-        "onChannelMessageError",
-    ),
-    DeliveryError: ("reliable:message:delivery-error",),
+    MessageSendError: ("sending-message-irrecoverable-error",),
+    # Seed 002, "Retransmission": a send error MUST be emitted when retransmissions are exhausted. Every request that
+    # fails ends in one `DeliveryError`, for whatever reason, so that each of these names fires once for it.
+    DeliveryError: ("reliable:message:delivery-error", "reliable:message:send-error", "onChannelMessageError"),
     MessageQueued: ("message-queued", "onMessageQueued"),
     EphemeralMessageDropped: ("ephemeral-message-dropped",),
     MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
     IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
     StatusChanged: ("status",),
+    LimitReached: ("limit-reached",),
+    HandlerFailed: ("handler-failed",),
 }
 """The names under which each event is known to the seeds, LIP-173 and the Logos C interface."""

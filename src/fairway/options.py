@@ -7,9 +7,12 @@ when an options object is made, so a wrong one fails where it was written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import difflib
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 
 from fairway.errors import ConfigurationError
 
@@ -184,7 +187,11 @@ class RateLimitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliableChannelOptions:
-    """Everything about one channel (seeds 000 and 001, ReliableChannelOptions; seed 002, ReliableChannelConfig)."""
+    """Everything about one channel (seeds 000 and 001, ReliableChannelOptions; seed 002, ReliableChannelConfig).
+
+    ``sds`` always shows what is in force. ``causal_history_size`` and ``bloom_filter_size`` go on replacing what stands
+    there in copies that ``dataclasses.replace`` makes; give them as None there to change ``sds`` itself.
+    """
 
     profile: Profile = Profile.WAKU
     """Which wire the channel speaks."""
@@ -201,13 +208,31 @@ class ReliableChannelOptions:
     sweep_in_buf_interval_ms: int = 5_000
     """How often the incoming buffer is swept."""
     query_on_connect: bool = True
-    """Ask the store for the time away whenever a store node becomes reachable."""
+    """Ask the store for the time away when a store node becomes reachable (seed 000, "Query on connect")."""
+    query_on_connect_interval_ms: int = 300_000
+    """Without having been offline, ask again only this long after the last time that it went through."""
+    query_on_connect_max_window_ms: int = 2_592_000_000
+    """How far back such a query reaches at most, and the first of all does: 30 days."""
     auto_start: bool = True
     """Start the channel when it is created."""
     process_task_min_elapse_ms: int = 0
     """Least time between two rounds of processing received messages; 0 = at once."""
+    causal_history_size: int | None = None
+    """Messages cited by each message, by the name of seeds 000 and 001; given, it replaces the one of ``sds``."""
+    bloom_filter_size: int | None = None
+    """Messages the bloom filter is sized for, by the seeds' name; given, it replaces ``sds.bloom_capacity``."""
     max_missing: int = 10_000
     """Missing messages tracked for retrieval (seed 000, "Resource exhaustion")."""
+    max_active_retries: int = 1_000
+    """Segments whose retransmission is queued or in flight at once; further ones wait (seed 000)."""
+    max_store_queries_per_minute: int = 60
+    """Store queries in any minute, every page counted; further ones wait (seed 000)."""
+    max_unread_messages: int = 10_000
+    """Received messages that the application has not read; at that nothing more is taken in."""
+    max_unread_bytes: int = 268_435_456
+    """Payload of received messages that the application has not read; at that nothing more is taken in."""
+    max_concurrent_publishes: int = 16
+    """Transmissions handed to the node that it has not answered."""
     max_hashes_per_query: int = 50
     """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600
@@ -231,9 +256,44 @@ class ReliableChannelOptions:
             "retry_interval_ms",
             "max_retry_attempts",
             "retrieve_frequency_ms",
+            "query_on_connect_interval_ms",
+            "process_task_min_elapse_ms",
         ):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.sweep_in_buf_interval_ms > 0, "sweep_in_buf_interval_ms must be positive")
+        for name in (
+            "query_on_connect_max_window_ms",
+            "max_missing",
+            "max_active_retries",
+            "max_store_queries_per_minute",
+            "max_unread_messages",
+            "max_unread_bytes",
+            "max_concurrent_publishes",
+        ):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        self._apply_the_seeds_names()
+
+    def _apply_the_seeds_names(self) -> None:
+        """Let ``sds`` say what is in force: the seeds put two of its knobs among the channel's."""
+        given: dict[str, Any] = {}
+        if self.causal_history_size is not None:
+            _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
+            given["causal_history_size"] = self.causal_history_size
+        if self.bloom_filter_size is not None:
+            _require(self.bloom_filter_size >= 1, "bloom_filter_size must be at least 1")
+            given["bloom_capacity"] = self.bloom_filter_size
+        if given:
+            # Frozen from here on; this is still the making of the object.
+            object.__setattr__(self, "sds", replace(self.sds, **given))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the options that a mapping tells, such as one read from JSON or TOML; the rest have their defaults.
+
+        The layers are mappings in it, choices are given by their text (``"logos"``). Raises `ConfigurationError` for a
+        name that no option has and for a value of the wrong type; the text names the option and what there is.
+        """
+        return _from_mapping(cls, mapping, "")
 
     @classmethod
     def waku(cls) -> ReliableChannelOptions:
@@ -256,3 +316,43 @@ class ReliableChannelOptions:
             segmentation=SegmentationConfig(parity_rate=0.0),
             sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP, repair=replace(RepairConfig(), t_max_ms=300_000)),
         )
+
+
+_Options = TypeVar("_Options")
+
+
+def _from_mapping(cls: type[_Options], mapping: Mapping[str, Any], path: str) -> _Options:
+    """Return an options object from a mapping; ``path`` is what stands before its names in messages."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigurationError(f"{path.rstrip('.') or 'options'} must be a mapping of names to values: {mapping!r}")
+    hints = get_type_hints(cls)
+    known = [option.name for option in fields(cls)]  # type: ignore[arg-type]  # callers give dataclasses
+    values: dict[str, Any] = {}
+    for name, value in mapping.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            meant = f"did you mean {path}{near[0]}? " if near else ""
+            raise ConfigurationError(f"there is no option {path}{name}; {meant}There are: {', '.join(known)}")
+        values[name] = _option_value(hints[name], value, f"{path}{name}")
+    return cls(**values)
+
+
+def _option_value(wanted: Any, value: Any, path: str) -> Any:
+    """Return a value as the option's type, or raise `ConfigurationError`."""
+    if isinstance(wanted, types.UnionType):
+        # Only "or None" stands in options: the value is as likely to be left out.
+        if value is None:
+            return None
+        wanted = next(choice for choice in get_args(wanted) if choice is not type(None))
+    if isinstance(value, wanted) and not (isinstance(value, bool) and wanted is not bool):
+        return value
+    if isinstance(wanted, type) and is_dataclass(wanted):
+        return _from_mapping(wanted, value, f"{path}.")
+    if issubclass(wanted, Enum):
+        texts = [member.value for member in wanted]
+        if value in texts:
+            return wanted(value)
+        raise ConfigurationError(f"{path} must be one of {', '.join(map(repr, texts))}, not {value!r}")
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    raise ConfigurationError(f"{path} must be of type {wanted.__name__}, not {type(value).__name__} ({value!r})")

@@ -60,12 +60,15 @@ class Publish:
 class QueryStore:
     """Ask a store node, and feed what it finds to `Stack.receive`.
 
-    Either by hash, or, where hints are missing or led nowhere, by time on the channel's content topic.
+    Either by hash, or, where hints are missing or led nowhere, by time on the channel's content topic: then newest
+    first, until a page after which `Stack.history_heard` has grown and nothing is missing.
     """
 
     message_hashes: tuple[bytes, ...] = ()
     start_ns: int | None = None
     end_ns: int | None = None
+    catch_up: bool = False
+    """Whether it asks for the time away; call `Stack.caught_up` with ``end_ns`` when it went through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,21 @@
 """What became of every send: one request, its segments, and who acknowledged which.
 
-A request is one call of ``send``; it ends in exactly one terminal event, `MessageDelivered` or `DeliveryError`. It is
-delivered when as many participants as the sender asked for, and those that he named, hold the whole message: all its
-data segments, or any as many of its segments as suffice to rebuild it. When one participant is enough, data segments
-acknowledged by different ones count together, as in seed 000.
+A request is one call of ``send``; it ends in exactly one terminal event, `MessageDelivered` or `DeliveryError`, and may
+be opened again when more is wanted of it (`fairway.protocol.want_more`). What makes it delivered stands in
+`fairway.protocol.send_request`.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.errors import ConfigurationError
 from fairway.events import (
     ChunkInfo,
     DeliveryError,
     Event,
     MessageAcknowledged,
-    MessageDelivered,
     MessagePossiblyAcknowledged,
     MessageSendError,
     MessageSent,
@@ -28,63 +24,10 @@ from fairway.events import (
 )
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.sds.acknowledgements import Review
+from fairway.protocol.send_request import SendRequest, SentSegment
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
-
-
-@dataclass(slots=True, kw_only=True)
-class SentSegment:
-    """One segment of a request; its SDS message has the same id."""
-
-    sds_id: str
-    request_id: str
-    chunk_index: int
-    is_parity: bool
-    attempts: int = 0
-    """Transmissions so far."""
-    retry_at: int | None = None
-    """When it is sent again unless acknowledged; None while it waits to be sent at all."""
-    accepted: bool = False
-    """Whether the network took it at least once."""
-    acknowledged_by: set[str] = field(default_factory=set)
-    possibly: bool = False
-    """Whether somebody's bloom filter holds it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class SendRequest:
-    """One call of ``send`` that has not ended."""
-
-    request_id: str
-    message_id: str
-    data_count: int
-    required_count: int
-    required_from: frozenset[str]
-    segments: list[str] = field(default_factory=list)
-    """SDS ids in the order of the segments; shorter than complete while parts still wait for their turn."""
-    part_count: int
-    was_sent: bool = False
-
-    @property
-    def anybody_will_do(self) -> bool:
-        """Whether one participant's acknowledgement is enough, whoever that is."""
-        return self.required_count == 1 and not self.required_from
-
-
-def wanted_names(required_count: int, required_from: Iterable[str], own_name: str) -> frozenset[str]:
-    """Return the participants by name whose acknowledgement a sender wants.
-
-    Raises `ConfigurationError` for what can never be met.
-    """
-    if isinstance(required_from, str):
-        raise ConfigurationError(f"required_from takes a collection of names, such as [{required_from!r}]")
-    if required_count < 1:
-        raise ConfigurationError(f"required_count must be at least 1, not {required_count}")
-    names = frozenset(required_from)
-    if own_name in names:
-        raise ConfigurationError(f"required_from names {own_name!r}, the sender, who does not acknowledge itself")
-    return names
 
 
 class Requests:
@@ -107,8 +50,7 @@ class Requests:
 
     def want_more(self, request: SendRequest, required_count: int, names: frozenset[str]) -> None:
         """Let a request end only when this is met, too."""
-        request.required_count = max(request.required_count, required_count)
-        request.required_from |= names
+        request.want_more(required_count, names)
         self._journal.touch(REQUESTS, request.request_id)
 
     def add_segment(self, request: SendRequest, sds_id: str, chunk_index: int, *, is_parity: bool) -> SentSegment:
@@ -211,13 +153,9 @@ class Requests:
                 total_chunks=request.data_count,
                 acknowledged_by=tuple(sorted(segment.acknowledged_by)),
             )
-        if self._is_delivered(request):
-            yield MessageDelivered(
-                request_id=request.request_id,
-                message_id=request.message_id,
-                delivered_to=tuple(sorted(self._holders(request))),
-                at_ms=now_ms,
-            )
+        segments = list(self._segments_of(request))
+        if request.is_delivered(segments):
+            yield request.delivered_event(segments, now_ms)
 
     def waits_longer(self, segment: SentSegment) -> bool:
         """Return whether a segment is only possibly acknowledged, which is all that its sender asked for.
@@ -269,6 +207,14 @@ class Requests:
         for sds_id in request.segments:
             self._journal.deleted(SEGMENTS, sds_id)
         return [self.segments.pop(sds_id) for sds_id in request.segments]
+
+    def reopen(self, request: SendRequest, segments: Iterable[SentSegment]) -> None:
+        """Begin a request again that ended; each of its segments needs a new plan."""
+        self.add(request)
+        for segment in segments:
+            self.segments[segment.sds_id] = segment
+            segment.retry_at = None
+            self._touch(segment)
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a request or a segment."""
@@ -322,24 +268,6 @@ class Requests:
 
     def _segments_of(self, request: SendRequest) -> Iterator[SentSegment]:
         return (self.segments[sds_id] for sds_id in request.segments)
-
-    def _holders(self, request: SendRequest) -> set[str]:
-        """Return the participants that acknowledged enough segments to have the whole message."""
-        counts: dict[str, int] = {}
-        for segment in self._segments_of(request):
-            for participant in segment.acknowledged_by:
-                counts[participant] = counts.get(participant, 0) + 1
-        return {participant for participant, count in counts.items() if count >= request.data_count}
-
-    def _is_delivered(self, request: SendRequest) -> bool:
-        if len(request.segments) < request.data_count:
-            return False
-        holders = self._holders(request)
-        if len(holders) >= request.required_count and request.required_from <= holders:
-            return True
-        if not request.anybody_will_do:
-            return False
-        return all(s.acknowledged_by for s in self._segments_of(request) if not s.is_parity)
 
 
 def _request_row(request: SendRequest) -> Row:

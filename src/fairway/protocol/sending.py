@@ -12,22 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairway.events import MessageDelivered, MessageQueued, MessageSending, SendErrorReason
-from fairway.options import IdRule, ReliableChannelOptions
+from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects, Publish, Purpose
+from fairway.protocol.ended_requests import EndedRequest, EndedRequests
+from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outbound import InFlight, Outbound, Refused, Transmission
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.ratelimit import Priority
-from fairway.protocol.requests import Requests, SentSegment
+from fairway.protocol.requests import Requests
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.reopening import Waited
+from fairway.protocol.send_request import SentSegment
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import SdsMessage
 
 _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
-_ALL_PARTICIPANTS: Final = 1 << 31
+_RETRY_AFTER_BOUND_MS: Final = 1_000
+"""How long a retry waits while as many as may be are queued or in flight; it does not count as an attempt."""
+ALL_PARTICIPANTS: Final = 1 << 31
 """More acknowledgements than there can be: SDS keeps waiting until the request has ended."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
@@ -46,6 +52,7 @@ class Sending:
         ciphering: Ciphering,
         effects: Effects,
         tally: Tally,
+        limits: LimitWatch,
     ) -> None:
         self._options = options
         self._sds = sds
@@ -55,14 +62,15 @@ class Sending:
         self._ciphering = ciphering
         self._effects = effects
         self._tally = tally
-        self._joins = options.sds.id_rule is IdRule.PAYLOAD
+        self._limits = limits
+        self.ended = EndedRequests()
+        self._active_retries: set[str] = set()
+        """SDS ids of segments whose retransmission is queued or in flight."""
 
     def apply_sds(self, part: PendingPart, now_ms: int) -> tuple[SentSegment, SdsMessage]:
         """Make the SDS message of a segment; SDS tracks it until the request ends."""
         request = self._requests.open[part.request_id]
-        # Of several segments each acknowledgement counts, since any that suffice make the message whole.
-        first_suffices = request.anybody_will_do and request.part_count == 1 and not self._joins
-        message = self._sds.send(part.content, now_ms, required_count=1 if first_suffices else _ALL_PARTICIPANTS)
+        message = self._sds.send(part.content, now_ms, required_count=ALL_PARTICIPANTS)
         segment = self._requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
         return segment, message
 
@@ -117,6 +125,8 @@ class Sending:
         """Act on the node's answer to a transmission."""
         purpose, sds_id, message_hash, _ = in_flight
         segment = self._requests.segments.get(sds_id)
+        if purpose is Purpose.RETRY:
+            self._active_retries.discard(sds_id)
         if accepted:
             self._accepted(segment, in_flight)
             return
@@ -139,13 +149,19 @@ class Sending:
         for event in self._requests.review(review, now_ms):
             self._effects.tell(event)
             if isinstance(event, MessageDelivered):
-                self._close(event.request_id)
+                self._close(event.request_id, delivered=True)
                 return
         if first_sign and segment.retry_at is not None and self._requests.waits_longer(segment):
             self._requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
         if segment.attempts and self._outbound.waits(segment.sds_id) and not self._requests.needs_retry(segment):
             self._outbound.discard(segment.sds_id)
+            self._active_retries.discard(segment.sds_id)
             self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+
+    def begin_anew(self, segment: SentSegment, now_ms: int) -> None:
+        """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
+        segment.attempts = min(1, segment.attempts)
+        self._requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
     def retry(self, now_ms: int) -> None:
         """Send again what is not acknowledged (seed 000, "Message retries"; seed 002, "Retransmission").
@@ -154,7 +170,8 @@ class Sending:
         acknowledged ones SHOULD wait longer: here twice as long. When a segment was sent as often as allowed, its
         request ends with a delivery error.
         """
-        for segment in self._requests.take_due(now_ms):
+        due, held = self._requests.take_due(now_ms), False
+        for segment in due:
             request = self._requests.open.get(segment.request_id)
             if request is None:
                 continue
@@ -172,10 +189,15 @@ class Sending:
                     )
                 )
                 self._close(request.request_id)
+            elif segment.attempts and not self._may_repeat(segment.sds_id):
+                held = True
+                self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_BOUND_MS)
             else:
                 # What never left goes before what is repeated.
                 purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
                 self._transmit(purpose, segment.sds_id, encoded, now_ms, first_segment=segment.chunk_index == 0)
+        if due:
+            self._effects.tell(*self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=held))
 
     def answer_repairs(self, now_ms: int) -> None:
         """Broadcast originals for others whose turn it is (SDS-R)."""
@@ -195,6 +217,14 @@ class Sending:
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
 
+    def _may_repeat(self, sds_id: str) -> bool:
+        """Return whether a segment is among those whose retransmission may be under way, and note it if so."""
+        if sds_id not in self._active_retries:
+            if len(self._active_retries) >= self._options.max_active_retries:
+                return False
+            self._active_retries.add(sds_id)
+        return True
+
     def _seal_again(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> None:
         self.encrypt(segment, message, lambda sealed, now: self.rate_limit(segment, message, sealed, now), now_ms)
 
@@ -209,6 +239,7 @@ class Sending:
 
         def failed(_: Exception, now: int) -> None:
             self._tally.add("not_sealed")
+            self._active_retries.discard(sds_id)
             segment = self._requests.segments.get(sds_id)
             if segment is not None and purpose in _FOR_REQUESTS:
                 # An attempt like any other, so that a cipher that is broken for good ends the request.
@@ -223,6 +254,7 @@ class Sending:
         accepted, displaced = self._outbound.enqueue(transmission)
         for turned_away in (None if accepted else transmission, displaced):
             if turned_away is not None and turned_away.purpose in _FOR_REQUESTS:
+                self._active_retries.discard(turned_away.sds_id)
                 segment = self._requests.segments.get(turned_away.sds_id)
                 if segment is not None:
                     self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
@@ -275,9 +307,19 @@ class Sending:
         self._effects.tell(*self._requests.send_error(segment, reason, detail))
         self._close(segment.request_id, failed=True)
 
-    def _close(self, request_id: str, *, failed: bool = False) -> None:
+    def _close(self, request_id: str, *, delivered: bool = False, failed: bool = False) -> None:
         self._outbox.drop(request_id)
-        for segment in self._requests.close(request_id):
-            self._sds.forget_outgoing(segment.sds_id)
+        request = self._requests.open[request_id]
+        segments = self._requests.close(request_id)
+        waited: dict[str, Waited] = {}
+        for segment in segments:
+            waiting = self._sds.forget_outgoing(segment.sds_id)
+            if waiting is not None:
+                waited[segment.sds_id] = Waited(waiting.sequence, waiting.acknowledged_by)
+            self._active_retries.discard(segment.sds_id)
             if failed or segment.attempts:
                 self._outbound.discard(segment.sds_id)
+        if delivered:
+            self.ended.delivered(EndedRequest(request, tuple(segments), waited))
+        else:
+            self.ended.failed(request_id)

@@ -3,7 +3,7 @@
 ::
 
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
-    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `Stack._decrypted`, `_act_on`
+    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `fairway.protocol.receiving`
 
 Seed 002 gives both orders ("Messaging extended definitions"); seeds 000 and 001 ("SDS MessageChannel integration") draw
 the rate limit above SDS, which cannot hold since retries, repair and sync messages are charged as well (design.md 5.3).
@@ -17,44 +17,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fairway.errors import ConfigurationError, DecodeError, EmptyPayloadError
-from fairway.events import ChannelStatus, StatusChanged
+from fairway.errors import ConfigurationError, EmptyPayloadError
+from fairway.events import ChannelStatus, Limit, StatusChanged
 from fairway.options import IdRule, Profile, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change, Effect, Effects
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.ephemeral import EphemeralSending
-from fairway.protocol.inbound import Carrier, Inbound, logical_message_id
+from fairway.protocol.inbound import Inbound, logical_message_id
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
-from fairway.protocol.outbound import LOGOS_MARKER, Outbound
+from fairway.protocol.limits import LimitWatch
+from fairway.protocol.outbound import Outbound
 from fairway.protocol.outbox import Outbox, PendingPart
+from fairway.protocol.query_on_connect import QueryOnConnect
 from fairway.protocol.ratelimit import NoProof, RlnProofProvider
-from fairway.protocol.requests import Requests, SendRequest, wanted_names
+from fairway.protocol.receiving import Receiving
+from fairway.protocol.requests import Requests
 from fairway.protocol.retrieval import Retrieval
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
-from fairway.protocol.sds.outcome import (
-    DependenciesLost,
-    DependenciesMissing,
-    Ignored,
-    MessageArrived,
-    MessageIgnored,
-    MessageReady,
-    MessageReviewed,
-    SdsOutcome,
-)
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.send_request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.stack_state import REASSEMBLY, StackState
 from fairway.protocol.statistics import StackStatistics, Tally
 from fairway.protocol.sync_timer import NORMAL, SyncTimer
-from fairway.wire.sds import Kind
+from fairway.protocol.want_more import WantMore
 from fairway.wire.segment import LIP_243, SEED_003
-from fairway.wire.waku_message import WakuMessage, message_hash
+from fairway.wire.waku_message import WakuMessage
 
 
 class Accepted(NamedTuple):
@@ -104,15 +98,32 @@ class Stack:
         self._requests = requests = Requests(journal)
         self._outbox = outbox = Outbox(journal)
         arrivals = Arrivals(journal)
-        self._siblings = LostSiblings(options, sds, segmenter, arrivals)
-        self._inbound = Inbound(content_topic, options, sds, reassembler, arrivals, self._siblings)
+        siblings = LostSiblings(options, sds, segmenter, arrivals)
+        self._inbound = inbound = Inbound(content_topic, options, sds, reassembler, arrivals, siblings)
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._outbound = outbound = Outbound(
             content_topic, options, waku_version_of(encryption), rln or NoProof(), journal
         )
-        self._sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally)
+        self._limits = limits = LimitWatch()
+        self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
+        self._want_more = WantMore(sds, requests, outbound, sending, effects)
         self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
-        self._sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
+        self._sync = sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
+        self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
+        self._receiving = Receiving(
+            content_topic,
+            options,
+            sds=sds,
+            inbound=inbound,
+            siblings=siblings,
+            ciphering=ciphering,
+            outbound=outbound,
+            sending=sending,
+            sync=sync,
+            query_on_connect=query_on_connect,
+            effects=effects,
+            tally=tally,
+        )
         self._retrieval = Retrieval(options)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
@@ -124,6 +135,7 @@ class Stack:
             reassembler=reassembler,
             outbound=outbound,
             outbox=outbox,
+            query_on_connect=query_on_connect,
             jitter=self._jitter,
             journal=journal,
         )
@@ -135,36 +147,52 @@ class Stack:
         *,
         required_count: int = 1,
         required_from: Iterable[str] = (),
+        request_id: str | None = None,
     ) -> Accepted:
         """Send a message to everybody in the channel (seed 002: Segment, Apply SDS, Encrypt, Dispatch).
 
         It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
-        ``required_from`` acknowledged it. Raises `EmptyPayloadError`, `MessageTooLargeError`, and `ConfigurationError`
-        if nobody could acknowledge as wanted; then nothing was sent.
+        ``required_from`` acknowledged it. ``request_id`` names the send, up to 256 bytes of UTF-8; with the id and
+        payload of one that has not ended, nothing is sent anew and that one is answered. Raises `EmptyPayloadError`,
+        `MessageTooLargeError`, and `ConfigurationError` if nobody could acknowledge as wanted or the id stands for
+        another payload; then nothing was sent.
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
         names = wanted_names(required_count, required_from, self.sds.sender_id)
         parts = self._segmenter.split(payload).parts
         message_id = logical_message_id(payload)
-        request = self._requests.of_payload(message_id) if self.options.sds.id_rule is IdRule.PAYLOAD else None
+        request = self._under_way(message_id, request_id)
         if request is not None:
-            # With that rule equal payloads are one message, and it is still on its way.
             self._requests.want_more(request, required_count, names)
             return Accepted(request.request_id, message_id, self._finish(now_ms))
         request = SendRequest(
-            request_id=self._jitter.identifier(),
+            request_id=self._jitter.identifier() if request_id is None else request_id,
             message_id=message_id,
             data_count=parts[0].data_count,
             required_count=required_count,
             required_from=names,
             part_count=len(parts),
         )
+        self._sending.ended.forget(request.request_id)
         self._requests.add(request)
         self._outbox.extend(request.request_id, parts)
         self._send_parts(now_ms)
         self._sync.restart(now_ms, NORMAL)
         return Accepted(request.request_id, message_id, self._finish(now_ms))
+
+    def want_more(
+        self, request_id: str, now_ms: int, *, required_count: int = 1, required_from: Iterable[str] = ()
+    ) -> tuple[Effect, ...]:
+        """Ask more of a send: it ends only when this is met, too.
+
+        Of one that was delivered (among the last 1,000 of this life) `MessageDelivered` is told again if that is known
+        already; otherwise it is opened again and ends anew, as any send does. Raises `ConfigurationError` for a send
+        that is unknown or ended undelivered, or whose content is not retained any more: send it again.
+        """
+        names = wanted_names(required_count, required_from, self.sds.sender_id)
+        self._want_more.want(request_id, required_count, names, now_ms)
+        return self._finish(now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that nobody needs to have (seed 000, "Ephemeral messages").
@@ -182,14 +210,7 @@ class Stack:
 
         Whatever it is, nothing is raised: what cannot be used is counted (`statistics`).
         """
-        carrier = self._carrier_of(message)
-        if carrier is not None:
-            self._ciphering.open(
-                message.payload,
-                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now),
-                failed=lambda _, __: self._tally.add("undecryptable"),
-                now_ms=now_ms,
-            )
+        self._receiving.receive(message, now_ms)
         return self._finish(now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
@@ -216,7 +237,7 @@ class Stack:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-                self._process(self.sds.sweep_incoming(now_ms), None, now_ms)
+                self._receiving.process(self.sds.sweep_incoming(now_ms), None, now_ms)
             self._sending.answer_repairs(now_ms)
             self._sending.retry(now_ms)
             self._send_sync(now_ms)
@@ -232,8 +253,22 @@ class Stack:
         """
         if connected and not self._outbound.connected:
             self.sds.dependencies.restart_clocks(now_ms)
+        if not (connected and self._outbound.connected):
+            self._query_on_connect.was_offline(now_ms)
         self._outbound.connected = connected
         self._sending.dispatch(now_ms)
+        return self._finish(now_ms)
+
+    def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
+        """Ask a store node that became reachable for the time away (seed 000, "Query on connect"), if there was one."""
+        query = self._query_on_connect.store_connected(now_ms)
+        if query is not None:
+            self._effects.add(query)
+        return self._finish(now_ms)
+
+    def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
+        """Note that a query for the time away went through; ``end_ns`` is that of the query."""
+        self._query_on_connect.caught_up(end_ns, now_ms)
         return self._finish(now_ms)
 
     def set_node_quota(
@@ -267,6 +302,11 @@ class Stack:
         """Whether messages are known to be missing (seed 002)."""
         return self._status
 
+    @property
+    def history_heard(self) -> int:
+        """Messages of this channel with causal history that were received, copies included (see `QueryStore`)."""
+        return self._query_on_connect.history_heard
+
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
         incoming = self.sds.dependencies.incoming
@@ -296,6 +336,19 @@ class Stack:
         self._send_parts(now_ms)
         return self._finish(now_ms)
 
+    def _under_way(self, message_id: str, request_id: str | None) -> SendRequest | None:
+        """Return the send that has not ended and that a new one would repeat."""
+        if request_id is not None:
+            request = self._requests.open.get(wanted_id(request_id))
+            if request is not None and request.message_id != message_id:
+                raise ConfigurationError(
+                    f"request_id {request_id!r} stands for another payload that is being sent; choose an id per message"
+                )
+            if request is not None:
+                return request
+        # With that rule equal payloads are one message.
+        return self._requests.of_payload(message_id) if self.options.sds.id_rule is IdRule.PAYLOAD else None
+
     def _send_parts(self, now_ms: int) -> None:
         while self._outbox and not self._ciphering.sealing_content:
             self._send_part(self._outbox.take(), now_ms)
@@ -306,64 +359,6 @@ class Stack:
         self._sending.encrypt(
             segment, message, lambda sealed, now: self._sending.rate_limit(segment, message, sealed, now), now_ms
         )
-
-    def _carrier_of(self, message: WakuMessage) -> Carrier | None:
-        """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
-        options = self.options
-        if message.content_topic != self.content_topic:
-            self._tally.add("foreign_topic")
-        elif len(message.payload) > options.max_received_bytes:
-            self._tally.add("oversized")
-        elif (message.version or 0) != self._outbound.waku_version:
-            self._tally.add("undecryptable")
-        elif options.profile is Profile.LOGOS and message.meta != LOGOS_MARKER:
-            self._tally.add("unmarked")
-        else:
-            self._tally.add("received")
-            try:
-                return Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
-            except ConfigurationError:
-                # A timestamp beyond 64 bits; no network carries that.
-                self._tally.add("undecodable")
-        return None
-
-    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
-        """Pass one SDS message up the layers; SDS says what happened, and `_act_on` goes on from there."""
-        try:
-            message = self.sds.dialect.codec.decode(plaintext)
-        except DecodeError:
-            self._tally.add("undecodable")
-            return
-        self._process(self.sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
-
-    def _process(self, outcomes: list[SdsOutcome], carrier: Carrier | None, now_ms: int) -> None:
-        """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
-        while outcomes:
-            for outcome in outcomes:
-                self._act_on(outcome, carrier, now_ms)
-            outcomes = self._siblings.let_go(now_ms)
-
-    def _act_on(self, outcome: SdsOutcome, carrier: Carrier | None, now_ms: int) -> None:
-        match outcome:
-            case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
-                self._sync.content_received(now_ms)
-                self._effects.tell(*self._inbound.arrived(message, carrier, now_ms))
-            case MessageArrived(kind=Kind.SYNC):
-                self._sync.sync_received(now_ms)
-            case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
-                self._effects.tell(*self._inbound.ephemeral(message, carrier))
-            case MessageReady(message=message, dependencies_met=met):
-                self._effects.tell(*self._inbound.released(message, met=met))
-            case MessageReviewed(review=review):
-                self._sending.reviewed(review, now_ms)
-            case DependenciesMissing(entries=entries):
-                self._siblings.missed(entry.message_id for entry in entries)
-            case DependenciesLost(entries=entries):
-                self._effects.tell(*self._inbound.given_up(entries))
-            case MessageIgnored(why=why):
-                self._tally.add(why.value)
-                if why is Ignored.DUPLICATE:
-                    self._sync.copy_received(now_ms)
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
@@ -392,6 +387,8 @@ class Stack:
         self._now_ms = now_ms
         missing = self.sds.dependencies.incoming.missing
         self._retrieval.plan(missing.values(), now_ms)
+        bound = self.options.max_missing
+        self._effects.tell(*self._limits.note(Limit.MISSING_MESSAGES, bound, bites=len(missing) > bound))
         status = ChannelStatus.SYNCING if missing else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status

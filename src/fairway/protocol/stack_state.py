@@ -16,6 +16,7 @@ from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outbound import RATE_LIMIT, STAMP, Outbound
 from fairway.protocol.outbox import OUTBOX, Outbox
+from fairway.protocol.query_on_connect import CAUGHT_UP, QueryOnConnect
 from fairway.protocol.requests import REQUESTS, SEGMENTS, Requests
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.state import TABLES, SdsState
@@ -36,6 +37,7 @@ _OWN_TABLES: Final = (
     STAMP,
     OUTBOX,
     JITTER,
+    CAUGHT_UP,
 )
 
 
@@ -51,6 +53,7 @@ class StackState:
         reassembler: Reassembler,
         outbound: Outbound,
         outbox: Outbox,
+        query_on_connect: QueryOnConnect,
         jitter: Jitter,
         journal: Journal,
     ) -> None:
@@ -60,6 +63,7 @@ class StackState:
         self._reassembler = reassembler
         self._outbound = outbound
         self._outbox = outbox
+        self._query_on_connect = query_on_connect
         self._jitter = jitter
         self._journal = journal
         self._persisted_jitter = 0
@@ -79,6 +83,8 @@ class StackState:
             return self._outbound.row(table)
         if table == OUTBOX:
             return self._outbox.row(key)
+        if table == CAUGHT_UP:
+            return self._query_on_connect.row()
         if table == JITTER:
             return (self._jitter.counter,)
         if table == SCHEMA:
@@ -96,6 +102,7 @@ class StackState:
         yield RATE_LIMIT, "", self._outbound.row(RATE_LIMIT)
         yield STAMP, "", self._outbound.row(STAMP)
         yield from self._outbox.rows()
+        yield from self._query_on_connect.rows()
         yield JITTER, "", (self._jitter.counter,)
 
     def changes(self) -> tuple[Change, ...]:
@@ -140,6 +147,7 @@ class StackState:
         self._arrivals.load(of(ARRIVALS, AWAITING))
         self._reassembler.load((key, row) for _, key, row in of(REASSEMBLY))
         self._outbox.load(of(OUTBOX))
+        self._query_on_connect.load(of(CAUGHT_UP))
         for table, _, row in of(RATE_LIMIT, STAMP):
             self._outbound.load(table, row)
         for _, _, (counter,) in of(JITTER):

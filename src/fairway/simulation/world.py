@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -14,6 +14,7 @@ from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist,
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Accepted, Stack
 from fairway.simulation.network import LossyNetwork, NetworkFaults
+from fairway.simulation.store_client import StoreClient
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
@@ -21,6 +22,8 @@ START_MS: Final = 1_760_000_000_000
 
 Observer = Callable[[int, str, Event], None]
 """Called with (virtual time in ms, participant, event)."""
+EffectObserver = Callable[[int, str, Effect], None]
+"""Called with (virtual time in ms, participant, effect), before the effect is carried out."""
 _MAX_STEPS: Final = 50_000_000
 
 
@@ -30,10 +33,17 @@ class Participant:
 
     name: str
     stack: Stack
+    place: int
+    """In which order participants joined."""
+    store: StoreClient
     online: bool = True
     rows: dict[tuple[str, str], Change] = field(default_factory=dict)
     """What the participant made durable so far, as a store on disk would hold it."""
     events: list[tuple[int, Event]] = field(default_factory=list)
+    deadline: int | None = None
+    """When its stack wants to be called next."""
+    dies_amid_next: bool = False
+    """Whether its next operation that transmits anything is its last: recorded, and interrupted before it left."""
 
 
 class World:
@@ -55,23 +65,38 @@ class World:
         self.now_ms = start_ms
         self.network = LossyNetwork(faults or NetworkFaults(), seed)
         self.observers: list[Observer] = []
+        self.effect_observers: list[EffectObserver] = []
+        self.restarted: Callable[[str], None] = lambda _: None
+        """Called with the name of whoever begins a new life after a crash."""
+        self.options = options or ReliableChannelOptions()
         self._seed = seed
-        self._options = options or ReliableChannelOptions()
         self._channel_id = channel_id
         self._content_topic = content_topic
         self._encryption = encryption
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._deadlines: list[tuple[int, int, str]] = []
         self._sequence = 0
         self._lives = 0
+        self._joined = 0
+        self._severed: frozenset[str] = frozenset()
         self.participants: dict[str, Participant] = {}
+        self.departed: dict[str, Participant] = {}
+        """Who left for good, as they were when they did."""
         for name in names:
             self.join(name)
 
     def join(self, name: str) -> Participant:
         """Add a participant without a past."""
-        participant = Participant(name, self._new_stack(name))
-        self.participants[name] = participant
+        participant = self._begin(name, self._new_stack(name), self._joined)
+        self._joined += 1
         self._keep(participant, participant.stack.snapshot())
+        self._carry_out(participant, participant.stack.store_connected(self.now_ms))
+        return participant
+
+    def leave(self, name: str) -> Participant:
+        """Take a participant away for good; whatever is still on its way to it is lost."""
+        participant = self.participants.pop(name)
+        self.departed[name] = participant
         return participant
 
     def send(self, name: str, payload: bytes, **wanted: Any) -> Accepted:
@@ -93,6 +118,10 @@ class World:
         self._sequence += 1
         heapq.heappush(self._queue, (at_ms, self._sequence, action))
 
+    def cut_off(self, name: str) -> None:
+        """Cut a participant off without its knowing; its node takes nothing from it."""
+        self.participants[name].online = False
+
     def go_offline(self, name: str) -> None:
         """Cut a participant off; it knows that it is."""
         participant = self.participants[name]
@@ -104,14 +133,33 @@ class World:
         participant = self.participants[name]
         participant.online = True
         self._carry_out(participant, participant.stack.set_connected(True, self.now_ms))
+        self._carry_out(participant, participant.stack.store_connected(self.now_ms))
+
+    def sever(self, names: Collection[str]) -> None:
+        """Part these from everybody else until `mend`. The store hears both sides, and answers the others only."""
+        self._severed = frozenset(names)
+
+    def mend(self) -> None:
+        """End the partition."""
+        self._severed = frozenset()
 
     def crash(self, name: str) -> None:
         """End a participant at once and start it again from what it had made durable."""
         old = self.participants[name]
         stack = self._new_stack(name)
         effects = stack.restore(tuple(old.rows.values()), self.now_ms)
-        self.participants[name] = Participant(name, stack, old.online, old.rows, old.events)
-        self._carry_out(self.participants[name], effects)
+        participant = self._begin(name, stack, old.place)
+        participant.online, participant.rows, participant.events = old.online, old.rows, old.events
+        self.restarted(name)
+        self._carry_out(participant, effects)
+        if participant.online:
+            self._carry_out(participant, stack.store_connected(self.now_ms))
+        else:
+            self._carry_out(participant, stack.set_connected(False, self.now_ms))
+
+    def crash_amid_next(self, name: str) -> None:
+        """End a participant in its next operation that transmits: after it was recorded, before anything left."""
+        self.participants[name].dies_amid_next = True
 
     def run(self, for_ms: int, until: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass, at most ``for_ms``; return True as soon as ``until`` holds, else False."""
@@ -128,38 +176,60 @@ class World:
         raise RuntimeError(f"the world of seed {self._seed} took {_MAX_STEPS} steps without an end")
 
     def _next_ms(self) -> int | None:
-        times = [self._queue[0][0]] if self._queue else []
-        for participant in self.participants.values():
-            deadline = participant.stack.next_deadline()
-            if deadline is not None:
-                times.append(deadline)
-        return min(times, default=None)
+        deadlines = self._deadlines
+        while deadlines and not self._is_planned(deadlines[0]):
+            heapq.heappop(deadlines)
+        if self._queue and (not deadlines or self._queue[0][0] <= deadlines[0][0]):
+            return self._queue[0][0]
+        return deadlines[0][0] if deadlines else None
 
     def _step(self) -> None:
         while self._queue and self._queue[0][0] <= self.now_ms:
             _, _, action = heapq.heappop(self._queue)
             action()
-        for participant in list(self.participants.values()):
-            deadline = participant.stack.next_deadline()
-            if deadline is not None and deadline <= self.now_ms:
-                self._carry_out(participant, participant.stack.tick(self.now_ms))
+        due: set[tuple[int, str]] = set()
+        while self._deadlines and self._deadlines[0][0] <= self.now_ms:
+            entry = heapq.heappop(self._deadlines)
+            if self._is_planned(entry):
+                due.add(entry[1:])
+        for _, name in sorted(due):
+            participant = self.participants[name]
+            self._carry_out(participant, participant.stack.tick(self.now_ms))
+
+    def _plan(self, participant: Participant) -> None:
+        """Note when a stack wants to be called next; to be repeated after every call of it."""
+        deadline = participant.stack.next_deadline()
+        participant.deadline = deadline
+        if deadline is not None:
+            heapq.heappush(self._deadlines, (deadline, participant.place, participant.name))
+
+    def _is_planned(self, entry: tuple[int, int, str]) -> bool:
+        participant = self.participants.get(entry[2])
+        return participant is not None and (participant.deadline, participant.place) == entry[:2]
 
     def _carry_out(self, participant: Participant, effects: tuple[Effect, ...]) -> None:
+        self._plan(participant)
+        dies = participant.dies_amid_next and any(isinstance(effect, Publish) for effect in effects)
+        if dies:
+            effects = tuple(effect for effect in effects if isinstance(effect, Persist | Emit))
         for effect in effects:
+            for observer in self.effect_observers:
+                observer(self.now_ms, participant.name, effect)
             match effect:
                 case Persist(changes=changes):
                     self._keep(participant, changes)
                 case Publish():
                     self._publish(participant, effect)
                 case QueryStore():
-                    for message in self.network.query(effect):
-                        self._later(participant, partial(_receive, message))
+                    participant.store.put(effect, self.now_ms)
                 case AwaitCipher(token=token, awaitable=awaitable):
                     self._later(participant, partial(_cipher_done, token, _drive(awaitable)))
                 case Emit(event=event):
                     participant.events.append((self.now_ms, event))
-                    for observer in self.observers:
-                        observer(self.now_ms, participant.name, event)
+                    for told in self.observers:
+                        told(self.now_ms, participant.name, event)
+        if dies:
+            self.crash(participant.name)
 
     def _publish(self, participant: Participant, publication: Publish) -> None:
         self._later(participant, partial(_answer, publication.token, participant.online))
@@ -167,23 +237,46 @@ class World:
             return
         others = [other for other in self.participants if other != participant.name]
         for receiver, delay_ms in self.network.deliveries_of(publication, others):
-            self.at(self.now_ms + delay_ms, partial(self._deliver, receiver, publication))
+            self.at(self.now_ms + delay_ms, partial(self._deliver, participant.name, receiver, publication))
 
-    def _deliver(self, name: str, publication: Publish) -> None:
-        participant = self.participants[name]
-        if participant.online:
+    def _ask_store(self, name: str, query: QueryStore) -> Iterable[WakuMessage]:
+        reachable = self.participants[name].online and name not in self._severed
+        return self.network.query(query) if reachable else ()
+
+    def _deliver(self, sender: str, name: str, publication: Publish) -> None:
+        participant = self.participants.get(name)
+        apart = (sender in self._severed) != (name in self._severed)
+        if participant is not None and participant.online and not apart:
             self._carry_out(participant, participant.stack.receive(publication.message, self.now_ms))
 
     def _later(self, participant: Participant, call: Callable[[Stack, int], tuple[Effect, ...]]) -> None:
-        """Call the stack after one hop of the network, unless the participant crashed meanwhile."""
+        """Call the stack after one hop of the network, unless the participant crashed or left meanwhile."""
         stack = participant.stack
+        self._while_alive(
+            participant, self.network.delay_ms(), lambda now_ms: self._carry_out(participant, call(stack, now_ms))
+        )
+
+    def _while_alive(self, participant: Participant, delay_ms: int, act: Callable[[int], None]) -> None:
+        """Do something after a while, unless the participant crashed or left meanwhile."""
 
         def action() -> None:
-            present = self.participants[participant.name]
-            if present.stack is stack:
-                self._carry_out(present, call(stack, self.now_ms))
+            if self.participants.get(participant.name) is participant:
+                act(self.now_ms)
 
-        self.at(self.now_ms + self.network.delay_ms(), action)
+        self.at(self.now_ms + delay_ms, action)
+
+    def _begin(self, name: str, stack: Stack, place: int) -> Participant:
+        """Begin a life of a participant."""
+        store = StoreClient(
+            stack,
+            ask=partial(self._ask_store, name),
+            carry_out=lambda effects: self._carry_out(participant, effects),
+            later=lambda delay_ms, act: self._while_alive(participant, delay_ms, act),
+            hop_ms=self.network.delay_ms,
+        )
+        participant = Participant(name, stack, place, store)
+        self.participants[name] = participant
+        return participant
 
     def _new_stack(self, name: str) -> Stack:
         self._lives += 1
@@ -191,7 +284,7 @@ class World:
             self._channel_id,
             name,
             self._content_topic,
-            self._options,
+            self.options,
             now_ms=self.now_ms,
             seed=f"{self._seed}/{name}/{self._lives}".encode(),
             encryption=self._encryption(name),
@@ -204,10 +297,6 @@ class World:
                 participant.rows.pop((change.table, change.key), None)
             else:
                 participant.rows[change.table, change.key] = change
-
-
-def _receive(message: WakuMessage, stack: Stack, now_ms: int) -> tuple[Effect, ...]:
-    return stack.receive(message, now_ms)
 
 
 def _answer(token: int, accepted: bool, stack: Stack, now_ms: int) -> tuple[Effect, ...]:

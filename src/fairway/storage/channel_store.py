@@ -14,10 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from fairway.errors import StorageError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
+
+KEPT_REQUESTS: Final = 100_000
+"""How many ended requests a store remembers unless it is told otherwise."""
+KEPT_TRACE_POINTS: Final = 200_000
+"""How many trace points a store remembers unless it is told otherwise."""
 
 
 class Outcome(Enum):

@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fairway.errors import ConfigurationError, DecodeError, SnapshotError
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.storage.nwaku_schema import open_to_read, open_to_write
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
 from fairway.wire.waku_message import message_hash as hash_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
     from typing import Self
-
-SCHEMA_VERSION: Final = 10
-"""``user_version`` of nwaku's message store."""
 
 HASH_BYTES: Final = 32
 """Length of a deterministic message hash."""
@@ -38,23 +36,12 @@ MIN_TIMESTAMP_NS: Final = -(2**63)
 MAX_TIMESTAMP_NS: Final = 2**63 - 1
 """See `MIN_TIMESTAMP_NS`."""
 
+_LARGEST_HASH: Final = b"\xff" * (HASH_BYTES + 1)
+
 DEFAULT_PAGE_ROWS: Final = 1_000
 """Messages read at once."""
 DEFAULT_PAGE_BYTES: Final = 16_777_216
 """Payload after which a page ends early; the message that crosses this still belongs to it."""
-
-_CREATE: Final = """
-CREATE TABLE IF NOT EXISTS Message (
-    messageHash BLOB NOT NULL PRIMARY KEY,
-    pubsubTopic BLOB NOT NULL,
-    contentTopic BLOB NOT NULL,
-    payload BLOB,
-    version INTEGER NOT NULL,
-    timestamp INTEGER NOT NULL,
-    meta BLOB
-) WITHOUT ROWID
-"""
-_CREATE_INDEX: Final = "CREATE INDEX IF NOT EXISTS i_ts ON Message (timestamp)"
 
 _INSERT: Final = """
 INSERT INTO Message (messageHash, pubsubTopic, contentTopic, payload, version, timestamp, meta)
@@ -76,6 +63,11 @@ WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
 ORDER BY timestamp, messageHash
 LIMIT :rows
 """
+_SELECT_NEWEST: Final = _SELECT.replace("timestamp, messageHash\nLIMIT", "timestamp DESC, messageHash DESC\nLIMIT")
+_FIND: Final = """
+SELECT messageHash, CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), payload, version, timestamp, meta
+FROM Message WHERE messageHash = ?
+"""
 _STEP: Final = """
 SELECT timestamp, messageHash FROM Message
 WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
@@ -89,7 +81,6 @@ WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
   AND (timestamp, messageHash) <= (:through_ns, :through_hash)
 """
 
-_COLUMNS: Final = frozenset({"messageHash", "pubsubTopic", "contentTopic", "payload", "version", "timestamp", "meta"})
 _Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 
 
@@ -132,7 +123,7 @@ def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> Archiv
     start = min(max(MIN_TIMESTAMP_NS, MIN_TIMESTAMP_NS if start_ns is None else start_ns), MAX_TIMESTAMP_NS)
     end = min(max(MIN_TIMESTAMP_NS, MAX_TIMESTAMP_NS if end_ns is None else end_ns), MAX_TIMESTAMP_NS)
     # No hash is smaller than the empty one, none larger than 33 bytes of 0xff.
-    return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, b"\xff" * (HASH_BYTES + 1)))
+    return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, _LARGEST_HASH))
 
 
 class NwakuArchive:
@@ -143,7 +134,7 @@ class NwakuArchive:
     batch that was not yet flushed, and another process can write to the file in between.
 
     Raises `ConfigurationError` for a path that cannot be opened, `DecodeError` for a file that is no such
-    archive, and `SnapshotError` for one whose schema is older or newer than `SCHEMA_VERSION`.
+    archive, and `SnapshotError` for one whose schema is older or newer than nwaku's newest.
     """
 
     def __init__(
@@ -160,9 +151,7 @@ class NwakuArchive:
         self._batch_bytes: Final = batch_bytes
         self._pending: dict[bytes, _Row] = {}
         self._pending_bytes = 0
-        self._database: Final = (
-            _open_read_only(self.path) if read_only else _open(self.path, "mode=rwc", _create_schema)
-        )
+        self._database: Final = open_to_read(self.path) if read_only else open_to_write(self.path)
 
     def __repr__(self) -> str:
         """Show the file and what is not yet written to it."""
@@ -260,6 +249,41 @@ class NwakuArchive:
             yield page
             part = part._replace(after=page[-1].cursor)
 
+    def page(
+        self,
+        *,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        beyond: tuple[int, bytes] | None = None,
+        newest_first: bool = False,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first, as a store query has it: ``end_ns`` is not included.
+
+        ``beyond`` is the (timestamp, hash) of the message at which the page before this one ended: the page begins
+        after it, or with ``newest_first`` ends before it.
+        """
+        self.flush()
+        part = time_slice(start_ns, None if end_ns is None else end_ns - 1)
+        if beyond is not None and newest_first:
+            part = part._replace(through=min(part.through, _place_before(*beyond)))
+        elif beyond is not None:
+            part = part._replace(after=max(part.after, ArchiveCursor(*beyond)))
+        found = self._page(part, pubsub_topic, content_topics, rows, page_bytes, newest_first=newest_first)
+        return found[::-1] if newest_first else found
+
+    def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
+        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+        self.flush()
+        found: list[ArchivedMessage] = []
+        with _reading(self.path):
+            for message_hash in set(message_hashes):
+                found += [_message(row) for row in self._database.execute(_FIND, (message_hash,))]
+        return tuple(sorted(found, key=lambda message: message.cursor))
+
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
         """Split the archive, or a slice of it, into at most ``count`` slices of equally many messages.
 
@@ -288,6 +312,8 @@ class NwakuArchive:
         content_topics: Collection[str],
         page_rows: int,
         page_bytes: int,
+        *,
+        newest_first: bool = False,
     ) -> tuple[ArchivedMessage, ...]:
         page: list[ArchivedMessage] = []
         size = 0
@@ -297,7 +323,8 @@ class NwakuArchive:
             "content_topics": json.dumps(list(content_topics)) if content_topics else None,
             "rows": page_rows,
         }
-        with _reading(self.path), closing(self._database.execute(_SELECT, parameters)) as rows:
+        statement = _SELECT_NEWEST if newest_first else _SELECT
+        with _reading(self.path), closing(self._database.execute(statement, parameters)) as rows:
             for row in rows:
                 page.append(_message(row))
                 size += len(page[-1].payload)
@@ -313,6 +340,14 @@ def _range(part: ArchiveSlice) -> dict[str, int | bytes]:
         "through_ns": part.through.timestamp_ns,
         "through_hash": part.through.message_hash,
     }
+
+
+def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
+    """Return the last place before a message: bounds of slices belong to them."""
+    number = int.from_bytes(message_hash, "big")
+    if number == 0:
+        return ArchiveCursor(timestamp_ns - 1, _LARGEST_HASH)
+    return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big"))
 
 
 def _message(row: _Row) -> ArchivedMessage:
@@ -339,59 +374,3 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except sqlite3.DatabaseError as error:
         raise DecodeError(f"{path}: the archive is damaged: {error}") from error
-
-
-def _open_read_only(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise ConfigurationError(f"{path}: there is no such file; give the path of a nwaku SQLite archive")
-    try:
-        return _open(path, "mode=ro", _check_schema)
-    except ConfigurationError as error:
-        # A write-ahead log needs a shared-memory file beside the archive. Where that is neither there nor can
-        # be made (a read-only medium) nobody can be writing either, so the file is read as it stands.
-        code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
-        if code not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
-            raise
-        return _open(path, "mode=ro&immutable=1", _check_schema)
-
-
-def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], None]) -> sqlite3.Connection:
-    database: sqlite3.Connection | None = None
-    try:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
-        prepare(path, database)
-    except BaseException as error:
-        if database is not None:
-            database.close()
-        if isinstance(error, sqlite3.OperationalError):
-            raise ConfigurationError(f"{path}: cannot be opened as an archive: {error}") from error
-        if isinstance(error, sqlite3.DatabaseError):
-            raise DecodeError(f"{path}: not an archive of a nwaku store: {error}") from error
-        raise
-    return database
-
-
-def _create_schema(path: Path, database: sqlite3.Connection) -> None:
-    """Lay out an empty file; leave alone, and check, one that has anything in it."""
-    if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        database.execute("PRAGMA journal_mode = WAL")
-        with database:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute(_CREATE)
-            database.execute(_CREATE_INDEX)
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    _check_schema(path, database)
-
-
-def _check_schema(path: Path, database: sqlite3.Connection) -> None:
-    columns = {name for (name,) in database.execute("SELECT name FROM pragma_table_info('Message')")}
-    if not columns:
-        raise DecodeError(f"{path}: not an archive of a nwaku store: it has no table 'Message'")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    # nwaku started without migration leaves 0 in a file that it makes with the newest columns.
-    lacking = ", ".join(sorted(_COLUMNS - columns))
-    if version not in {0, SCHEMA_VERSION} or lacking:
-        raise SnapshotError(
-            f"{path}: the archive has schema version {version}{lacking and f' and no column {lacking}'}, this reads "
-            f"{SCHEMA_VERSION}; a nwaku node that is started once on an older file brings it up to date"
-        )

@@ -1,1 +1,25 @@
 """The Waku network as a channel sees it: the interface, and the nodes that implement it."""
+
+from fairway.waku.node import (
+    NodeHealth,
+    NodeQuota,
+    NodeStatus,
+    RoutedMessage,
+    SendResult,
+    StorePage,
+    StoreQuery,
+    WakuNode,
+)
+from fairway.waku.subscription import Subscription
+
+__all__ = [
+    "NodeHealth",
+    "NodeQuota",
+    "NodeStatus",
+    "RoutedMessage",
+    "SendResult",
+    "StorePage",
+    "StoreQuery",
+    "Subscription",
+    "WakuNode",
+]

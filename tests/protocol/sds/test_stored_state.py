@@ -190,9 +190,11 @@ class Rows(RuleBasedStateMachine):
         assert snapshot(twin) == self.stored
         assert all(isinstance(table, str) for table, _ in twin.journal.drain())
         if not self.tight:
-            # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again.
+            # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again. Nor
+            # is what was answered a moment ago.
             twin.owed = deepcopy(self.channel.owed)
             twin.repair._answers_awaited = deepcopy(self.channel.repair._answers_awaited)
+            twin.repair._rests_until = deepcopy(self.channel.repair._rests_until)
             self.twin = twin
 
     @invariant()

@@ -168,12 +168,14 @@ class OutgoingBuffer:
         )
         self._journal.touch(OUTGOING, message.message_id)
 
-    def remove(self, message_id: str) -> None:
-        """Stop waiting for a message."""
-        if self.messages.pop(message_id, None) is not None:
+    def remove(self, message_id: str) -> OutgoingMessage | None:
+        """Stop waiting for a message, and return it if it was waited for."""
+        outgoing = self.messages.pop(message_id, None)
+        if outgoing is not None:
             self.possible.pop(message_id, None)
             self._journal.touch(OUTGOING, message_id)
             self._journal.touch(ACKNOWLEDGEMENTS, message_id)
+        return outgoing
 
     def partition(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
         """Return the messages that nobody seems to have, and those that somebody possibly has."""

@@ -16,10 +16,11 @@ from __future__ import annotations
 from sys import intern
 from typing import Final
 
-from fairway.errors import ConfigurationError, EmptyPayloadError
+from fairway.errors import EmptyPayloadError
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.acknowledgements import OutgoingBuffer
+from fairway.protocol.names import checked_name
+from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
@@ -68,12 +69,10 @@ class MessageChannel:
     ) -> None:
         """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state").
 
-        Raises `ConfigurationError` if ``sender_id`` is empty: every message MUST name its sender (SDS spec, "Message").
+        Every message MUST name both (SDS spec, "Message"): `ConfigurationError` if one is empty or too long.
         """
-        if not sender_id:
-            raise ConfigurationError("sender_id must not be empty; give a name that no other participant has")
-        self.channel_id = channel_id
-        self.sender_id = sender_id
+        self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
+        self.sender_id = checked_name("sender_id", sender_id, "give a name that no other participant has")
         self.config = config = config or SdsConfig()
         self.dialect = dialect
         self.journal = journal if journal is not None else Journal()
@@ -263,9 +262,9 @@ class MessageChannel:
         times = (self.repair.next_request_at(), self.repair.next_response_at(), self.dependencies.next_loss_at())
         return min((at for at in times if at is not None), default=None)
 
-    def forget_outgoing(self, message_id: str) -> None:
-        """Stop waiting for the acknowledgement of an own message."""
-        self.outgoing.remove(message_id)
+    def forget_outgoing(self, message_id: str) -> OutgoingMessage | None:
+        """Stop waiting for the acknowledgement of an own message, and return what was known of it."""
+        return self.outgoing.remove(message_id)
 
     def _advance_clock(self, now_ms: int) -> None:
         """SDS spec, "Send Message": the later of wall clock and own clock plus one."""

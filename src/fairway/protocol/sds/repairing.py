@@ -1,7 +1,9 @@
 """Both sides of SDS-R for one participant: when to ask, whom to answer, when to be silent.
 
 A request is repeated, each time after twice the wait, for as long as the message is missing; hearing somebody else ask
-counts as having asked (js-waku asks once and then never again). An answer is called off when the message is heard.
+counts as having asked (js-waku asks once and then never again). An answer is called off when the message is heard, and
+none is repeated within t_min_ms, which no honest participant wants: else a forger who asks for one message with
+everything that he sends would have its author repeat it as often.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Repair:
         self._max_heard = max_heard
         self._answers_awaited: OrderedDict[str, bool] = OrderedDict()
         """Ids of messages that are here and that others asked for; the next copy is the answer."""
+        self._rests_until: OrderedDict[str, int] = OrderedDict()
+        """When an id that was answered may be answered again; the oldest answer first."""
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int) -> int | None:
         """Plan to ask for a missing message; return T_req if that is new."""
@@ -85,7 +89,8 @@ class Repair:
             # If the group that should have answered the last request did not, everybody who can will: its members are
             # the same every time, and may all have left.
             groups = self.config.response_groups or response_groups_for(participants)
-            at_ms = self.schedule_response(entry, now_ms, 1 if message_id in self._answers_awaited else groups)
+            groups = 1 if message_id in self._answers_awaited else groups
+            at_ms = self.schedule_response(entry, now_ms, groups, self._rests_until.get(message_id, 0))
             self._answers_awaited[message_id] = True
             if len(self._answers_awaited) > self.config.max_tracked:
                 self._answers_awaited.popitem(last=False)
@@ -93,16 +98,15 @@ class Repair:
                 outcomes.append(ResponseScheduled(message_id=message_id, at_ms=at_ms))
         return outcomes
 
-    def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int) -> int | None:
+    def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int, not_before_ms: int = 0) -> int | None:
         """Plan to answer for a message that we hold; return T_resp if we shall and it is new."""
         author = entry.sender_id
         if not self.config.enabled or not author:
             return None
         if not in_response_group(self._hashes, self._participant_id, author, entry.message_id, groups):
             return None
-        at_ms = now_ms + self._hashes.response_offset(
-            self._participant_id, author, entry.message_id, self.config.t_max_ms
-        )
+        offset_ms = self._hashes.response_offset(self._participant_id, author, entry.message_id, self.config.t_max_ms)
+        at_ms = max(now_ms + offset_ms, not_before_ms)
         added, evicted = self.responses.add(entry, at_ms)
         if evicted is not None:
             self._journal.touch(REPAIR_RESPONSES, evicted)
@@ -117,6 +121,10 @@ class Repair:
         for message_id in due:
             self.responses.remove(message_id)
             self._journal.touch(REPAIR_RESPONSES, message_id)
+            self._rests_until.pop(message_id, None)
+            self._rests_until[message_id] = now_ms + self.config.t_min_ms
+            if len(self._rests_until) > self.config.max_tracked:
+                self._rests_until.popitem(last=False)
         return due
 
     def forget(self, message_id: str) -> bool:

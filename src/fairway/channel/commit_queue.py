@@ -1,0 +1,121 @@
+"""Nothing leaves before what it depends on is durable.
+
+The protocol runs ahead: its state changes at once, what follows from it is held here until the store says that the
+change is kept. Order is kept for everything, so that after a crash the outside has seen nothing that the store forgot.
+Writes that queue while another one is being made durable share the next one (group commit, `ChannelStore.submit`).
+
+If the store fails, whatever was held never leaves: it is as if the process had ended just before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from fairway.errors import StorageError
+from fairway.storage.channel_store import ChannelStore, Write
+
+Item = TypeVar("Item")
+
+
+class _Entry(Generic[Item]):
+    """A write under way, and what waits for it."""
+
+    __slots__ = ("items", "waiter")
+
+    def __init__(self, items: list[Item], waiter: asyncio.Future[None] | None) -> None:
+        self.items = items
+        self.waiter = waiter
+
+
+class CommitQueue(Generic[Item]):
+    """Releases items in the order in which they came, each after its write."""
+
+    def __init__(
+        self, store: ChannelStore, release: Callable[[Item], None], failed: Callable[[StorageError], None]
+    ) -> None:
+        """Bind to the running event loop; ``release`` and ``failed`` are called on it."""
+        self._store = store
+        self._release = release
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._pending: deque[_Entry[Item]] = deque()
+        self._answers: deque[StorageError | None] = deque()
+        self._is_scheduled = False
+        self._is_draining = False
+        self._room = asyncio.Event()
+        self.error: StorageError | None = None
+        """Why nothing is released any more."""
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, write: Write | None, items: list[Item], *, wait: bool = False) -> asyncio.Future[None] | None:
+        """Release items when ``write``, and everything before it, is durable; return a future of that if wanted.
+
+        Raises the store's error if it failed before.
+        """
+        if self.error is not None:
+            raise self.error
+        if write is None and self._pending:
+            self._pending[-1].items += items
+            return None
+        waiter = self._loop.create_future() if wait else None
+        self._pending.append(_Entry(items, waiter))
+        if write is None:
+            self._done(None)
+        else:
+            self._store.submit(write, self._done)
+        return waiter
+
+    async def room(self, at_most: int) -> None:
+        """Wait until no more than so many writes are under way."""
+        while len(self._pending) > at_most and self.error is None:
+            self._room.clear()
+            await self._room.wait()
+
+    def _done(self, error: StorageError | None) -> None:
+        """Take the store's answer to the oldest write that has none, on whichever thread it comes."""
+        self._answers.append(error)
+        if threading.get_ident() == self._thread:
+            self._drain()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The loop ended meanwhile, and with it everybody who could have waited.
+                self._answers.clear()
+
+    def _drain(self) -> None:
+        self._is_scheduled = False
+        if self._is_draining:
+            # What is being released led to more: it comes after the rest of that.
+            return
+        self._is_draining = True
+        try:
+            while self._answers and self._pending:
+                error = self._answers.popleft()
+                entry = self._pending.popleft()
+                if error is None and self.error is None:
+                    if entry.waiter is not None and not entry.waiter.done():
+                        entry.waiter.set_result(None)
+                    for item in entry.items:
+                        self._release(item)
+                else:
+                    self._fail(error, entry)
+        finally:
+            self._is_draining = False
+            self._room.set()
+
+    def _fail(self, error: StorageError | None, entry: _Entry[Item]) -> None:
+        first = self.error is None
+        self.error = self.error or error
+        if self.error is not None and entry.waiter is not None and not entry.waiter.done():
+            entry.waiter.set_exception(self.error)
+        if first and self.error is not None:
+            self._failed(self.error)

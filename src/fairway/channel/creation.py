@@ -1,0 +1,95 @@
+"""`create_reliable_channel`: the door (seeds 000 and 001, "Create Reliable Channel")."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from fairway.channel.clock import Clock
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ConfigurationError
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption import Decoder, Encoder, Encryption
+from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.storage.channel_store import ChannelStore
+from fairway.storage.memory_store import MemoryStore
+from fairway.storage.sqlite_store import SqliteStore
+from fairway.waku.node import WakuNode
+
+
+async def create_reliable_channel(
+    node: WakuNode,
+    channel_id: str,
+    sender_id: str,
+    content_topic: str | None = None,
+    *,
+    encryption: Encryption | None = None,
+    encoder: Encoder | None = None,
+    decoder: Decoder | None = None,
+    options: ReliableChannelOptions | None = None,
+    store: str | PathLike[str] | ChannelStore | None = None,
+    rln: RlnProofProvider | None = None,
+    clock: Clock | None = None,
+) -> ReliableChannel:
+    """Make a channel, and start it unless ``options.auto_start`` is off.
+
+    ``channel_id``, ``content_topic`` and ``encryption`` MUST be the same for all participants; ``sender_id`` SHOULD be
+    unique and stay the same between runs. Seed 001 names an ``encoder`` and a ``decoder`` in place of topic and
+    encryption: give either pair. ``store`` is the path of the file in which the channel survives a crash; without one
+    it lives in memory. The node stays the caller's: closing the channel does not close it.
+
+    Raises `ConfigurationError` for what cannot work, and a `StorageError` if the store cannot be used.
+    """
+    if not isinstance(node, WakuNode):
+        raise ConfigurationError(f"node is a WakuNode, such as fairway.connect(...) returns, not {type(node).__name__}")
+    if encoder is not None or decoder is not None:
+        content_topic, encryption = _of_pair(encoder, decoder, content_topic, encryption)
+    if content_topic is None:
+        raise ConfigurationError("a content topic must be given, such as /my-app/1/team/proto")
+    channel = ReliableChannel(
+        node,
+        channel_id,
+        sender_id,
+        content_topic,
+        options=options if options is not None else ReliableChannelOptions(),
+        store=_store_of(store),
+        encryption=encryption,
+        rln=rln,
+        clock=clock,
+    )
+    if channel.options.auto_start:
+        await channel.start()
+    return channel
+
+
+def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:
+    if store is None:
+        return MemoryStore()
+    return store if isinstance(store, ChannelStore) else SqliteStore(store)
+
+
+def _of_pair(
+    encoder: Encoder | None, decoder: Decoder | None, content_topic: str | None, encryption: Encryption | None
+) -> tuple[str, Encryption | None]:
+    """Return topic and encryption of seed 001's pair, of which all messages MUST use the same."""
+    if encoder is None or decoder is None:
+        raise ConfigurationError("an encoder and a decoder go together: give both, or content_topic and encryption")
+    if content_topic is not None or encryption is not None:
+        raise ConfigurationError("give either encoder and decoder, or content_topic and encryption, not both")
+    if encoder.content_topic != decoder.content_topic:
+        raise ConfigurationError(
+            f"encoder and decoder must have one content topic, not {encoder.content_topic} and {decoder.content_topic}"
+        )
+    if encoder.encryption is decoder.encryption:
+        return encoder.content_topic, encoder.encryption
+    if encoder.encryption is None or decoder.encryption is None:
+        raise ConfigurationError("encoder and decoder must both encrypt, or neither")
+    return encoder.content_topic, _Pair(encoder.encryption, decoder.encryption)
+
+
+class _Pair:
+    """One cipher that seals and another that opens."""
+
+    def __init__(self, sealing: Encryption, opening: Encryption) -> None:
+        self.encrypt = sealing.encrypt
+        self.decrypt = opening.decrypt
+        self.waku_version = getattr(sealing, "waku_version", 0)

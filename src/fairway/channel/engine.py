@@ -1,0 +1,321 @@
+"""The shell around the protocol: carries out effects, feeds in what the node brings, keeps the timers.
+
+One engine runs one life of a channel, from the state that a store holds to the moment when it stops, crashes or fails.
+Everything happens on one event loop; the protocol is never entered twice at once. Effects go through the commit queue,
+so that nothing is seen outside that the store could forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+from fairway.channel.clock import Clock
+from fairway.channel.commit_queue import CommitQueue
+from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.publishing import Publisher
+from fairway.channel.retrieving import Retriever
+from fairway.events import DeliveryError, Event, Limit, LimitReached, MessageDelivered, MessageEvent, MessageReceived
+from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
+from fairway.protocol.query_budget import QueryBudget
+from fairway.protocol.stack import Stack
+from fairway.storage.channel_store import ChannelStore, Outcome, StoredRequest, TracePoint, Write
+from fairway.waku.node import RoutedMessage, SendResult, WakuNode
+from fairway.waku.subscription import Subscription
+from fairway.wire.topics import autoshard
+
+_MAX_UNCOMMITTED: Final = 2_000
+"""Writes under way from which on nothing more is taken in; the disk sets the pace then."""
+_TURN: Final = 64
+"""Messages processed before others on the event loop get a turn."""
+
+Outward = Publish | QueryStore | AwaitCipher | Event | Delivered
+
+
+class Engine:
+    """One life of a channel."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        node: WakuNode,
+        store: ChannelStore,
+        clock: Clock,
+        inbox: Inbox,
+        *,
+        tell: Callable[[Event, Delivered | None], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.stack = stack
+        options = stack.options
+        self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
+        self.commits: CommitQueue[Outward] = CommitQueue(store, self._release, self._fail)
+        self.publisher = Publisher(node, options.max_concurrent_publishes, self._published)
+        self.retriever = Retriever(
+            node,
+            stack.content_topic,
+            self._pubsub_topic,
+            QueryBudget(options.max_store_queries_per_minute),
+            clock,
+            reading=stack,
+            found=self._receive,
+            settled=self._settled,
+            caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
+            limited=self._tell_now,
+        )
+        self.subscription: Subscription[RoutedMessage] | None = None
+        self._node = node
+        self._store = store
+        self._clock = clock
+        self._inbox = inbox
+        self._tell = tell
+        self._failed = failed
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ciphers: set[asyncio.Task[None]] = set()
+        self._requests: dict[str, StoredRequest] = {}
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms: int | None = None
+        self._is_arming = False
+        self._is_running = False
+        self._had_store = False
+        self._quota: object = None
+
+    async def start(self, changes: tuple[Change, ...], last_number: int) -> None:
+        """Go on from stored rows, or begin; subscribe, and do what is due."""
+        stack, now_ms = self.stack, self._clock()
+        self._number = last_number
+        self._is_running = True
+        if not self._node.status.connected:
+            stack.set_connected(False, now_ms)
+        if changes:
+            self.carry_out(stack.restore(changes, now_ms))
+        else:
+            self.commits.add(Write(changes=stack.snapshot()), [])
+        self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
+        for work in (self._watch_node(), self._take_in(self.subscription), self.retriever.run()):
+            self._spawn(work)
+
+    async def stop(self) -> None:
+        """End this life; what is under way in the store is finished."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.subscription is not None:
+            self.subscription.close()
+        current = asyncio.current_task()
+        ending = [task for task in (*self._tasks, *self._ciphers) if task is not current]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self.publisher.stop()
+
+    def carry_out(
+        self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False
+    ) -> asyncio.Future[None] | None:
+        """Do what the protocol wants done, after making durable what it wants kept.
+
+        With ``wait``, return a future of the latter.
+        """
+        changes: tuple[Change, ...] = ()
+        outward: list[Outward] = []
+        delivered: list[tuple[int, MessageReceived]] = []
+        requests = [] if accepted is None else [accepted]
+        trace: list[TracePoint] = []
+        for effect in effects:
+            match effect:
+                case Persist():
+                    changes += effect.changes
+                case Emit(event=MessageReceived() as message):
+                    number = None if message.ephemeral else self._next_number()
+                    outward.append(Delivered(number, message))
+                    trace.append(TracePoint(at_ms=self._clock(), event=message, size_bytes=len(message.payload)))
+                    if number is not None:
+                        delivered.append((number, message))
+                case Emit(event=event):
+                    outward.append(event)
+                    if isinstance(event, MessageEvent):
+                        trace.append(TracePoint(at_ms=self._clock(), event=event))
+                        requests += self._ended(event)
+                case _:
+                    outward.append(effect)
+        if accepted is not None and accepted.outcome is Outcome.OPEN:
+            self._requests[accepted.request_id] = accepted
+        self._rearm()
+        write = None
+        if changes or delivered or requests or trace:
+            write = Write(changes=changes, delivered=tuple(delivered), requests=tuple(requests), trace=tuple(trace))
+        if write is None and not outward and not wait:
+            return None
+        return self.commits.add(write, outward, wait=wait)
+
+    def finished(self, number: int) -> None:
+        """Make it durable that the application has finished with a message."""
+        if self._is_running and self.commits.error is None:
+            self.commits.add(Write(finished=(number,)), [])
+
+    async def room(self) -> None:
+        """Wait while the disk or the node is far behind."""
+        await self.commits.room(_MAX_UNCOMMITTED)
+        await self.publisher.room()
+
+    def _release(self, item: Outward) -> None:
+        match item:
+            case Delivered():
+                self._inbox.put(item)
+                self._tell(item.message, item)
+            case Publish() | QueryStore() if not self._is_running:
+                # What was accepted is kept: the next start sends it, and asks again.
+                return
+            case Publish():
+                self.publisher.put(item)
+            case QueryStore():
+                self.retriever.put(item)
+            case AwaitCipher():
+                task = asyncio.ensure_future(self._await_cipher(item))
+                self._ciphers.add(task)
+                task.add_done_callback(self._ciphers.discard)
+            case _:
+                self._tell(item, None)
+
+    def _tell_now(self, event: Event) -> None:
+        self.carry_out((Emit(event=event),))
+
+    def _published(self, publication: Publish, result: SendResult) -> None:
+        if not self._is_running:
+            return
+        now_ms = self._clock()
+        self.carry_out(
+            self.stack.published(
+                publication.token,
+                now_ms,
+                accepted=result.accepted,
+                permanent=result.permanent,
+                detail=result.detail,
+            )
+        )
+        self._learn_quota(now_ms)
+
+    def _learn_quota(self, now_ms: int) -> None:
+        quota = self._node.quota
+        if quota is not None and quota != self._quota:
+            self._quota = quota
+            self.carry_out(
+                self.stack.set_node_quota(quota.limit, now_ms, epoch_ms=quota.epoch_ms, remaining=quota.remaining)
+            )
+
+    def _receive(self, routed: RoutedMessage) -> None:
+        if self._is_running:
+            self.carry_out(self.stack.receive(routed.message, self._clock()))
+
+    async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
+        """Process what the network brings, as fast as the disk and the application allow."""
+        options = self.stack.options
+        pause_s = options.process_task_min_elapse_ms / 1_000
+        while True:
+            batch = await subscription.next_batch()
+            if not batch:
+                return
+            for count, routed in enumerate(batch, 1):
+                self._receive(routed)
+                if self._inbox.is_full(options.max_unread_messages, options.max_unread_bytes):
+                    self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=options.max_unread_messages))
+                    await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
+                if count % _TURN == 0:
+                    await asyncio.sleep(0)
+                await self.commits.room(_MAX_UNCOMMITTED)
+            if pause_s:
+                # Seed 000, "Performance considerations": not more often than process_task_min_elapse_ms.
+                await asyncio.sleep(pause_s)
+
+    async def _watch_node(self) -> None:
+        """Tell the protocol whether the node is connected, and when a store can be asked."""
+        async for status in self._node.status_changes():
+            now_ms = self._clock()
+            self.carry_out(self.stack.set_connected(status.connected, now_ms))
+            self._learn_quota(now_ms)
+            has_store = status.connected and status.store
+            if has_store and not self._had_store:
+                self.carry_out(self.stack.store_connected(now_ms))
+            self._had_store = has_store
+        self.carry_out(self.stack.set_connected(False, self._clock()))
+
+    async def _await_cipher(self, cipher: AwaitCipher) -> None:
+        result: bytes | BaseException
+        try:
+            result = await cipher.awaitable
+        except Exception as error:  # noqa: BLE001 - the protocol decides what a failing cipher means
+            result = error
+        if self._is_running:
+            self.carry_out(self.stack.cipher_done(cipher.token, result, self._clock()))
+
+    async def _settled(self) -> None:
+        """Wait until everything that was taken in is processed, opened and kept."""
+        while self._ciphers:
+            await asyncio.wait(list(self._ciphers))
+        await self.commits.room(0)
+
+    def _rearm(self) -> None:
+        """Set the timer anew before the event loop waits again."""
+        if self._is_running and not self._is_arming:
+            self._is_arming = True
+            asyncio.get_running_loop().call_soon(self._arm)
+
+    def _arm(self) -> None:
+        self._is_arming = False
+        if not self._is_running:
+            return
+        at_ms = self.stack.next_deadline()
+        if at_ms == self._timer_at_ms and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at_ms = None, at_ms
+        if at_ms is not None:
+            delay_s = max(0, at_ms - self._clock()) / 1_000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._is_running:
+            try:
+                self.carry_out(self.stack.tick(self._clock()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+                self._fail(error)
+
+    def _ended(self, event: MessageEvent) -> list[StoredRequest]:
+        """Return the new state of a request that an event ends."""
+        if not isinstance(event, MessageDelivered | DeliveryError):
+            return []
+        known = self._requests.pop(event.request_id, None) or self._store.request(event.request_id)
+        if known is None:
+            return []
+        if isinstance(event, MessageDelivered):
+            names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
+            return [replace(known, outcome=Outcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)]
+        if known.outcome is Outcome.DELIVERED:
+            # More was asked for later, and did not come; what had been asked for first did.
+            return []
+        return [replace(known, outcome=Outcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(self._guard(work))
+        self._tasks.append(task)
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Let nothing end in silence: a task that fails fails the channel."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._failed(error)

@@ -1,0 +1,205 @@
+"""Messages between "delivered by the protocol" and "finished by the application".
+
+A message is kept, durably if the store is durable, until whoever reads it has finished with it; after a crash it is
+handed over again. When it is finished depends on how the application reads:
+
+* with `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when an ``async with``
+  around the loop or the channel ends without an exception;
+* else with handlers of ``message-received``: when all of them returned without raising;
+* else with `events()`: when the loop asks for the next event.
+
+What arrives while nobody reads waits for the first reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import IntEnum
+from types import TracebackType
+from typing import NamedTuple, Self
+from weakref import WeakSet
+
+from fairway.events import MessageReceived
+
+
+class Reader(IntEnum):
+    """How an application reads; the greatest that it uses decides when a message is finished."""
+
+    NOBODY = 0
+    EVENTS = 1
+    HANDLERS = 2
+    MESSAGES = 3
+
+
+class Delivered(NamedTuple):
+    """A received message and its number in the inbox; None for an ephemeral one, which is not kept."""
+
+    number: int | None
+    message: MessageReceived
+
+
+class Inbox:
+    """What was delivered and not finished."""
+
+    def __init__(self, finished: Callable[[int], None]) -> None:
+        """Begin empty; ``finished`` makes it durable that a number needs no handing over any more."""
+        self.unread_bytes = 0
+        """Payload bytes that are held."""
+        self._finished = finished
+        self._held: OrderedDict[int, Delivered] = OrderedDict()
+        self._unread: OrderedDict[int, Delivered] = OrderedDict()
+        self._unclaimed: OrderedDict[int, Delivered] = OrderedDict()
+        self._reader = Reader.NOBODY
+        self._ephemeral = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._streams: WeakSet[MessageStream] = WeakSet()
+
+    def __len__(self) -> int:
+        """Return how many messages are not finished."""
+        return len(self._held)
+
+    @property
+    def reader(self) -> Reader:
+        """How the application reads so far."""
+        return self._reader
+
+    def restart(self) -> None:
+        """Forget everything but who reads; what the store holds is put again."""
+        for messages in (self._held, self._unread, self._unclaimed):
+            messages.clear()
+        self.unread_bytes = 0
+        self._failure = None
+
+    def stream(self) -> MessageStream:
+        """Return unread messages as an async iterator."""
+        self.claim(Reader.MESSAGES)
+        stream = MessageStream(self)
+        self._streams.add(stream)
+        return stream
+
+    def claim(self, reader: Reader) -> list[Delivered]:
+        """Note a way of reading; return what arrived before anybody read."""
+        self._reader = max(self._reader, reader)
+        unclaimed = list(self._unclaimed.values())
+        self._unclaimed.clear()
+        return unclaimed
+
+    def put(self, delivered: Delivered) -> None:
+        """Hold a message until it is finished."""
+        key = delivered.number
+        if key is None:
+            if self._reader is not Reader.MESSAGES:
+                return
+            self._ephemeral -= 1
+            key = self._ephemeral
+        else:
+            self._held[key] = delivered
+            self.unread_bytes += len(delivered.message.payload)
+            if self._reader is Reader.NOBODY:
+                self._unclaimed[key] = delivered
+        if all(stream.in_hand is None or stream.in_hand.number != key for stream in self._streams):
+            self._unread[key] = delivered
+            self._wake()
+
+    def finish(self, number: int | None, reader: Reader = Reader.MESSAGES) -> None:
+        """Take notice that a reader has finished with a message."""
+        if number is None or reader < self._reader:
+            return
+        delivered = self._held.pop(number, None)
+        if delivered is not None:
+            self.unread_bytes -= len(delivered.message.payload)
+            self._unread.pop(number, None)
+            self._unclaimed.pop(number, None)
+            self._finished(number)
+            self._wake()
+
+    def finish_message(self, message: MessageReceived) -> bool:
+        """Finish with a message that was handed over; return whether it was still held."""
+        for number, delivered in self._held.items():
+            if delivered.message is message:
+                self.finish(number)
+                return True
+        return False
+
+    async def next(self) -> Delivered | None:
+        """Wait for the next message that no stream has taken; None when the channel ended."""
+        while not self._unread:
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                return None
+            await self._changed.wait()
+        return self._unread.popitem(last=False)[1]
+
+    async def room(self, max_messages: int, max_bytes: int) -> None:
+        """Wait until less than so much is held."""
+        while not self._ended and self.is_full(max_messages, max_bytes):
+            await self._changed.wait()
+
+    def is_full(self, max_messages: int, max_bytes: int) -> bool:
+        """Return whether as much is held as may be."""
+        return len(self._held) >= max_messages or self.unread_bytes >= max_bytes
+
+    def finish_in_hand(self) -> None:
+        """Finish with whatever the streams handed over last."""
+        for stream in self._streams:
+            stream.finish()
+
+    def fail(self, failure: BaseException) -> None:
+        """Let all streams raise an error, until the channel is started again."""
+        self._failure = failure
+        self._wake()
+
+    def end(self) -> None:
+        """End all streams."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class MessageStream:
+    """Received messages, as an async iterator, and an async context manager that finishes the last one.
+
+    Several streams of one channel share its messages: each message goes to one of them.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.in_hand: Delivered | None = None
+        """What was handed over last and is not finished."""
+        self._inbox = inbox
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageReceived:
+        """Finish with the message before, and wait for the next one."""
+        self.finish()
+        delivered = await self._inbox.next()
+        if delivered is None:
+            raise StopAsyncIteration
+        self.in_hand = delivered
+        return delivered.message
+
+    def finish(self) -> None:
+        """Say that the message handed over last need not come again."""
+        if self.in_hand is not None:
+            self._inbox.finish(self.in_hand.number)
+            self.in_hand = None
+
+    async def __aenter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish with the last message, unless an exception says that it was not."""
+        if kind is None:
+            self.finish()

@@ -1,0 +1,222 @@
+"""What became of one send: something to await instead of events to sort.
+
+A receipt follows the events of its request. It is of use as long as its channel is open; `ReliableChannel.receipt`
+gives a new one for a request of an earlier run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+
+from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.events import (
+    DeliveryError,
+    EphemeralMessageDropped,
+    Event,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessagePossiblyAcknowledged,
+    MessageSendError,
+    MessageSent,
+    RequestSent,
+)
+from fairway.storage.channel_store import Outcome, StoredRequest
+
+WantMore = Callable[[str, int, frozenset[str]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a message has come."""
+
+    total_chunks: int
+    """Data segments of the message; 0 while that is not known yet."""
+    chunks_sent: tuple[int, ...]
+    """Segments that the network took at least once, ascending; parity segments count from ``total_chunks``."""
+    chunks_acknowledged: tuple[int, ...]
+    """Data segments that somebody acknowledged, ascending."""
+    acknowledged_by: tuple[str, ...]
+    """Everybody who acknowledged any segment."""
+    possible_ack_count: int
+    """Most participants whose bloom filters seem to hold one segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """The answer to `Receipt.delivered`."""
+
+    delivered_to: tuple[str, ...]
+    """Participants that are known to hold the whole message. Empty if several hold it only together."""
+    chunks_acknowledged: tuple[int, ...]
+    at_ms: int
+    """When that was known, in milliseconds since the Unix epoch."""
+
+
+class EphemeralReceipt:
+    """What became of an ephemeral send."""
+
+    def __init__(self, request_id: str, message_id: str) -> None:
+        self.request_id = request_id
+        """Unique for this send."""
+        self.message_id = message_id
+        """SHA-256 of the payload, lower-case hex."""
+        self._sent_chunks: dict[int, None] = {}
+        self._was_sent = False
+        self._failure: BaseException | None = None
+        self._changed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} request {self.request_id[:8]} message {self.message_id[:8]}>"
+
+    async def sent(self) -> None:
+        """Wait until the network has taken the whole message.
+
+        Raises `DeliveryFailedError` if that will never happen, `ChannelClosedError` if the channel closes first.
+        """
+        await self._until(lambda: self._was_sent)
+
+    def observe(self, event: Event) -> None:
+        """Take notice of an event of this request."""
+        match event:
+            case MessageSent(chunk_info=chunk):
+                self._sent_chunks[chunk.chunk_index] = None
+                self._was_sent = self._was_sent or self._is_whole()
+            case EphemeralMessageDropped(reason=reason, rate_limit_utilization=utilization):
+                self._failure = DeliveryFailedError(
+                    f"the ephemeral message was dropped ({reason.value}, {utilization} % of the rate limit used)"
+                )
+            case MessageSendError(reason=why, detail=detail):
+                self._failure = DeliveryFailedError(f"the message cannot be sent: {why.value} {detail}".rstrip())
+        self._wake()
+
+    def end(self, failure: BaseException) -> None:
+        """Let everybody go who waits: the channel ended."""
+        self._failure = self._failure or failure
+        self._wake()
+
+    def _is_whole(self) -> bool:
+        return True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            if self._failure is not None:
+                raise self._failure
+            await self._changed.wait()
+
+
+class Receipt(EphemeralReceipt):
+    """What became of a send."""
+
+    def __init__(self, request_id: str, message_id: str, want_more: WantMore) -> None:
+        super().__init__(request_id, message_id)
+        self._want_more = want_more
+        self._total_chunks = 0
+        self._acknowledged: tuple[int, ...] = ()
+        self._by: set[str] = set()
+        self._possible = 0
+        self._holders: frozenset[str] = frozenset()
+        self._delivered_at_ms: int | None = None
+        self._is_open = True
+
+    @classmethod
+    def of_stored(cls, stored: StoredRequest, want_more: WantMore) -> Receipt:
+        """Return the receipt of a request that an earlier run made, or that ended."""
+        receipt = cls(stored.request_id, stored.message_id, want_more)
+        if stored.outcome is Outcome.DELIVERED:
+            receipt._was_sent = True
+            receipt._holders = frozenset(stored.delivered_to)
+            receipt._delivered_at_ms = stored.ended_at_ms
+        elif stored.outcome is Outcome.FAILED:
+            receipt._failure = DeliveryFailedError(stored.detail)
+        receipt._is_open = stored.outcome is Outcome.OPEN
+        return receipt
+
+    @property
+    def progress(self) -> Progress:
+        """How far the message has come."""
+        return Progress(
+            total_chunks=self._total_chunks,
+            chunks_sent=tuple(sorted(self._sent_chunks)),
+            chunks_acknowledged=self._acknowledged,
+            acknowledged_by=tuple(sorted(self._by)),
+            possible_ack_count=self._possible,
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the terminal event came: delivered as asked, or failed."""
+        return not self._is_open
+
+    async def delivered(self, *, by: Iterable[str] = (), count: int = 1) -> Acknowledgement:
+        """Wait until ``count`` participants, and everybody in ``by``, are known to hold the whole message.
+
+        The message is sent again until that is so or the retries are exhausted. Raises `DeliveryFailedError` then,
+        `ChannelClosedError` if the channel closes first (the message is kept and its sending goes on at the next
+        start), and `ConfigurationError` for a wish that can never be met, or that comes so late that the message is no
+        longer at hand.
+        """
+        if isinstance(by, str):
+            raise ConfigurationError(f"by takes a collection of names, such as {{{by!r}}}")
+        names = frozenset(by)
+
+        def reached() -> bool:
+            if self._delivered_at_ms is None:
+                return False
+            return (count == 1 and not names) or (len(self._holders) >= count and names <= self._holders)
+
+        if (count != 1 or names) and not reached() and self._failure is None:
+            self._want_more(self.request_id, count, names)
+            self._is_open = True
+        await self._until(reached)
+        return Acknowledgement(
+            delivered_to=tuple(sorted(self._holders)),
+            chunks_acknowledged=self._acknowledged,
+            at_ms=self._delivered_at_ms or 0,
+        )
+
+    async def updates(self) -> AsyncIterator[Progress]:
+        """Yield the progress now and whenever it changes, until the request ends."""
+        shown: Progress | None = None
+        while True:
+            changed, progress = self._changed, self.progress
+            if progress != shown:
+                shown = progress
+                yield progress
+                continue
+            if self.has_ended or self._failure is not None:
+                return
+            await changed.wait()
+
+    def observe(self, event: Event) -> None:
+        """Take notice of an event of this request."""
+        match event:
+            case MessageSent(chunk_info=chunk):
+                self._total_chunks = chunk.total_chunks
+            case RequestSent():
+                self._was_sent = True
+            case MessagePossiblyAcknowledged(possible_ack_count=count, chunk_info=chunk):
+                self._total_chunks = chunk.total_chunks
+                self._possible = max(self._possible, count)
+            case MessageAcknowledged(chunks_acknowledged=chunks, total_chunks=total, acknowledged_by=names):
+                self._total_chunks, self._acknowledged = total, chunks
+                self._by.update(names)
+            case MessageDelivered(delivered_to=names, at_ms=at_ms):
+                self._was_sent, self._is_open = True, False
+                self._holders |= frozenset(names)
+                self._by.update(names)
+                self._delivered_at_ms = self._delivered_at_ms or at_ms
+            case DeliveryError(detail=detail, acknowledged_by=names):
+                self._by.update(names)
+                self._is_open = False
+                heard = f"; acknowledged in part or whole by {', '.join(names)}" if names else ""
+                self._failure = self._failure or DeliveryFailedError(f"delivery is not known: {detail}{heard}")
+        super().observe(event)
+
+    def _is_whole(self) -> bool:
+        return False

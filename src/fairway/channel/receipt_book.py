@@ -1,0 +1,69 @@
+"""Which receipt an event concerns."""
+
+from __future__ import annotations
+
+from weakref import WeakValueDictionary
+
+from fairway.channel.receipt import EphemeralReceipt, Receipt, WantMore
+from fairway.errors import ConfigurationError
+from fairway.events import Event, MessageEvent
+from fairway.storage.channel_store import ChannelStore
+
+
+class ReceiptBook:
+    """Receipts that somebody still holds, by request id."""
+
+    def __init__(self, store: ChannelStore, want_more: WantMore) -> None:
+        self._store = store
+        self._want_more = want_more
+        self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
+
+    def new(self, request_id: str, message_id: str) -> Receipt:
+        """Return the receipt of a send; of a repeated one, the receipt that there is."""
+        known = self._receipts.get(request_id)
+        if isinstance(known, Receipt):
+            return known
+        receipt = Receipt(request_id, message_id, self._want_more)
+        self._receipts[request_id] = receipt
+        return receipt
+
+    def new_ephemeral(self, request_id: str, message_id: str) -> EphemeralReceipt:
+        """Return the receipt of an ephemeral send."""
+        receipt = EphemeralReceipt(request_id, message_id)
+        self._receipts[request_id] = receipt
+        return receipt
+
+    def known(self, request_id: str, message_id: str) -> Receipt | None:
+        """Return the receipt of a request with this id, if there was one before; another message is an error."""
+        stored = self._store.request(request_id)
+        if stored is None:
+            return None
+        if stored.message_id != message_id:
+            raise ConfigurationError(
+                f"request id {request_id!r} was used for another payload already; choose one id per message"
+            )
+        return self.get(request_id)
+
+    def get(self, request_id: str) -> Receipt:
+        """Return the receipt of a request of this or an earlier run; raise `ConfigurationError` if unknown."""
+        known = self._receipts.get(request_id)
+        if isinstance(known, Receipt):
+            return known
+        stored = self._store.request(request_id)
+        if stored is None:
+            raise ConfigurationError(f"nothing is known of request {request_id!r} here; give an id that send returned")
+        receipt = Receipt.of_stored(stored, self._want_more)
+        self._receipts[request_id] = receipt
+        return receipt
+
+    def observe(self, event: Event) -> None:
+        """Pass an event of a request on to its receipt."""
+        receipt = self._receipts.get(event.request_id) if isinstance(event, MessageEvent) else None
+        if receipt is not None:
+            receipt.observe(event)
+
+    def end(self, failure: BaseException) -> None:
+        """Let everybody go who awaits a receipt."""
+        for receipt in list(self._receipts.values()):
+            receipt.end(failure)
+        self._receipts.clear()

@@ -1,0 +1,361 @@
+"""`ReliableChannel`: the API of seeds 000, 001 and 002 on asyncio (design.md section 4).
+
+A channel is made by `create_reliable_channel`, is started and stopped any number of times, and is closed once. Every
+start goes on from what the store holds, as after a crash, so that there is only one way to begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from fairway.channel.clock import Clock, steady_clock
+from fairway.channel.engine import Engine
+from fairway.channel.inbox import Delivered, Inbox, MessageStream, Reader
+from fairway.channel.listeners import EventStream, Handler, Listeners
+from fairway.channel.receipt import EphemeralReceipt, Receipt
+from fairway.channel.receipt_book import ReceiptBook
+from fairway.channel.statistics import ChannelStatistics
+from fairway.errors import (
+    ChannelClosedError,
+    ConfigurationError,
+    EmptyPayloadError,
+    LocalError,
+    MessageTooLargeError,
+)
+from fairway.events import (
+    ChannelStatus,
+    ChunkInfo,
+    Event,
+    MessageReceived,
+    MessageSendError,
+    SendErrorReason,
+)
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.inbound import logical_message_id
+from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.protocol.stack import Stack
+from fairway.storage.channel_store import ChannelStore, StoredRequest
+from fairway.waku.node import WakuNode
+
+_SEED_BYTES = 32
+_REFUSALS = {
+    EmptyPayloadError: SendErrorReason.EMPTY_PAYLOAD,
+    MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
+}
+
+
+class ReliableChannel:
+    """One participant in a group channel that loses nothing."""
+
+    def __init__(
+        self,
+        node: WakuNode,
+        channel_id: str,
+        sender_id: str,
+        content_topic: str,
+        *,
+        options: ReliableChannelOptions,
+        store: ChannelStore,
+        encryption: Encryption | None = None,
+        rln: RlnProofProvider | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Use `create_reliable_channel`."""
+        self.channel_id = channel_id
+        self.sender_id = sender_id
+        self.content_topic = content_topic
+        self.options = options
+        self._node = node
+        self._store = store
+        self._encryption = encryption
+        self._rln = rln
+        self._clock = clock or steady_clock()
+        self._listeners = Listeners()
+        self._receipts = ReceiptBook(store, self._want_more)
+        self._engine: Engine | None = None
+        self._inbox = Inbox(self._finished)
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._lifecycle = asyncio.Lock()
+        # A channel that cannot be made fails here, and not at its first start.
+        self._new_stack()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "started" if self.is_started() else "stopped"
+        return f"<ReliableChannel {self.channel_id!r} of {self.sender_id!r}, {state}>"
+
+    @staticmethod
+    def get_message_id(payload: bytes) -> str:
+        """Return the id that a message has: SHA-256 of the payload, lower-case hex (seed 001, getMessageId)."""
+        return logical_message_id(_bytes_of(payload))
+
+    async def start(self) -> None:
+        """Begin, or go on where the store was left: subscribe, and run all timers (seed 000, "Channel lifecycle").
+
+        Does nothing if the channel is started. Raises `ChannelClosedError` after `close`, a `StorageError` if the store
+        cannot be used, and `NodeUnavailableError` if the node is closed.
+        """
+        async with self._lifecycle:
+            if self._is_closed:
+                raise ChannelClosedError("the channel is closed; create a new one with the same store to go on")
+            if self._engine is not None and self._failure is None:
+                return
+            await self._end_engine()
+            self._failure = None
+            stored = self._store.open(self.channel_id, self.sender_id, self.content_topic)
+            try:
+                self._inbox.restart()
+                engine = Engine(
+                    self._new_stack(),
+                    self._node,
+                    self._store,
+                    self._clock,
+                    self._inbox,
+                    tell=self._tell,
+                    failed=self._fail,
+                )
+                self._engine = engine
+                for number, message in stored.inbox:
+                    self._hand_over(Delivered(number, message))
+                await engine.start(stored.changes, max((number for number, _ in stored.inbox), default=0))
+            except BaseException:
+                await self._end_engine()
+                raise
+
+    async def stop(self) -> None:
+        """Stop all timers and leave the content topic; whoever awaits something goes on waiting for the next `start`.
+
+        Does nothing if the channel is not started (seed 000, "Channel lifecycle").
+        """
+        async with self._lifecycle:
+            await self._end_engine()
+
+    async def close(self) -> None:
+        """Stop for good: iterations end, awaited receipts raise `ChannelClosedError`. May be called twice."""
+        async with self._lifecycle:
+            if not self._is_closed:
+                self._is_closed = True
+                await self._end_engine()
+                self._receipts.end(ChannelClosedError("the channel was closed; what was accepted is kept in its store"))
+                self._inbox.end()
+                await self._listeners.close()
+
+    def is_started(self) -> bool:
+        """Return whether the channel is running (seed 000, isStarted)."""
+        return self._engine is not None and self._failure is None
+
+    @property
+    def status(self) -> ChannelStatus:
+        """Whether messages are known to be missing: syncing or synced (seed 002)."""
+        return self._started().stack.status
+
+    async def send(
+        self, payload: bytes, *, count: int = 1, by: Iterable[str] = (), request_id: str | None = None
+    ) -> Receipt:
+        """Send a message of 1 byte to the configured maximum to everybody in the channel.
+
+        It is durable when this returns, and is sent again until ``count`` participants, and all in ``by``, have
+        acknowledged it, or the retries are exhausted. With a ``request_id`` of your own a send can be repeated safely
+        after a crash: the same id and payload is the same send.
+
+        Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
+        `ConfigurationError` for a wish that can never be met, and a `StorageError` if the message could not be kept;
+        then it was not sent, and will not be.
+        """
+        payload = _bytes_of(payload)
+        engine = self._started()
+        if request_id is not None:
+            known = self._receipts.known(request_id, logical_message_id(payload))
+            if known is not None:
+                return known
+        await engine.room()
+        engine = self._started()
+        now_ms = self._clock()
+        try:
+            accepted = engine.stack.send(payload, now_ms, required_count=count, required_from=by, request_id=request_id)
+        except LocalError as error:
+            self._refuse(payload, error)
+            raise
+        receipt = self._receipts.new(accepted.request_id, accepted.message_id)
+        stored = StoredRequest(
+            request_id=accepted.request_id,
+            message_id=accepted.message_id,
+            size_bytes=len(payload),
+            accepted_at_ms=now_ms,
+        )
+        durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
+        if durable is not None:
+            # Who gives up waiting does not take the message back.
+            await asyncio.shield(durable)
+        return receipt
+
+    async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
+        """Send a message that nobody needs to have, such as "is typing" (seed 000, "Ephemeral messages").
+
+        It is not segmented, stored, acknowledged or repeated, and it is dropped when the rate limit is near, with an
+        event. Raises `ChannelClosedError`, `EmptyPayloadError`, and `MessageTooLargeError` beyond one segment.
+        """
+        payload = _bytes_of(payload)
+        engine = self._started()
+        await engine.room()
+        try:
+            accepted = self._started().stack.send_ephemeral(payload, self._clock())
+        except LocalError as error:
+            self._refuse(payload, error)
+            raise
+        receipt = self._receipts.new_ephemeral(accepted.request_id, accepted.message_id)
+        engine.carry_out(accepted.effects)
+        return receipt
+
+    def receipt(self, request_id: str) -> Receipt:
+        """Return the receipt of an earlier send, also of an earlier run; raise `ConfigurationError` if unknown."""
+        self._started()
+        return self._receipts.get(request_id)
+
+    def messages(self) -> MessageStream:
+        """Return received messages as an async iterator: each once, in causal order, never one's own.
+
+        A message is finished when the next one is asked for; one that was not is handed over again after a restart
+        (``redelivered`` is set). Use ``async with`` around the loop, or around the channel, to finish the last one.
+        """
+        self._open()
+        return self._inbox.stream()
+
+    def finish(self, message: MessageReceived) -> None:
+        """Say that a received message need not be handed over again, before the next one is asked for."""
+        if not self._inbox.finish_message(message):
+            raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+
+    def events(self) -> EventStream:
+        """Return every event from now on as an async iterator, for a ``match`` to take apart."""
+        self._open()
+        stream = self._listeners.stream()
+        for delivered in self._inbox.claim(Reader.EVENTS):
+            stream.put(delivered.message, partial(self._finish, delivered))
+        return stream
+
+    def on(self, event: str | type, handler: Handler) -> Callable[[], None]:
+        """Call ``handler`` with every event of a kind, named by type or by the seeds' words; return what ends that.
+
+        A handler may be a coroutine function. One that raises is logged and told as `HandlerFailed`; nothing stops.
+        """
+        self._open()
+        remove = self._listeners.on(event, handler)
+        if self._listeners.listens(MessageReceived):
+            for delivered in self._inbox.claim(Reader.HANDLERS):
+                self._listeners.tell_handlers(delivered.message, partial(self._finish, delivered))
+        return remove
+
+    def statistics(self) -> ChannelStatistics:
+        """Return what was counted since the start, and what is held now."""
+        engine = self._started()
+        return ChannelStatistics(
+            protocol=engine.stack.statistics(),
+            unfinished=len(self._inbox),
+            unfinished_bytes=self._inbox.unread_bytes,
+            publishing=len(engine.publisher),
+            uncommitted=len(engine.commits),
+            store_queries=engine.retriever.queries,
+            store_failures=engine.retriever.failures,
+            retrieved=engine.retriever.retrieved,
+            dropped=engine.subscription.dropped if engine.subscription is not None else 0,
+            events_dropped=self._listeners.dropped(),
+            handler_failures=self._listeners.failures,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start the channel if it is not started."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the channel; without an exception the messages in hand are finished."""
+        if kind is None:
+            self._inbox.finish_in_hand()
+        await self.close()
+
+    def _new_stack(self) -> Stack:
+        return Stack(
+            self.channel_id,
+            self.sender_id,
+            self.content_topic,
+            self.options,
+            now_ms=self._clock(),
+            seed=os.urandom(_SEED_BYTES),
+            encryption=self._encryption,
+            rln=self._rln,
+        )
+
+    def _open(self) -> None:
+        if self._is_closed:
+            raise ChannelClosedError("the channel is closed; create a new one with the same store to go on")
+
+    def _started(self) -> Engine:
+        self._open()
+        if self._failure is not None:
+            raise self._failure
+        if self._engine is None:
+            raise ChannelClosedError("the channel is not started; await channel.start(), or use 'async with channel:'")
+        return self._engine
+
+    async def _end_engine(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await engine.stop()
+            await asyncio.to_thread(self._store.close)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop letting anything out: as if the process had ended, but with an error for everybody who waits."""
+        self._failure = error
+        self._receipts.end(error)
+        self._inbox.fail(error)
+        self._listeners.fail(error)
+
+    def _want_more(self, request_id: str, count: int, names: frozenset[str]) -> None:
+        engine = self._started()
+        effects = engine.stack.want_more(request_id, self._clock(), required_count=count, required_from=names)
+        engine.carry_out(effects)
+
+    def _refuse(self, payload: bytes, error: LocalError) -> None:
+        """Tell of a send that was refused, as seed 000 ("Irrecoverable errors") wants it, beside raising."""
+        reason = _REFUSALS.get(type(error), SendErrorReason.ENCODING_FAILED)
+        event = MessageSendError(
+            request_id="",
+            message_id=logical_message_id(payload),
+            chunk_info=ChunkInfo(chunk_index=0, total_chunks=1),
+            reason=reason,
+            detail=str(error),
+        )
+        self._listeners.tell(event)
+
+    def _hand_over(self, delivered: Delivered) -> None:
+        self._inbox.put(delivered)
+        self._tell(delivered.message, delivered)
+
+    def _tell(self, event: Event, delivered: Delivered | None) -> None:
+        self._receipts.observe(event)
+        if delivered is None:
+            self._listeners.tell(event)
+        else:
+            self._listeners.tell(event, partial(self._finish, delivered))
+
+    def _finish(self, delivered: Delivered, reader: Reader) -> None:
+        self._inbox.finish(delivered.number, reader)
+
+    def _finished(self, number: int) -> None:
+        if self._engine is not None:
+            self._engine.finished(number)
+
+
+def _bytes_of(payload: bytes) -> bytes:
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise ConfigurationError(f"a payload is bytes, not {type(payload).__name__}; encode text with .encode()")
+    return bytes(payload)

@@ -1,0 +1,86 @@
+"""Asking the store for the time away (seeds 000 and 001, "Query on connect").
+
+The range begins where the last such query that went through ended, so that the whole time away is covered, also that of
+a program that did not run: the time is persisted. js-waku asks for whole days only, oldest first, and stops at the
+first message with causal history, which leaves out the newest (facts, js-waku 4.8); here pages come newest first.
+
+When to stop: the seeds stop at a message with causal history, because whatever was sent before it can be reached from
+it. That holds only once nothing is missing, so paging ends after a page that brought such a message
+(`QueryOnConnect.history_heard` grew) and left the channel synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import QueryStore
+from fairway.protocol.journal import Journal, Row
+
+CAUGHT_UP: Final = "caught_up"
+
+_MARGIN_MS: Final = 60_000
+"""Clocks of senders differ, and a message reaches the store a moment after it was stamped."""
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+
+
+class QueryOnConnect:
+    """Up to when the store was asked for everything."""
+
+    def __init__(self, options: ReliableChannelOptions, journal: Journal) -> None:
+        self.history_heard = 0
+        """Messages of this channel with causal history that were received, copies included."""
+        self._enabled = options.query_on_connect
+        self._interval_ms = options.query_on_connect_interval_ms
+        self._max_window_ms = options.query_on_connect_max_window_ms
+        self._journal = journal
+        self._last_success_ms: int | None = None
+        self._succeeded = False
+        self._offline_at_ms: int | None = None
+
+    def was_offline(self, now_ms: int) -> None:
+        """Note that the node is offline, or was until now."""
+        self._offline_at_ms = now_ms
+
+    def store_connected(self, now_ms: int) -> QueryStore | None:
+        """Return what to ask a store node that became reachable, or None if nothing can have been missed."""
+        if not self._enabled or not self._is_due(now_ms):
+            return None
+        start_ms = now_ms - self._max_window_ms
+        if self._last_success_ms is not None:
+            start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
+        return QueryStore(
+            start_ns=max(0, start_ms) * _NANOSECONDS_PER_MILLISECOND,
+            end_ns=(now_ms + _MARGIN_MS) * _NANOSECONDS_PER_MILLISECOND,
+            catch_up=True,
+        )
+
+    def caught_up(self, end_ns: int, now_ms: int) -> None:
+        """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""
+        end_ms = end_ns // _NANOSECONDS_PER_MILLISECOND
+        self._succeeded = True
+        self._last_success_ms = min(end_ms, now_ms)
+        self._journal.touch(CAUGHT_UP, "")
+        if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:
+            self._offline_at_ms = None
+
+    def row(self) -> Row | None:
+        """Return the state that survives a restart; None before the first query went through."""
+        return None if self._last_success_ms is None else (self._last_success_ms,)
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield that state as a table."""
+        row = self.row()
+        if row is not None:
+            yield CAUGHT_UP, "", row
+
+    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
+        """Restore what `rows` yielded; the present life has not asked yet."""
+        for _, _, (last_success_ms,) in rows:
+            self._last_success_ms = last_success_ms
+
+    def _is_due(self, now_ms: int) -> bool:
+        if not self._succeeded or self._last_success_ms is None or self._offline_at_ms is not None:
+            return True
+        return now_ms - self._last_success_ms > self._interval_ms

@@ -1,0 +1,138 @@
+"""Everything that comes in, up the layers (seed 002, "Messaging extended definitions": Decrypt, SDS, Reassemble).
+
+What SDS finds out about a message goes where it belongs: content to the reassembler and the application, evidence about
+own messages to the sending half, and whatever says that somebody else spoke to the timer of sync messages.
+
+Nothing is raised here, whatever comes: what cannot be used is counted.
+"""
+
+from __future__ import annotations
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.ciphering import Ciphering
+from fairway.protocol.effects import Effects
+from fairway.protocol.inbound import Carrier, Inbound
+from fairway.protocol.outbound import LOGOS_MARKER, Outbound
+from fairway.protocol.query_on_connect import QueryOnConnect
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.outcome import (
+    DependenciesLost,
+    DependenciesMissing,
+    Ignored,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+    MessageReviewed,
+    SdsOutcome,
+)
+from fairway.protocol.sending import Sending
+from fairway.protocol.siblings import LostSiblings
+from fairway.protocol.statistics import Tally
+from fairway.protocol.sync_timer import SyncTimer
+from fairway.wire.sds import Kind
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+
+class Receiving:
+    """The incoming half of a channel."""
+
+    def __init__(
+        self,
+        content_topic: str,
+        options: ReliableChannelOptions,
+        *,
+        sds: MessageChannel,
+        inbound: Inbound,
+        siblings: LostSiblings,
+        ciphering: Ciphering,
+        outbound: Outbound,
+        sending: Sending,
+        sync: SyncTimer,
+        query_on_connect: QueryOnConnect,
+        effects: Effects,
+        tally: Tally,
+    ) -> None:
+        self._content_topic = content_topic
+        self._options = options
+        self._sds = sds
+        self._inbound = inbound
+        self._siblings = siblings
+        self._ciphering = ciphering
+        self._outbound = outbound
+        self._sending = sending
+        self._sync = sync
+        self._query_on_connect = query_on_connect
+        self._effects = effects
+        self._tally = tally
+
+    def receive(self, message: WakuMessage, now_ms: int) -> None:
+        """Process a message from the network, if it is one of this channel's topic and key."""
+        carrier = self._carrier_of(message)
+        if carrier is not None:
+            self._ciphering.open(
+                message.payload,
+                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now),
+                failed=lambda _, __: self._tally.add("undecryptable"),
+                now_ms=now_ms,
+            )
+
+    def process(self, outcomes: list[SdsOutcome], carrier: Carrier | None, now_ms: int) -> None:
+        """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
+        while outcomes:
+            for outcome in outcomes:
+                self._act_on(outcome, carrier, now_ms)
+            outcomes = self._siblings.let_go(now_ms)
+
+    def _carrier_of(self, message: WakuMessage) -> Carrier | None:
+        """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
+        options = self._options
+        if message.content_topic != self._content_topic:
+            self._tally.add("foreign_topic")
+        elif len(message.payload) > options.max_received_bytes:
+            self._tally.add("oversized")
+        elif (message.version or 0) != self._outbound.waku_version:
+            self._tally.add("undecryptable")
+        elif options.profile is Profile.LOGOS and message.meta != LOGOS_MARKER:
+            self._tally.add("unmarked")
+        else:
+            self._tally.add("received")
+            try:
+                return Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
+            except ConfigurationError:
+                # A timestamp beyond 64 bits; no network carries that.
+                self._tally.add("undecodable")
+        return None
+
+    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
+        """Pass one SDS message up the layers; SDS says what happened, and `_act_on` goes on from there."""
+        try:
+            message = self._sds.dialect.codec.decode(plaintext)
+        except DecodeError:
+            self._tally.add("undecodable")
+            return
+        if message.causal_history and message.channel_id == self._sds.channel_id:
+            self._query_on_connect.history_heard += 1
+        self.process(self._sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
+
+    def _act_on(self, outcome: SdsOutcome, carrier: Carrier | None, now_ms: int) -> None:
+        match outcome:
+            case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
+                self._sync.content_received(now_ms)
+                self._effects.tell(*self._inbound.arrived(message, carrier, now_ms))
+            case MessageArrived(kind=Kind.SYNC):
+                self._sync.sync_received(now_ms)
+            case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
+                self._effects.tell(*self._inbound.ephemeral(message, carrier))
+            case MessageReady(message=message, dependencies_met=met):
+                self._effects.tell(*self._inbound.released(message, met=met))
+            case MessageReviewed(review=review):
+                self._sending.reviewed(review, now_ms)
+            case DependenciesMissing(entries=entries):
+                self._siblings.missed(entry.message_id for entry in entries)
+            case DependenciesLost(entries=entries):
+                self._effects.tell(*self._inbound.given_up(entries))
+            case MessageIgnored(why=why):
+                self._tally.add(why.value)
+                if why is Ignored.DUPLICATE:
+                    self._sync.copy_received(now_ms)

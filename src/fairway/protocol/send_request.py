@@ -1,0 +1,107 @@
+"""One send and its segments: what was asked for, what is known, and when that is enough.
+
+A request is one call of ``send``. It is delivered when as many participants as the sender asked for, and those that he
+named, hold the whole message: all its data segments, or any as many of its segments as suffice to rebuild it. When one
+participant is enough, data segments acknowledged by different ones count together, as in seed 000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from fairway.errors import ConfigurationError
+from fairway.events import MessageDelivered
+from fairway.protocol.names import checked_name
+
+
+@dataclass(slots=True, kw_only=True)
+class SentSegment:
+    """One segment of a request; its SDS message has the same id."""
+
+    sds_id: str
+    request_id: str
+    chunk_index: int
+    is_parity: bool
+    attempts: int = 0
+    """Transmissions so far."""
+    retry_at: int | None = None
+    """When it is sent again unless acknowledged; None while it waits to be sent at all."""
+    accepted: bool = False
+    """Whether the network took it at least once."""
+    acknowledged_by: set[str] = field(default_factory=set)
+    possibly: bool = False
+    """Whether somebody's bloom filter holds it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SendRequest:
+    """One call of ``send`` that has not ended."""
+
+    request_id: str
+    message_id: str
+    data_count: int
+    required_count: int
+    required_from: frozenset[str]
+    segments: list[str] = field(default_factory=list)
+    """SDS ids in the order of the segments; shorter than complete while parts still wait for their turn."""
+    part_count: int
+    was_sent: bool = False
+
+    @property
+    def anybody_will_do(self) -> bool:
+        """Whether one participant's acknowledgement is enough, whoever that is."""
+        return self.required_count == 1 and not self.required_from
+
+    def want_more(self, required_count: int, names: frozenset[str]) -> None:
+        """Let it end only when this is met, too."""
+        self.required_count = max(self.required_count, required_count)
+        self.required_from |= names
+
+    def is_delivered(self, segments: Collection[SentSegment]) -> bool:
+        """Return whether its segments are acknowledged as its sender asked for."""
+        if len(segments) < self.data_count:
+            return False
+        found = self.holders(segments)
+        if len(found) >= self.required_count and self.required_from <= found:
+            return True
+        if not self.anybody_will_do:
+            return False
+        return all(segment.acknowledged_by for segment in segments if not segment.is_parity)
+
+    def holders(self, segments: Iterable[SentSegment]) -> set[str]:
+        """Return the participants that acknowledged enough segments to have the whole message."""
+        counts: dict[str, int] = {}
+        for segment in segments:
+            for participant in segment.acknowledged_by:
+                counts[participant] = counts.get(participant, 0) + 1
+        return {participant for participant, count in counts.items() if count >= self.data_count}
+
+    def delivered_event(self, segments: Iterable[SentSegment], now_ms: int) -> MessageDelivered:
+        """Return the event that tells of its delivery."""
+        return MessageDelivered(
+            request_id=self.request_id,
+            message_id=self.message_id,
+            delivered_to=tuple(sorted(self.holders(segments))),
+            at_ms=now_ms,
+        )
+
+
+def wanted_names(required_count: int, required_from: Iterable[str], own_name: str) -> frozenset[str]:
+    """Return the participants by name whose acknowledgement a sender wants.
+
+    Raises `ConfigurationError` for what can never be met.
+    """
+    if isinstance(required_from, str):
+        raise ConfigurationError(f"required_from takes a collection of names, such as [{required_from!r}]")
+    if required_count < 1:
+        raise ConfigurationError(f"required_count must be at least 1, not {required_count}")
+    names = frozenset(required_from)
+    if own_name in names:
+        raise ConfigurationError(f"required_from names {own_name!r}, the sender, who does not acknowledge itself")
+    return names
+
+
+def wanted_id(request_id: str) -> str:
+    """Return a request id that a caller chose, or raise `ConfigurationError`."""
+    return checked_name("request_id", request_id, "leave it out to have one made")

@@ -1,0 +1,242 @@
+"""What must hold of every run, whatever the network and the machines did.
+
+Each function holds what the channel said against what the `Ledger` knows, and returns a `Violation` for every fault,
+with a sentence that a person can start from. Who is owed what: a message is owed to everybody who was there when it
+was sent, and is there at the end, absent or crashed meanwhile or not. What somebody sent who left for good is owed only
+if somebody who stayed was delivered it, for else nobody could know of it. A joiner is owed nothing from before it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fairway.events import MessageDelivered
+from fairway.options import Delivery, ReliableChannelOptions
+from fairway.protocol.sds.dependencies import SETTLED
+from fairway.protocol.statistics import StackStatistics
+from fairway.simulation.ledger import Ledger, Presence, Sent
+from fairway.simulation.world import World
+
+_SHOWN: Final = 3
+
+
+class Invariant(Enum):
+    """What can be violated."""
+
+    DELIVERED = "everybody gets everything"
+    ONCE = "nothing comes twice"
+    SENT = "nothing comes that nobody sent"
+    ORDER = "causal order"
+    LOSS = "no loss is announced of what can be had"
+    ENDED = "every send ends in exactly one event"
+    ACKNOWLEDGED = "no false delivery report"
+    LOGS = "equal logs"
+    BOUNDS = "bounded buffers"
+    QUIET = "the channel comes to rest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One fault."""
+
+    invariant: Invariant
+    at_ms: int | None
+    """When it happened, in milliseconds since the world began; None for what is so at the end."""
+    participant: str | None
+    request_id: str | None
+    sentence: str
+
+
+class Checks:
+    """All invariants of one run."""
+
+    def __init__(self, ledger: Ledger, world: World, start_ms: int) -> None:
+        self._ledger = ledger
+        self._world = world
+        self._start_ms = start_ms
+        self._stayed = {name for name, presence in ledger.presences.items() if presence.left_ms is None}
+        self.owed: list[set[str]] = [self._owed_to(sent) for sent in ledger.sent]
+        """Who is owed each message."""
+
+    def everything(self) -> Iterator[Violation]:
+        """Yield every violation."""
+        yield from self._deliveries()
+        yield from self._order()
+        yield from self._losses()
+        yield from self._ends()
+        yield from self._claims()
+        yield from self._logs()
+
+    def lacking(self) -> int:
+        """Return how many deliveries are owed and did not happen."""
+        return sum(len(names - sent.deliveries.keys()) for sent, names in zip(self._ledger.sent, self.owed, strict=True))
+
+    def _owed_to(self, sent: Sent) -> set[str]:
+        stayed = self._stayed
+        if sent.sender not in stayed and not stayed & sent.deliveries.keys():
+            return set()
+        return stayed & sent.present
+
+    def _deliveries(self) -> Iterator[Violation]:
+        for sent, owed in zip(self._ledger.sent, self.owed, strict=True):
+            for name in sorted(owed - sent.deliveries.keys()):
+                yield self._violation(Invariant.DELIVERED, None, name, sent, f"{name} never got {_title(sent)}")
+            for name, times in sent.deliveries.items():
+                if len(times) > 1:
+                    text = f"{name} got {_title(sent)} {len(times)} times"
+                    yield self._violation(Invariant.ONCE, times[1], name, sent, text)
+        for (life, sender, sds_id), count in self._ledger.ephemeral_deliveries.items():
+            if count > 1:
+                name = life.partition("/")[0]
+                text = f"{name} got the ephemeral message {sds_id[:12]} of {sender} {count} times in one life"
+                yield self._violation(Invariant.ONCE, None, name, None, text)
+        for at_ms, name, sender, message_id in self._ledger.unexplained:
+            text = f"{name} got {message_id[:12]} from {sender}, who never sent it"
+            yield self._violation(Invariant.SENT, at_ms, name, None, text)
+
+    def _order(self) -> Iterator[Violation]:
+        if self._world.options.delivery is Delivery.ARRIVAL:
+            return
+        for name, presence in self._ledger.presences.items():
+            yield from self._order_at(name, presence)
+
+    def _order_at(self, name: str, presence: Presence) -> Iterator[Violation]:
+        """Check that whatever a sender knew had been delivered, or declared lost, before its message was."""
+        sent = self._ledger.sent
+        due = own = 0
+        for message in sent:
+            due |= (name in message.present) << message.number
+            own |= (name == message.sender) << message.number
+        given_up = [(loss.place, loss.number) for loss in self._ledger.losses if loss.participant == name]
+        known = own
+        for place, number in enumerate(presence.order):
+            message = sent[number]
+            lost = sum(1 << n for at, n in dict.fromkeys(given_up) if at <= place and n is not None)
+            overtaken = message.known & due & ~(known | lost)
+            known |= 1 << number
+            if overtaken:
+                first = sent[(overtaken & -overtaken).bit_length() - 1]
+                text = (
+                    f"{name} got {_title(message)} before {_title(first)}, which its sender knew when speaking "
+                    f"({overtaken.bit_count()} in all)"
+                )
+                yield self._violation(Invariant.ORDER, message.deliveries[name][0], name, message, text)
+
+    def _losses(self) -> Iterator[Violation]:
+        for loss in self._ledger.losses:
+            name = loss.participant
+            sent = None if loss.number is None else self._ledger.sent[loss.number]
+            if name not in self._stayed or loss.sender not in self._stayed | {None} and sent is None:
+                continue
+            if sent is None or name in self.owed[sent.number]:
+                what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
+                also = ", which it got" if sent is not None and name in sent.deliveries else ""
+                text = f"{name} gave up {what} ({loss.reason.value}){also}"
+                yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
+
+    def _ends(self) -> Iterator[Violation]:
+        for sent in self._ledger.sent:
+            least = int(sent.sender in self._stayed)
+            if not least <= len(sent.ends) <= 1:
+                kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
+                text = f"{_title(sent)} has {len(sent.ends)} terminal events ({kinds})"
+                yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
+
+    def _claims(self) -> Iterator[Violation]:
+        for claim in self._ledger.claims:
+            if claim.whole and not claim.true:
+                sent = self._ledger.sent[claim.number]
+                text = f"{sent.sender} was told that {claim.participant} has {_title(sent)}, which it had not"
+                yield self._violation(Invariant.ACKNOWLEDGED, claim.at_ms, sent.sender, sent, text)
+        for sent in self._ledger.sent:
+            for at_ms, end in sent.ends:
+                unheard = sorted(sent.asked - set(end.delivered_to)) if isinstance(end, MessageDelivered) else []
+                if unheard:
+                    text = f"{_title(sent)} counts as delivered without {', '.join(unheard)}, who were asked for"
+                    yield self._violation(Invariant.ACKNOWLEDGED, at_ms, sent.sender, sent, text)
+
+    def _logs(self) -> Iterator[Violation]:
+        """Compare the SDS histories of those who stayed.
+
+        They are equal but for what one may lack: segments of messages that it got all the same (parity), or is not owed.
+        """
+        logs = {name: list(self._world.participants[name].stack.sds.history) for name in sorted(self._stayed)}
+        agreed: dict[str, int] = {}
+        for name, log in logs.items():
+            pairs = [(record.lamport, record.message_id) for record in log]
+            wrong = [sds_id for lamport, sds_id in pairs if agreed.setdefault(sds_id, lamport) != lamport]
+            if wrong or pairs != sorted(pairs):
+                text = f"the log of {name} has {_some(wrong)} at another place than the logs of others"
+                yield self._violation(Invariant.LOGS, None, name, None, text)
+        for name, log in logs.items():
+            absent = agreed.keys() - {record.message_id for record in log}
+            wrong = sorted(sds_id for sds_id in absent if not self._may_lack(name, sds_id))
+            if wrong:
+                text = f"the log of {name} lacks {_some(wrong)}, which are in the logs of others"
+                yield self._violation(Invariant.LOGS, None, name, None, text)
+
+    def _may_lack(self, name: str, sds_id: str) -> bool:
+        sent = self._ledger.message_of(sds_id)
+        if sent is None:
+            return (SETTLED, sds_id) in self._world.participants[name].rows
+        return name in sent.deliveries or name not in self.owed[sent.number]
+
+    def _violation(
+        self, invariant: Invariant, at_ms: int | None, name: str | None, sent: Sent | None, sentence: str
+    ) -> Violation:
+        return Violation(
+            invariant=invariant,
+            at_ms=None if at_ms is None else at_ms - self._start_ms,
+            participant=name,
+            request_id=None if sent is None else sent.request_id,
+            sentence=sentence,
+        )
+
+
+@dataclass(slots=True)
+class Peaks:
+    """The most that any participant ever held, of what has a bound."""
+
+    parked: int = 0
+    missing: int = 0
+    open_sets: int = 0
+    buffered_bytes: int = 0
+    queued: int = 0
+    open_requests: int = 0
+
+    def note(self, held: StackStatistics) -> None:
+        """Take what a participant holds now."""
+        self.parked = max(self.parked, held.parked)
+        self.missing = max(self.missing, held.missing)
+        self.open_sets = max(self.open_sets, held.reassembly.open_sets)
+        self.buffered_bytes = max(self.buffered_bytes, held.reassembly.buffered_bytes)
+        self.queued = max(self.queued, held.queued)
+        self.open_requests = max(self.open_requests, held.open_requests)
+
+    def beyond(self, options: ReliableChannelOptions, senders: int) -> Iterator[Violation]:
+        """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were."""
+        segmentation = options.segmentation
+        for what, most, bound in (
+            ("parked messages", self.parked, options.sds.max_incoming_buffer),
+            ("missing messages", self.missing, options.max_missing),
+            ("incomplete segment sets", self.open_sets, segmentation.max_sets_per_sender * senders),
+            ("bytes in incomplete sets", self.buffered_bytes, segmentation.max_buffered_bytes),
+            ("queued transmissions", self.queued, options.rate_limit.max_queued),
+        ):
+            if most > bound:
+                text = f"a participant held {most:,} {what}, of which at most {bound:,} are allowed"
+                yield Violation(
+                    invariant=Invariant.BOUNDS, at_ms=None, participant=None, request_id=None, sentence=text
+                )
+
+
+def _title(sent: Sent) -> str:
+    return f"message {sent.number} of {sent.sender} (request {sent.request_id}, {sent.size_bytes:,} bytes)"
+
+
+def _some(sds_ids: list[str]) -> str:
+    shown = ", ".join(sds_id[:12] for sds_id in sds_ids[:_SHOWN])
+    return f"{shown} and {len(sds_ids) - _SHOWN} more" if len(sds_ids) > _SHOWN else shown

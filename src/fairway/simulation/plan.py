@@ -1,0 +1,161 @@
+"""What a simulated world is to be like: one value, from which, seed included, everything that happens in it follows.
+
+`replay_command` writes a plan as the one command that runs it again, and `SimulationPlan` checks itself when it is
+made, so that a world that cannot work fails where it was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError
+from fairway.options import (
+    Delivery,
+    Profile,
+    RateLimitConfig,
+    ReliableChannelOptions,
+)
+from fairway.simulation.network import NetworkFaults
+
+HOUR_MS: Final = 3_600_000
+_MAX_PARTICIPANTS: Final = 1_000
+_MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
+_SHARES: Final = ("long_share", "ephemeral_share", "repeat_share", "ask_all_share")
+_RATES: Final = ("messages_per_hour", "crashes_per_hour", "absences_per_hour")
+_COUNTS: Final = ("joins", "leaves", "partitions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationPlan:
+    """One world. Rates are per participant and hour of virtual time, shares lie in 0..1."""
+
+    participants: int = 20
+    """Participants at the beginning."""
+    duration_ms: int = 2 * HOUR_MS
+    """How long they talk; afterwards everybody comes back and the world goes on until it is quiet."""
+    loss: float = 0.3
+    """Share of deliveries that never happen, store answers included; it stays until the end."""
+    seed: int = 1
+    """The same plan with the same seed gives the same run, event for event."""
+    profile: Profile = Profile.WAKU
+    """Which wire the channel speaks."""
+    delivery: Delivery = Delivery.CAUSAL
+    """When messages reach the application."""
+    duplication: float = 0.1
+    """Share of deliveries that happen twice."""
+    store_gaps: float = 0.0
+    """Share of publications that the store misses."""
+    min_delay_ms: int = 20
+    """Fastest delivery."""
+    max_delay_ms: int = 250
+    """Slowest delivery; the span is what reorders."""
+    messages_per_hour: float = 6.0
+    """Messages that a participant sends, at random times."""
+    long_share: float = 0.1
+    """Share of messages that take two to six data segments."""
+    ephemeral_share: float = 0.1
+    """Share of messages that are ephemeral."""
+    repeat_share: float = 0.1
+    """Share of messages that say "ok", which others said before."""
+    ask_all_share: float = 0.5
+    """Share of sends that ask everybody present to acknowledge; the others ask for anybody."""
+    crashes_per_hour: float = 0.5
+    """Crashes of a participant; it starts again at once from what it had made durable."""
+    absences_per_hour: float = 0.5
+    """Times that a participant is offline."""
+    absence_ms: int = 180_000
+    """Mean length of an absence."""
+    joins: int = 2
+    """Participants that come later."""
+    leaves: int = 2
+    """Participants that go for good."""
+    partitions: int = 1
+    """Times that the channel falls into two parts."""
+    partition_ms: int = 180_000
+    """Length of a partition."""
+    rate_limit: int | None = None
+    """Transmissions that a participant may make in ten minutes; None for no limit."""
+    segment_size_bytes: int = 1_000
+    """Segment size; small, so that a message of several segments costs little to simulate."""
+    parity_rate: float | None = None
+    """Parity segments per data segment; None for the profile's default."""
+    bloom_capacity: int = 10_000
+    """Messages that bloom filters are made for."""
+    settle_ms: int = 3 * HOUR_MS
+    """How long the world may take to become quiet afterwards."""
+
+    def __post_init__(self) -> None:
+        _require(2 <= self.participants <= _MAX_PARTICIPANTS, self, "participants", f"2 to {_MAX_PARTICIPANTS}")
+        _require(1_000 <= self.duration_ms <= _MAX_DURATION_MS, self, "duration_ms", "one second to 30 days")
+        _require(0 <= self.loss < 1, self, "loss", "0 or more and less than 1, for else nothing ever arrives")
+        _require(self.seed >= 0, self, "seed", "0 or more")
+        for name in _SHARES:
+            _require(0 <= getattr(self, name) <= 1, self, name, "a share, 0 to 1")
+        for name in _RATES:
+            _require(0 <= getattr(self, name) <= HOUR_MS, self, name, "0 or more")
+        for name in _COUNTS:
+            _require(0 <= getattr(self, name) <= _MAX_PARTICIPANTS, self, name, f"0 to {_MAX_PARTICIPANTS}")
+        _require(self.leaves <= self.participants - 2, self, "leaves", "at most all participants but two")
+        _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
+        _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
+        _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
+        _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
+        self.faults()
+        self.options()
+
+    def faults(self) -> NetworkFaults:
+        """Return how bad the network is. Raises `ConfigurationError` for faults that cannot be."""
+        return NetworkFaults(
+            loss=self.loss,
+            duplication=self.duplication,
+            min_delay_ms=self.min_delay_ms,
+            max_delay_ms=self.max_delay_ms,
+            store_loss=self.store_gaps,
+        )
+
+    def options(self) -> ReliableChannelOptions:
+        """Return the channel's options: those of the profile with what the plan changes."""
+        base = ReliableChannelOptions.logos() if self.profile is Profile.LOGOS else ReliableChannelOptions.waku()
+        parity = base.segmentation.parity_rate if self.parity_rate is None else self.parity_rate
+        limit = base.rate_limit
+        if self.rate_limit is not None:
+            limit = RateLimitConfig(enabled=True, messages_per_epoch=self.rate_limit)
+        return replace(
+            base,
+            delivery=self.delivery,
+            segmentation=replace(
+                base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity
+            ),
+            sds=replace(base.sds, bloom_capacity=self.bloom_capacity),
+            rate_limit=limit,
+        )
+
+
+def replay_command(plan: SimulationPlan) -> str:
+    """Return the command that runs a plan again: whatever differs from the defaults, and the seed."""
+    words = ["fairway simulate"]
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if field.name == "duration_ms":
+            words.append(f"--hours {_number(value / HOUR_MS)}")
+        elif field.name in {"participants", "loss", "seed"} or value != field.default:
+            words.append(f"--{field.name.replace('_', '-')} {_text(value)}")
+    return " ".join(words)
+
+
+def _require(condition: bool, plan: SimulationPlan, name: str, expected: str) -> None:
+    if not condition:
+        raise ConfigurationError(f"{name} must be {expected}, not {getattr(plan, name)}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """Return a number in the fewest digits that give it back."""
+    return repr(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,211 @@
+"""What happened in a simulated world, as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from math import ceil
+from typing import Any, Final
+
+from fairway.events import DeliveryError, MessageDelivered
+from fairway.protocol.effects import Purpose
+from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
+from fairway.simulation.ledger import Ledger
+from fairway.simulation.network import LossyNetwork
+from fairway.simulation.plan import SimulationPlan, replay_command
+
+_PERCENT: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Durations in milliseconds, by nearest rank; None where there are none."""
+
+    count: int
+    p50_ms: int | None
+    p95_ms: int | None
+    p99_ms: int | None
+    max_ms: int | None
+
+    @classmethod
+    def of(cls, durations_ms: Iterable[int]) -> Distribution:
+        """Sum up durations."""
+        ordered = sorted(durations_ms)
+        return cls(
+            count=len(ordered),
+            p50_ms=_rank(ordered, 50),
+            p95_ms=_rank(ordered, 95),
+            p99_ms=_rank(ordered, 99),
+            max_ms=_rank(ordered, _PERCENT),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What was transmitted for one purpose."""
+
+    purpose: Purpose
+    transmissions: int
+    content_bytes: int
+    """Content of SDS messages: payloads, with the framing of segments."""
+    bloom_bytes: int
+    """Bloom filters."""
+    rest_bytes: int
+    """Ids, causal history, repair requests and the WakuMessage around it all."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Encoded WakuMessages, each counted once however many receive it."""
+        return self.content_bytes + self.bloom_bytes + self.rest_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationReport:
+    """Everything that a run showed. The same plan gives an equal report."""
+
+    plan: SimulationPlan
+    trace_hash: str
+    """SHA-256 over every deed, event and publication, in order."""
+    violations: tuple[Violation, ...]
+    quiet: bool
+    """Whether the channel came to rest."""
+    settled_ms: int
+    """How long that took after the last word."""
+    sent: int
+    payload_bytes: int
+    """Bytes of all accepted payloads, each once."""
+    ephemeral_sent: int
+    ephemeral_received: int
+    """Deliveries of ephemeral messages, which nobody is owed."""
+    deliveries_owed: int
+    delivered: int
+    """Deliveries that are owed and happened."""
+    lost: int
+    """Deliveries that are owed and did not happen."""
+    duplicates: int
+    order_violations: int
+    first_acknowledgement: Distribution
+    """From a send to its first acknowledgement by anybody."""
+    delivery: Distribution
+    """From a send to its delivery to one participant that was owed it, absences included."""
+    reached_all: Distribution
+    """From a send to its delivery to the last participant that was owed it."""
+    reported_delivered: int
+    """Sends that ended in MessageDelivered."""
+    reported_failed: int
+    """Sends that ended in DeliveryError."""
+    claims: int
+    """How often a sender was first told that a participant has a segment, or a whole message."""
+    false_claims: int
+    """How often that was not so at that time."""
+    traffic: tuple[Traffic, ...]
+    network_deliveries: int
+    """Deliveries that the network made, copies included."""
+    network_lost: int
+    """Deliveries that it lost."""
+    deeds: dict[str, int]
+    events: dict[str, int]
+    peaks: Peaks
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant held."""
+        return not self.violations
+
+    @property
+    def transmitted_bytes(self) -> int:
+        """Bytes of everything transmitted."""
+        return sum(traffic.total_bytes for traffic in self.traffic)
+
+    @property
+    def transmissions(self) -> int:
+        """WakuMessages handed to the network."""
+        return sum(traffic.transmissions for traffic in self.traffic)
+
+    @property
+    def false_claim_rate(self) -> float:
+        """Share of acknowledgements that were not so."""
+        return self.false_claims / self.claims if self.claims else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as what JSON can hold."""
+        plain = _plain(asdict(self))
+        plain["replay"] = replay_command(self.plan)
+        plain["false_claim_rate"] = self.false_claim_rate
+        plain["ok"] = self.ok
+        return dict(plain)
+
+
+def make_report(
+    plan: SimulationPlan,
+    ledger: Ledger,
+    network: LossyNetwork,
+    checks: Checks,
+    violations: Sequence[Violation],
+    peaks: Peaks,
+    *,
+    quiet: bool,
+    settled_ms: int,
+) -> SimulationReport:
+    """Count what a ledger holds."""
+    owed = [(sent, names) for sent, names in zip(ledger.sent, checks.owed, strict=True) if names]
+    waits = [sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed]
+    ends = [event for sent in ledger.sent for _, event in sent.ends]
+    return SimulationReport(
+        plan=plan,
+        trace_hash=ledger.trace_hash(),
+        violations=tuple(violations),
+        quiet=quiet,
+        settled_ms=settled_ms,
+        sent=len(ledger.sent),
+        payload_bytes=sum(sent.size_bytes for sent in ledger.sent),
+        ephemeral_sent=ledger.ephemeral_sent,
+        ephemeral_received=sum(ledger.ephemeral_deliveries.values()),
+        deliveries_owed=sum(len(names) for _, names in owed),
+        delivered=sum(map(len, waits)),
+        lost=checks.lacking(),
+        duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
+        order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),
+        first_acknowledgement=Distribution.of(
+            sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
+        ),
+        delivery=Distribution.of(wait for each in waits for wait in each),
+        reached_all=Distribution.of(
+            each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)
+        ),
+        reported_delivered=sum(isinstance(event, MessageDelivered) for event in ends),
+        reported_failed=sum(isinstance(event, DeliveryError) for event in ends),
+        claims=len(ledger.claims),
+        false_claims=sum(not claim.true for claim in ledger.claims),
+        traffic=tuple(
+            Traffic(
+                purpose=purpose,
+                transmissions=ledger.transmissions[purpose],
+                content_bytes=ledger.bytes[purpose]["content"],
+                bloom_bytes=ledger.bytes[purpose]["bloom"],
+                rest_bytes=ledger.bytes[purpose]["rest"],
+            )
+            for purpose in Purpose
+        ),
+        network_deliveries=network.deliveries,
+        network_lost=network.lost,
+        deeds=dict(sorted(ledger.deeds.items())),
+        events=dict(sorted(ledger.events.items())),
+        peaks=peaks,
+    )
+
+
+def _rank(ordered: Sequence[int], percent: int) -> int | None:
+    """Return the smallest value that at least so many percent do not exceed."""
+    return ordered[ceil(len(ordered) * percent / _PERCENT) - 1] if ordered else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,167 @@
+"""Runs a plan: the script is played, everybody comes back, the world goes on until it is quiet, and is checked.
+
+The network stays as bad as it was until the end. A world is quiet when everybody has what is owed and nobody waits for
+anything; then it goes on for a while, since a fault such as a second delivery may come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from fairway.protocol.sds.dialect import DIALECTS
+from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
+from fairway.simulation.ledger import Ledger
+from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.report import SimulationReport, make_report
+from fairway.simulation.script import Action, Deed, names_of, write_script
+from fairway.simulation.world import World
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (virtual time passed, virtual time planned), both in milliseconds."""
+
+_SAMPLE_MS: Final = 30_000
+"""How often it is looked at what participants hold."""
+_GRACE_MS: Final = 90_000
+"""How long a quiet world goes on: longer than everybody takes to send a sync message."""
+
+
+def simulate(plan: SimulationPlan, progress: Progress | None = None) -> SimulationReport:
+    """Run a world and return what happened. The same plan gives the same run, in whatever process."""
+    return Run(plan).through(progress or (lambda _, __: None))
+
+
+class Run:
+    """One world while it runs."""
+
+    def __init__(self, plan: SimulationPlan) -> None:
+        self.plan = plan
+        self.world = World(names_of(plan), seed=plan.seed, faults=plan.faults(), options=plan.options())
+        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec)
+        self.peaks = Peaks()
+        self.start_ms = self.world.now_ms
+        self.world.effect_observers.append(self.ledger.observe)
+        self.world.restarted = self.ledger.restarted
+        for name in names_of(plan):
+            self.ledger.joined(self.start_ms, name)
+        for action in write_script(plan):
+            self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
+
+    def through(self, progress: Progress) -> SimulationReport:
+        """Run to the end."""
+        plan = self.plan
+        for passed_ms in range(0, plan.duration_ms, _SAMPLE_MS):
+            progress(passed_ms, plan.duration_ms)
+            self._run(min(_SAMPLE_MS, plan.duration_ms - passed_ms))
+        self._bring_back()
+        began_ms = self.world.now_ms
+        while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
+            progress(plan.duration_ms, plan.duration_ms)
+            self._run(min(_SAMPLE_MS, plan.settle_ms - (self.world.now_ms - began_ms)))
+        settled_ms = self.world.now_ms - began_ms
+        self._run(_GRACE_MS)
+        checks = Checks(self.ledger, self.world, self.start_ms)
+        others = max(1, len(self.ledger.presences) - 1)
+        violations = [*checks.everything(), *self.peaks.beyond(self.world.options, others)]
+        if not quiet:
+            violations.append(self._unrest())
+        return make_report(
+            plan,
+            self.ledger,
+            self.world.network,
+            checks,
+            violations,
+            self.peaks,
+            quiet=quiet,
+            settled_ms=settled_ms,
+        )
+
+    def _run(self, for_ms: int) -> None:
+        self.world.run(for_ms)
+        for participant in self.world.participants.values():
+            self.peaks.note(participant.stack.statistics())
+
+    def _act(self, action: Action) -> None:
+        world, now_ms = self.world, self.world.now_ms
+        for name in action.names:
+            if action.deed is Deed.JOIN:
+                self.ledger.joined(now_ms, name)
+            elif name not in world.participants and action.deed is not Deed.SEVER:
+                return
+            self.ledger.note(now_ms, name, action.deed.value)
+        match action:
+            case Action(deed=Deed.SEVER, names=names):
+                world.sever(names)
+            case Action(deed=Deed.MEND):
+                world.mend()
+            case Action(deed=deed, names=(name,)):
+                self._do(deed, name, action)
+
+    def _do(self, deed: Deed, name: str, action: Action) -> None:
+        world = self.world
+        match deed:
+            case Deed.SEND:
+                others = frozenset(world.participants) - {name}
+                asked = others if action.ask_all else frozenset[str]()
+                accepted = world.send(name, action.payload, required_from=asked)
+                self.ledger.accepted(world.now_ms, name, accepted, len(action.payload), asked)
+            case Deed.EPHEMERAL:
+                self.ledger.ephemeral_sent += 1
+                world.send_ephemeral(name, action.payload)
+            case Deed.CRASH:
+                world.crash(name)
+            case Deed.CRASH_AMID:
+                world.crash_amid_next(name)
+            case Deed.CUT_OFF:
+                world.cut_off(name)
+            case Deed.OFFLINE:
+                world.go_offline(name)
+            case Deed.ONLINE:
+                world.go_online(name)
+            case Deed.JOIN:
+                world.join(name)
+            case Deed.LEAVE:
+                world.leave(name)
+                self.ledger.left(world.now_ms, name)
+
+    def _bring_back(self) -> None:
+        self.world.mend()
+        for name, participant in list(self.world.participants.items()):
+            if not participant.online:
+                self.ledger.note(self.world.now_ms, name, Deed.ONLINE.value)
+                self.world.go_online(name)
+
+    def _is_quiet(self) -> bool:
+        for participant in self.world.participants.values():
+            held = participant.stack.statistics()
+            if held.open_requests or held.missing or held.parked or held.queued:
+                return False
+        return Checks(self.ledger, self.world, self.start_ms).lacking() == 0
+
+    def _unrest(self) -> Violation:
+        waiting = []
+        for name, participant in self.world.participants.items():
+            held = participant.stack.statistics()
+            if held.open_requests or held.missing or held.parked or held.queued:
+                waiting.append(
+                    f"{name} has {held.open_requests} open sends, {held.missing} missing, {held.parked} parked and "
+                    f"{held.queued} queued messages"
+                )
+        lacking = Checks(self.ledger, self.world, self.start_ms).lacking()
+        text = "; ".join([f"{lacking} deliveries are lacking", *waiting])
+        return Violation(
+            invariant=Invariant.QUIET,
+            at_ms=self.world.now_ms - self.start_ms,
+            participant=None,
+            request_id=None,
+            sentence=f"not quiet after {self.plan.settle_ms / 60_000:.0f} minutes: {text}",
+        )
+
+    def _holds(self, name: str, sds_id: str) -> bool:
+        """Return whether a participant has an SDS message, received or rebuilt."""
+        participant = self.world.participants.get(name) or self.world.departed[name]
+        sds = participant.stack.sds
+        if sds_id in sds.history or sds_id in sds.dependencies.incoming:
+            return True
+        return sds.dependencies.settled.get(sds_id) is False

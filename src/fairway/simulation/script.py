@@ -1,0 +1,152 @@
+"""Who does what when: everything that participants do in a world, drawn from the seed before it begins.
+
+Who is there follows from the joinings and leavings, so those are drawn first. All times are milliseconds since the
+world's beginning. Actions are sorted by time; no two draws share a generator with the network, so that a change of the
+network's faults leaves what people do as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fairway.simulation.plan import HOUR_MS, SimulationPlan
+
+_TEXT_BYTES: Final = (1, 8, 40, 120, 400)
+"""Lengths of texts; a zero-padded number in front makes each its own."""
+_SEGMENTS: Final = (2, 3, 4, 6)
+_REPEATED: Final = b"ok"
+_NOTICED_AFTER_MS: Final = 20_000
+"""Latest that somebody notices to be offline."""
+_LATEST_JOIN: Final = 0.9
+"""Part of the duration in which people come and go, so that something is said afterwards."""
+
+
+class Deed(Enum):
+    """What can happen in a world."""
+
+    SEND = "send"
+    EPHEMERAL = "send ephemeral"
+    CRASH = "crash"
+    CRASH_AMID = "crash amid the next transmission"
+    CUT_OFF = "cut off unawares"
+    OFFLINE = "go offline"
+    ONLINE = "come back"
+    JOIN = "join"
+    LEAVE = "leave"
+    SEVER = "sever"
+    MEND = "mend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing that happens."""
+
+    at_ms: int
+    deed: Deed
+    names: tuple[str, ...]
+    """Who does it; several for a partition, nobody for its end."""
+    payload: bytes = b""
+    ask_all: bool = False
+    """Whether everybody present is asked to acknowledge."""
+
+
+def names_of(plan: SimulationPlan) -> tuple[str, ...]:
+    """Return who is there at the beginning."""
+    return tuple(_name(number) for number in range(plan.participants))
+
+
+def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
+    """Draw everything that happens in a world, in the order of time."""
+    rng = random.Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    stays = _stays(plan, rng)
+    actions = [
+        *(Action(at_ms=first, deed=Deed.JOIN, names=(name,)) for name, (first, _) in stays.items() if first),
+        *(
+            Action(at_ms=last, deed=Deed.LEAVE, names=(name,))
+            for name, (_, last) in stays.items()
+            if last < plan.duration_ms
+        ),
+    ]
+    for name, (first, last) in stays.items():
+        actions += _talk(plan, rng, name, first, last)
+        for at_ms in _times(rng, plan.crashes_per_hour, first, last):
+            deed = rng.choice((Deed.CRASH, Deed.CRASH_AMID))
+            actions.append(Action(at_ms=at_ms, deed=deed, names=(name,)))
+        actions += _absences(plan, rng, name, first, last)
+    actions += _partitions(plan, rng, stays)
+    # The sort is stable, so that what happens at one moment does so in the order in which it was drawn.
+    return tuple(sorted(actions, key=lambda action: action.at_ms))
+
+
+def _stays(plan: SimulationPlan, rng: random.Random) -> dict[str, tuple[int, int]]:
+    """Return from when to when each participant is there."""
+    latest = max(1, int(plan.duration_ms * _LATEST_JOIN))
+    stays = {name: (0, plan.duration_ms) for name in names_of(plan)}
+    for name in sorted(rng.sample(sorted(stays), plan.leaves)):
+        stays[name] = (0, rng.randint(1, latest))
+    for number in range(plan.joins):
+        stays[_name(plan.participants + number)] = (rng.randint(1, latest), plan.duration_ms)
+    return stays
+
+
+def _talk(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
+    for number, at_ms in enumerate(_times(rng, plan.messages_per_hour, first, last)):
+        mark = f"{name} {number:04} ".encode()
+        if rng.random() < plan.ephemeral_share:
+            yield Action(at_ms=at_ms, deed=Deed.EPHEMERAL, names=(name,), payload=mark + rng.randbytes(8))
+            continue
+        if rng.random() < plan.repeat_share:
+            payload = _REPEATED
+        elif rng.random() < plan.long_share:
+            size = rng.choice(_SEGMENTS) * plan.segment_size_bytes - rng.randrange(plan.segment_size_bytes // 2 + 1)
+            payload = mark + rng.randbytes(size)
+        else:
+            payload = mark + rng.randbytes(rng.choice(_TEXT_BYTES))
+        yield Action(
+            at_ms=at_ms, deed=Deed.SEND, names=(name,), payload=payload, ask_all=rng.random() < plan.ask_all_share
+        )
+
+
+def _absences(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
+    back_ms = first
+    for drawn_ms in _times(rng, plan.absences_per_hour, first, last):
+        at_ms = max(drawn_ms, back_ms + 1)
+        noticed_ms = at_ms + rng.randint(0, _NOTICED_AFTER_MS)
+        back_ms = noticed_ms + 1 + int(rng.expovariate(1 / plan.absence_ms))
+        if back_ms >= last:
+            return
+        yield Action(at_ms=at_ms, deed=Deed.CUT_OFF, names=(name,))
+        yield Action(at_ms=noticed_ms, deed=Deed.OFFLINE, names=(name,))
+        yield Action(at_ms=back_ms, deed=Deed.ONLINE, names=(name,))
+
+
+def _partitions(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple[int, int]]) -> Iterator[Action]:
+    over_ms = 0
+    for drawn_ms in sorted(rng.randint(1, plan.duration_ms) for _ in range(plan.partitions)):
+        at_ms = max(drawn_ms, over_ms + 1)
+        over_ms = at_ms + plan.partition_ms
+        if over_ms >= plan.duration_ms:
+            return
+        part = tuple(sorted(rng.sample(sorted(stays), rng.randint(1, len(stays) - 1))))
+        yield Action(at_ms=at_ms, deed=Deed.SEVER, names=part)
+        yield Action(at_ms=over_ms, deed=Deed.MEND, names=())
+
+
+def _times(rng: random.Random, per_hour: float, first: int, last: int) -> list[int]:
+    """Draw the times of something that happens at random at a rate."""
+    times: list[int] = []
+    at_ms = float(first)
+    while per_hour > 0:
+        at_ms += rng.expovariate(per_hour / HOUR_MS)
+        if at_ms >= last:
+            break
+        times.append(int(at_ms))
+    return times
+
+
+def _name(number: int) -> str:
+    return f"p{number:02}"

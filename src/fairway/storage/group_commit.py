@@ -1,0 +1,124 @@
+"""Writes that wait for the disk together share it: one thread makes everything that has queued up durable at once.
+
+Invariants: writes become durable in the order in which they were submitted and are answered in that order; after one
+failed, neither it nor any later one is tried again (fail-stop), for what is built on a write that is not there would be
+worse than nothing. Answers are given on the writing thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from fairway.errors import StorageError
+from fairway.storage.channel_store import StoredRequest, TracePoint, Write
+
+_LOG = logging.getLogger(__name__)
+
+Done = Callable[[StorageError | None], None]
+
+
+class Entry(NamedTuple):
+    """A write under way."""
+
+    write: Write
+    first_point: int
+    """Number of its first trace point in the store."""
+    done: Done
+
+
+class GroupCommit:
+    """A queue of writes and the thread that empties it."""
+
+    def __init__(
+        self, commit: Callable[[list[Entry]], None], housekeeping: Callable[[], None], next_point: int
+    ) -> None:
+        """Begin to write.
+
+        ``commit`` makes entries durable or raises `StorageError`; ``housekeeping`` is called between commits, after
+        the answers were given, and may raise `StorageError` too; ``next_point`` is the number of the next trace point.
+        """
+        self._commit = commit
+        self._housekeeping = housekeeping
+        self._next_point = next_point
+        self._lock = threading.Lock()
+        self._queued: list[Entry] = []
+        self._in_commit: list[Entry] = []
+        self._requests: dict[str, StoredRequest] = {}
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._closing = False
+        self.error: StorageError | None = None
+        """Why nothing is written any more."""
+        self._thread = threading.Thread(target=self._run, name="fairway-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write, done: Done) -> None:
+        """Queue a write. Cheap: nothing is encoded here."""
+        with self._lock:
+            queued = self._queued
+            queued.append(Entry(write, self._next_point, done))
+            self._next_point += len(write.trace)
+            for request in write.requests:
+                self._requests[request.request_id] = request
+        if len(queued) == 1:
+            self._wake.put(None)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return a request from the writes under way."""
+        return self._requests.get(request_id)
+
+    def points(self) -> tuple[int | None, list[TracePoint]]:
+        """Return the trace points of the writes under way, and the number of the first; None if nothing is."""
+        with self._lock:
+            entries = [*self._in_commit, *self._queued]
+        if not entries:
+            return None, []
+        return entries[0].first_point, [point for entry in entries for point in entry.write.trace]
+
+    def close(self) -> None:
+        """Finish the writes under way and end the thread. Not to be called from an answer."""
+        self._closing = True
+        self._wake.put(None)
+        # While the interpreter is being torn down the thread does not run any more, and would be waited for in vain.
+        if not sys.is_finalizing():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.get()
+            with self._lock:
+                self._in_commit, self._queued = self._queued, []
+            if self._in_commit:
+                self._write(self._in_commit)
+            elif self._closing:
+                return
+
+    def _write(self, entries: list[Entry]) -> None:
+        if self.error is None:
+            self._attempt(self._commit, entries)
+        with self._lock:
+            self._in_commit = []
+            for entry in entries:
+                for request in entry.write.requests:
+                    if self._requests.get(request.request_id) is request:
+                        del self._requests[request.request_id]
+        for entry in entries:
+            try:
+                entry.done(self.error)
+            except Exception:  # noqa: BLE001 - whoever waits for the other writes must get their answers
+                _LOG.exception("the answer to a write raised")
+        if self.error is None:
+            self._attempt(self._housekeeping)
+
+    def _attempt(self, action: Callable[..., None], *arguments: object) -> None:
+        try:
+            action(*arguments)
+        except StorageError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, nothing was kept, and somebody waits to hear it
+            self.error = StorageError(f"a write failed: {type(error).__name__}: {error}")
+            self.error.__cause__ = error

@@ -1,0 +1,101 @@
+"""A store for channels that need not survive their process: tests, benchmarks, and whoever wants none.
+
+Everything is done at once, so `done` is called before `submit` returns. What was kept is there again when the same
+store is opened again, as a file would be; each write is whole because nothing runs between its parts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from fairway.errors import StorageError, StoreLockedError, StoreMismatchError
+from fairway.events import MessageReceived
+from fairway.protocol.effects import Change
+from fairway.storage.channel_store import (
+    KEPT_REQUESTS,
+    KEPT_TRACE_POINTS,
+    ChannelStore,
+    Outcome,
+    Stored,
+    StoredRequest,
+    TracePoint,
+    Write,
+)
+from fairway.storage.trace_points import about, without_payload
+
+
+class MemoryStore(ChannelStore):
+    """Keeps a channel as long as this object lives."""
+
+    def __init__(self, *, kept_requests: int = KEPT_REQUESTS, kept_trace_points: int = KEPT_TRACE_POINTS) -> None:
+        """Make an empty store that keeps so many ended requests and trace points."""
+        self._owner: tuple[str, str, str] | None = None
+        self._is_open = False
+        self._rows: dict[tuple[str, str], Change] = {}
+        self._inbox: dict[int, MessageReceived] = {}
+        self._requests: dict[str, StoredRequest] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._kept_requests = kept_requests
+        self._trace: deque[TracePoint] = deque(maxlen=kept_trace_points)
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"<MemoryStore {state}, {len(self._rows)} rows, {len(self._inbox)} in the inbox>"
+
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        """Begin, or go on where the last one stopped."""
+        owner = (channel_id, sender_id, content_topic)
+        if self._is_open:
+            raise StoreLockedError("this memory store is open already: close its channel first, or give each its own")
+        if self._owner not in {None, owner}:
+            raise StoreMismatchError(
+                f"this memory store belongs to (channel, sender, content topic) {self._owner}, not {owner}: "
+                "give each channel and sender a store of its own"
+            )
+        self._owner, self._is_open = owner, True
+        inbox = tuple((number, replace(self._inbox[number], redelivered=True)) for number in sorted(self._inbox))
+        return Stored(changes=tuple(self._rows.values()), inbox=inbox)
+
+    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+        """Keep a write, and call ``done`` at once."""
+        if not self._is_open:
+            done(StorageError("this memory store is not open: open it before writing to it"))
+            return
+        rows = self._rows
+        for change in write.changes:
+            if change.row is None:
+                rows.pop((change.table, change.key), None)
+            else:
+                rows[change.table, change.key] = change
+        self._inbox.update(write.delivered)
+        for number in write.finished:
+            self._inbox.pop(number, None)
+        for request in write.requests:
+            self._keep_request(request)
+        for point in write.trace:
+            self._trace.append(without_payload(point))
+        done(None)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return what is known of a send."""
+        return self._requests.get(request_id)
+
+    def trace(self, identifier: str) -> list[TracePoint]:
+        """Return what happened to a message."""
+        return about(identifier, self._trace)
+
+    def close(self) -> None:
+        """Let go; the content stays for the next `open`."""
+        self._is_open = False
+
+    def _keep_request(self, request: StoredRequest) -> None:
+        self._requests[request.request_id] = request
+        if request.outcome is Outcome.OPEN:
+            self._ended.pop(request.request_id, None)
+            return
+        self._ended[request.request_id] = None
+        if len(self._ended) > self._kept_requests:
+            oldest, _ = self._ended.popitem(last=False)
+            del self._requests[oldest]

@@ -1,0 +1,58 @@
+"""How values are laid down in a database file: as MessagePack, with a check value, and exactly as they were.
+
+A row of the protocol's state (`fairway.protocol.journal.Row`) comes back equal to what was put, tuples within tuples
+included, so a stack that is restored cannot tell. SQLite notices when its pages do not fit together, not when a bit
+within one has turned; so every record ends in a CRC-32 over its place and its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from fairway.errors import StorageError, StoreCorruptError
+from fairway.protocol.journal import Row
+
+CHECK_BYTES: Final = 4
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
+
+
+def encode(value: object) -> bytes:
+    """Return a tuple of plain values, or a dataclass of them, as MessagePack.
+
+    Raises `StorageError` for what MessagePack cannot hold: an integer outside -2^63..2^64-1, a lone surrogate.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise StorageError(f"a value cannot be stored, {error}: {value!r:.200}") from error
+
+
+def decode_row(body: bytes | memoryview) -> Row:
+    """Return the tuple that `encode` was given. Raises `StoreCorruptError` if it was given something else."""
+    try:
+        row = _ROW_DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StoreCorruptError(f"a stored row cannot be read: {error}") from error
+    # MessagePack knows one kind of sequence; below the top they come back as lists.
+    return tuple(map(_as_tuples, row)) if list in map(type, row) else row
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def seal(body: bytes, place: str) -> bytes:
+    """Return the bytes of a record with their check value; ``place`` says where in the store they belong."""
+    return body + crc32(body, crc32(place.encode())).to_bytes(CHECK_BYTES, "little")
+
+
+def unseal(record: bytes, place: str) -> memoryview:
+    """Return the body of a sealed record. Raises `StoreCorruptError` if it is damaged or was moved."""
+    body = memoryview(record)[:-CHECK_BYTES]
+    if crc32(body, crc32(place.encode())).to_bytes(CHECK_BYTES, "little") != record[-CHECK_BYTES:]:
+        raise StoreCorruptError(f"the stored record {place!r:.120} is damaged: its bytes do not fit its check value")
+    return body

@@ -1,0 +1,115 @@
+"""The tables of a store, their version, and how older ones are brought up to it.
+
+A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and whose ``user_version`` is the number of
+the last migration that it went through. A new store goes through all of them, so a fresh file and an old one end alike.
+To change the schema, add a function under the next number.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from fairway.errors import StoreCorruptError, StoreMismatchError, StoreVersionError
+
+APPLICATION_ID: Final = 0x46574159
+"""``FWAY``, at offset 68 of the file."""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _first_schema(connection: sqlite3.Connection) -> None:
+    """Create everything.
+
+    ``state`` is what most writes touch, by random keys: clustering by key saves a second tree. ``trace`` has no index,
+    for it is written with every message and searched rarely.
+    """
+    connection.execute(
+        "CREATE TABLE channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL)"
+    )
+    connection.execute(
+        "CREATE TABLE state (tbl TEXT NOT NULL, key TEXT NOT NULL, record BLOB NOT NULL, PRIMARY KEY (tbl, key)) "
+        "WITHOUT ROWID"
+    )
+    connection.execute("CREATE TABLE inbox (number INTEGER PRIMARY KEY, record BLOB NOT NULL)")
+    connection.execute(
+        "CREATE TABLE requests (request_id TEXT PRIMARY KEY, ended_at_ms INTEGER, record BLOB NOT NULL) WITHOUT ROWID"
+    )
+    connection.execute("CREATE INDEX ended_requests ON requests (ended_at_ms) WHERE ended_at_ms IS NOT NULL")
+    connection.execute(
+        "CREATE TABLE trace (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kind TEXT NOT NULL, "
+        "size_bytes INTEGER, record BLOB NOT NULL)"
+    )
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema}
+"""What brings a store from the version before to this one. Each runs in a transaction of its own, with the number."""
+
+
+def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
+    """Return the schema version of a store; 0 for an empty database.
+
+    Raises `StoreCorruptError` if it is no store, and `StoreVersionError` if a newer fairway wrote it.
+    """
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application_id == 0 and version == 0 and tables == 0:
+        return 0
+    if application_id != APPLICATION_ID:
+        raise StoreCorruptError(
+            f"{path} is an SQLite database, but of another program (application id {application_id:#x}, "
+            f"not {APPLICATION_ID:#x}): give the path of a fairway store, or one where nothing is yet"
+        )
+    if version > known:
+        raise StoreVersionError(
+            f"{path} has schema version {version}, this fairway knows versions up to {known}: update fairway"
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
+    """Bring a store, or an empty database, up to the newest schema. A crash in between leaves a whole version."""
+    newest = max(migrations)
+    for version in range(version_of(connection, path, newest) + 1, newest + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            migrations[version](connection)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> None:
+    """Give a new store to a channel and sender, and see that an old one is theirs.
+
+    Raises `StoreMismatchError`. Writes in any case, so that a file that cannot be written is found out here.
+    """
+    given = {"channel": channel_id, "sender": sender_id, "content topic": content_topic}
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        owner = connection.execute("SELECT channel_id, sender_id, content_topic FROM channel").fetchone()
+        if owner is None:
+            connection.execute("INSERT INTO channel VALUES (?, ?, ?)", tuple(given.values()))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    if owner is None or owner == tuple(given.values()):
+        return
+    wrong = [
+        f"{name} {kept!r}, not {wanted!r}"
+        for (name, wanted), kept in zip(given.items(), owner, strict=True)
+        if kept != wanted
+    ]
+    raise StoreMismatchError(
+        f"{path} belongs to {' and '.join(wrong)}: give each channel and sender a store of its own, "
+        "or create the channel with the names that the store has"
+    )

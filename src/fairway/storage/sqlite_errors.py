@@ -1,0 +1,60 @@
+"""What SQLite and the operating system report, as the typed errors of a store: what failed, where, and what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StoreLockedError
+
+# By primary result code (the low byte of what SQLite returns): https://sqlite.org/rescode.html
+_KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
+    sqlite3.SQLITE_FULL: (StoreFullError, "the disk is full: free some space, then start the channel again"),
+    sqlite3.SQLITE_IOERR: (
+        StoreFullError,
+        "the disk did not do what it was asked: see that it is sound, has space and no quota is used up",
+    ),
+    sqlite3.SQLITE_READONLY: (StoreFullError, "it cannot be written: see its permissions and those of its directory"),
+    sqlite3.SQLITE_PERM: (StoreFullError, "it cannot be written: see its permissions and those of its directory"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreFullError,
+        "it cannot be opened or created: see that its directory exists and can be written",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreCorruptError,
+        "the file is damaged: put it aside and restore a copy, or start with a new file",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        StoreCorruptError,
+        "the file is no SQLite database: give the path of a fairway store, or one where nothing is yet",
+    ),
+    sqlite3.SQLITE_BUSY: (StoreLockedError, "another program holds it: close that program"),
+    sqlite3.SQLITE_LOCKED: (StoreLockedError, "another program holds it: close that program"),
+}
+_UNKNOWN: Final = (StorageError, "see what SQLite says about it")
+# A read that fails or comes up short says that the file is not what it was.
+_DAMAGED_READS: Final = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
+
+
+def storage_error(error: sqlite3.Error, path: Path, doing: str) -> StorageError:
+    """Return the typed error for what SQLite raised while it was ``doing`` something."""
+    code = getattr(error, "sqlite_errorcode", -1)
+    kind, advice = _KINDS[sqlite3.SQLITE_CORRUPT] if code in _DAMAGED_READS else _KINDS.get(code & 0xFF, _UNKNOWN)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return kind(f"{path}: {doing} failed; {advice} ({name}: {error})")
+
+
+@contextmanager
+def typed_errors(path: Path, doing: str) -> Iterator[None]:
+    """Turn whatever SQLite or the operating system raises within into typed errors."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise storage_error(error, path, doing) from error
+    except OSError as error:
+        raise StoreFullError(
+            f"{path}: {doing} failed; see that its directory exists, can be written and has space ({error})"
+        ) from error

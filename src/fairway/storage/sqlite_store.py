@@ -1,0 +1,167 @@
+"""A store in one SQLite file: what was answered for is on the disk, whatever happens to the process or its power.
+
+Write-ahead log, an fsync per transaction, and one process at a time (`StoreLock`). One thread writes
+(`GroupCommit`); look-ups read over a connection of their own, and see what is still queued as well.
+
+Beside the file ``alice.db`` lie ``alice.db-wal`` and ``alice.db-shm`` while it is in use, which belong to it, and
+``alice.db.lock``. After a crash the next `open` goes on with them; to copy a store, close it first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fairway.errors import StorageError, StoreCorruptError
+from fairway.protocol.effects import Change
+from fairway.storage.channel_store import (
+    KEPT_REQUESTS,
+    KEPT_TRACE_POINTS,
+    ChannelStore,
+    Stored,
+    StoredRequest,
+    TracePoint,
+    Write,
+)
+from fairway.storage.group_commit import GroupCommit
+from fairway.storage.records import read_message
+from fairway.storage.rows import decode_row, unseal
+from fairway.storage.schema import claim, migrate
+from fairway.storage.sqlite_errors import typed_errors
+from fairway.storage.sqlite_queries import find_points, find_request
+from fairway.storage.sqlite_writer import SqliteWriter
+from fairway.storage.store_lock import StoreLock
+from fairway.storage.trace_points import about
+
+BUSY_TIMEOUT_S: Final = 5.0
+"""How long to wait for a reader of another process that is in the way for a moment."""
+PAGE_CACHE_KIB: Final = 16_384
+
+
+class _Open(NamedTuple):
+    """What there is while a store is open."""
+
+    resources: ExitStack
+    writer: GroupCommit
+    reading: sqlite3.Connection
+
+
+class SqliteStore(ChannelStore):
+    """Keeps a channel in a file."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kept_requests: int = KEPT_REQUESTS,
+        kept_trace_points: int = KEPT_TRACE_POINTS,
+        max_bytes: int | None = None,
+    ) -> None:
+        """Name a file; nothing is touched until `open`.
+
+        ``kept_requests`` and ``kept_trace_points`` bound what is remembered of the past, ``max_bytes`` bounds the file.
+        """
+        self._path = Path(path).absolute()
+        self._kept_requests = kept_requests
+        self._kept_trace_points = kept_trace_points
+        self._max_bytes = max_bytes
+        self._open: _Open | None = None
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore {str(self._path)!r} {'closed' if self._open is None else 'open'}>"
+
+    @property
+    def path(self) -> Path:
+        """Where the store is."""
+        return self._path
+
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        """Open the file, create it if there is none, and return what it keeps."""
+        with ExitStack() as resources, typed_errors(self._path, "opening"):
+            path = self._path.resolve()
+            if path.is_dir():
+                raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
+            resources.callback(StoreLock(path).release)
+            connection = self._connect(path, resources)
+            migrate(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            self._limit(connection)
+            claim(connection, path, channel_id, sender_id, content_topic)
+            stored = _read(connection)
+            (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
+            reading = self._connect(path, resources)
+            writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
+            committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1)
+            self._open = _Open(resources.pop_all(), committing, reading)
+            # Whoever forgets to close still gets what was submitted written.
+            atexit.register(self.close)
+            return stored
+
+    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+        """Queue a write; ``done`` is called on the store's thread."""
+        if self._open is None:
+            done(StorageError(f"{self._path} is not open: open the store before writing to it"))
+            return
+        self._open.writer.submit(write, done)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return what is known of a send, from the queue or the file."""
+        current = self._in_use()
+        queued = current.writer.request(request_id)
+        if queued is not None:
+            return queued
+        with typed_errors(self._path, "looking up a request"):
+            return find_request(current.reading, request_id)
+
+    def trace(self, identifier: str) -> list[TracePoint]:
+        """Return what happened to a message, from the file and the queue."""
+        current = self._in_use()
+        before, queued = current.writer.points()
+        with typed_errors(self._path, "looking up a trace"):
+            return find_points(current.reading, identifier, before) + about(identifier, queued)
+
+    def close(self) -> None:
+        """Write what is queued, and let go of the file."""
+        current, self._open = self._open, None
+        if current is None:
+            return
+        atexit.unregister(self.close)
+        current.writer.close()
+        current.resources.close()
+
+    def _in_use(self) -> _Open:
+        if self._open is None:
+            raise StorageError(f"{self._path} is not open: open the store before asking it")
+        return self._open
+
+    def _connect(self, path: Path, resources: ExitStack) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        resources.callback(connection.close)
+        connection.execute("PRAGMA synchronous = FULL")
+        # Where fsync alone leaves data in the drive's cache (macOS), ask for more.
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
+        return connection
+
+    def _limit(self, connection: sqlite3.Connection) -> None:
+        if self._max_bytes is not None:
+            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page_size)}")
+
+
+def _read(connection: sqlite3.Connection) -> Stored:
+    changes = tuple(
+        Change(table=table, key=key, row=decode_row(unseal(record, f"{table}/{key}")))
+        for table, key, record in connection.execute("SELECT tbl, key, record FROM state")
+    )
+    inbox = tuple(
+        (number, replace(read_message(number, record), redelivered=True))
+        for number, record in connection.execute("SELECT number, record FROM inbox ORDER BY number")
+    )
+    return Stored(changes=changes, inbox=inbox)

@@ -1,0 +1,84 @@
+"""One process per store: an operating-system lock on a file beside it, which a dead process lets go of by itself.
+
+The file stays when the lock is released: whoever removed it could remove the lock of the next one. It holds the number
+of the process that has the lock, or had it last, for the error message.
+
+The lock is a POSIX record lock, not flock(2): a child that this process forks does not inherit it, so it cannot keep
+the store locked after this process died. Such locks do not exclude their own process; a register does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from fairway.errors import StoreLockedError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    # Locked bytes cannot be read by others, so what is locked lies far behind the number.
+    _LOCKED_AT: Final = 1 << 30
+
+    def _acquire(descriptor: int) -> None:
+        os.lseek(descriptor, _LOCKED_AT, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+else:
+    import fcntl
+
+    def _acquire(descriptor: int) -> None:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_REGISTER: Final[dict[Path, int]] = {}
+"""Lock files that a process holds, by the number of the process: a forked child has a copy of this."""
+_REGISTER_LOCK: Final = threading.Lock()
+
+
+class StoreLock:
+    """The right to use a store. Taken when made, held until `release`."""
+
+    def __init__(self, store: Path) -> None:
+        """Take the lock of a store at a resolved path.
+
+        Raises `StoreLockedError` if it is taken, and `OSError` if the lock file cannot be made.
+        """
+        self._path = store.with_name(f"{store.name}.lock")
+        with _REGISTER_LOCK:
+            if _REGISTER.get(self._path) == os.getpid():
+                raise StoreLockedError(
+                    f"{store} is open already in this process ({os.getpid()}): close the other channel first, "
+                    "or give each channel a store of its own"
+                )
+            self._descriptor = _open_locked(self._path, store)
+            _REGISTER[self._path] = os.getpid()
+
+    def release(self) -> None:
+        """Let others use the store."""
+        with _REGISTER_LOCK:
+            _REGISTER.pop(self._path, None)
+            # Closing the file releases the lock. It must not be opened and closed for anything else meanwhile.
+            os.close(self._descriptor)
+
+
+def _open_locked(path: Path, store: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+    try:
+        try:
+            _acquire(descriptor)
+        except OSError as error:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "of unknown number"
+            raise StoreLockedError(
+                f"{store} is used by process {holder}: end that process or close its channel, "
+                "or give this channel a store of its own"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,12 @@
+"""A Waku network without the network: inside one process, or between processes of one machine.
+
+`LocalNetwork` and its `LocalNode`s are what ``connect("local:")`` joins and what programs that use channels are tested
+with; `NetworkFaults` says how bad the network is. `NetworkServer` offers a network to other processes over a loopback
+socket, and `RemoteNode` is a node there.
+"""
+
+from fairway.waku.local.faults import NO_FAULTS, NetworkFaults
+from fairway.waku.local.network import LocalNetwork, NetworkStatistics
+from fairway.waku.local.node import LocalNode
+
+__all__ = ["NO_FAULTS", "LocalNetwork", "LocalNode", "NetworkFaults", "NetworkStatistics"]

@@ -1,0 +1,197 @@
+"""A store that survives its process: a local network's messages in an archive file.
+
+The archive is any `MessageArchive`; `fairway.storage.nwaku_archive.NwakuArchive` is one, so what a local network saw
+can be read by a nwaku node and by the Spark pipeline. Invariant: what was put is in the file at most `FLUSH_AFTER_S` later,
+while an event loop runs, and at the latest when the store is closed. A file that cannot be written (a full disk) costs
+messages, which are counted as missed, but neither the network nor its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+
+from fairway.errors import FairwayError, StoreQueryError
+from fairway.waku.local.store import PAGE_BYTES, MessageStore, Visible, page_size, unknown_cursor
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+from fairway.wire.waku_message import WakuMessage, encode_waku_message
+
+FLUSH_AFTER_S: Final = 0.5
+"""How long a message may wait before it is written."""
+
+_FAULTS: Final = (FairwayError, sqlite3.Error, OSError)
+"""What a file can do to its reader or writer."""
+
+
+class ArchivedRow(Protocol):
+    """One message of an archive."""
+
+    @property
+    def message_hash(self) -> bytes:
+        """32 bytes."""
+
+    @property
+    def pubsub_topic(self) -> str:
+        """Where it was published."""
+
+    @property
+    def content_topic(self) -> str:
+        """What filters and stores select by."""
+
+    @property
+    def payload(self) -> bytes:
+        """What the application sent."""
+
+    @property
+    def version(self) -> int:
+        """Scheme of payload encryption."""
+
+    @property
+    def timestamp_ns(self) -> int:
+        """Place in the order of the archive."""
+
+    @property
+    def meta(self) -> bytes | None:
+        """At most 64 bytes for the application."""
+
+
+class MessageArchive(Protocol):
+    """What a local network needs of an archive."""
+
+    def append(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes, *, received_ns: int | None) -> bool:
+        """Keep a message, possibly only after `flush`; return whether it is one that archives keep."""
+
+    def find(self, message_hashes: Collection[bytes]) -> Sequence[ArchivedRow]:
+        """Return what the archive has of these messages, ordered by (timestamp, hash)."""
+
+    def page(
+        self,
+        *,
+        start_ns: int | None,
+        end_ns: int | None,
+        beyond: tuple[int, bytes] | None,
+        newest_first: bool,
+        pubsub_topic: str | None,
+        content_topics: Collection[str],
+        rows: int,
+        page_bytes: int,
+    ) -> Sequence[ArchivedRow]:
+        """Return one page of a time range, oldest message first; ``beyond`` is where the page before it ended."""
+
+    def flush(self) -> None:
+        """Write everything appended so far."""
+
+    def close(self) -> None:
+        """Write everything and let go of the file. May be called twice."""
+
+
+class ArchiveStore(MessageStore):
+    """Answers queries from an archive, and closes it in the end."""
+
+    def __init__(self, archive: MessageArchive) -> None:
+        self._archive = archive
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._flush_planned = False
+        self._failing = False
+
+    def put(self, message: RoutedMessage, received_ns: int) -> bool:
+        """Hand a message to the archive; while that cannot be written to, none is kept."""
+        kept = False
+        if not self._failing:
+            try:
+                kept = self._archive.append(
+                    message.pubsub_topic, message.message, message.message_hash, received_ns=received_ns
+                )
+            except _FAULTS:
+                self._failing = True
+        self._plan_flush()
+        return kept
+
+    def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
+        """Return one page of the answer to a query; what may not be seen makes it shorter."""
+        try:
+            rows = self._found_by_hash(query, cursor) if query.message_hashes else self._in_range(query, cursor)
+        except StoreQueryError:
+            raise
+        except _FAULTS as error:
+            raise StoreQueryError(f"the archive cannot be read now ({error}); ask again") from error
+        size = page_size(query)
+        more = len(rows) > size or sum(len(row.payload) for row in rows) >= PAGE_BYTES
+        kept = rows[-size:] if query.newest_first else rows[:size]
+        reached = kept[0 if query.newest_first else -1].message_hash if more else None
+        return StorePage(messages=tuple(_routed(row) for row in kept if visible(row.message_hash)), cursor=reached)
+
+    def close(self) -> None:
+        """Write everything and close the archive."""
+        self._archive.close()
+
+    def _found_by_hash(self, query: StoreQuery, cursor: bytes | None) -> Sequence[ArchivedRow]:
+        rows = self._archive.find(query.message_hashes)
+        if cursor is not None:
+            place = self._place(cursor)
+            rows = [row for row in rows if ((row.timestamp_ns, row.message_hash) < place) == query.newest_first]
+            rows = [row for row in rows if row.message_hash != cursor]
+        return _first_bytes(rows[::-1])[::-1] if query.newest_first else _first_bytes(rows)
+
+    def _in_range(self, query: StoreQuery, cursor: bytes | None) -> Sequence[ArchivedRow]:
+        return self._archive.page(
+            start_ns=query.start_ns,
+            end_ns=query.end_ns,
+            beyond=None if cursor is None else self._place(cursor),
+            newest_first=query.newest_first,
+            pubsub_topic=query.pubsub_topic or None,
+            content_topics=query.content_topics,
+            rows=page_size(query) + 1,
+            page_bytes=PAGE_BYTES,
+        )
+
+    def _place(self, cursor: bytes) -> tuple[int, bytes]:
+        for row in self._archive.find((cursor,)):
+            return row.timestamp_ns, row.message_hash
+        raise unknown_cursor(cursor)
+
+    def _plan_flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        # A flush that was planned in a loop that ended meanwhile does not come.
+        if not self._flush_planned or self._loop is not loop:
+            self._flush_planned, self._loop = True, loop
+            loop.call_later(FLUSH_AFTER_S, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        try:
+            self._archive.flush()
+        except _FAULTS:
+            self._failing = True
+            self._plan_flush()
+        else:
+            self._failing = False
+
+
+def _first_bytes(rows: Sequence[ArchivedRow]) -> Sequence[ArchivedRow]:
+    """Return as many rows from the beginning as fill a page."""
+    size = 0
+    for count, row in enumerate(rows, 1):
+        size += len(row.payload)
+        if size >= PAGE_BYTES:
+            return rows[:count]
+    return rows
+
+
+def _routed(row: ArchivedRow) -> RoutedMessage:
+    message = WakuMessage(
+        payload=row.payload,
+        content_topic=row.content_topic,
+        version=row.version or None,
+        timestamp_ns=row.timestamp_ns or None,
+        meta=row.meta,
+    )
+    # The hash is that of the message as it was published, which may have had no timestamp of its own.
+    return RoutedMessage(
+        pubsub_topic=row.pubsub_topic,
+        message=message,
+        encoded=encode_waku_message(message),
+        message_hash=row.message_hash,
+    )

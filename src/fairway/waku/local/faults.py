@@ -1,0 +1,135 @@
+"""How bad a network is, and the seeded dice that decide what becomes of each message.
+
+One home for the idea: the in-process network throws these dice in real time, the simulation under virtual time. The
+dice read no clock and keep no message. Invariant: the same seed, the same faults and the same sequence of questions
+give the same answers, so a run is repeated by repeating its seed.
+
+Every publication reaches every receiver independently: it may be lost, it takes a random time, and it may come twice.
+Random delays reorder. A rate limit counts per node and epoch, as RLN does (17/WAKU2-RLN-RELAY).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.protocol.ratelimit.epoch import EpochClock
+from fairway.wire.waku_message import DEFAULT_MAX_MESSAGE_BYTES
+
+_SHARES: Final = ("loss", "duplication", "store_loss", "query_loss", "send_loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFaults:
+    """How bad a network is. The delays are those of a wide network unless said otherwise; see `NO_FAULTS`."""
+
+    loss: float = 0.0
+    """Share of deliveries that never happen."""
+    duplication: float = 0.0
+    """Share of deliveries that happen twice."""
+    min_delay_ms: int = 20
+    """Fastest hop."""
+    max_delay_ms: int = 250
+    """Slowest hop; the span is what reorders."""
+    store_loss: float = 0.0
+    """Share of publications that the store misses."""
+    query_loss: float | None = None
+    """Share of store queries that are not answered; None: the same as ``loss``."""
+    send_loss: float = 0.0
+    """Share of publications that the network does not take, and the sender is told so."""
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    """Larger encoded WakuMessages are refused for good. Nodes usually have 153,600 (64/WAKU2-NETWORK)."""
+    messages_per_epoch: int | None = None
+    """What each node may publish in an epoch; None: no rate limit."""
+    epoch_ms: int = 600_000
+    """Length of an epoch; epoch 0 starts with the Unix epoch (17/WAKU2-RLN-RELAY)."""
+
+    def __post_init__(self) -> None:
+        for name in _SHARES:
+            share = getattr(self, name)
+            # "Not inside" rather than "outside": also not-a-number is no share.
+            if share is not None and not 0 <= share <= 1:
+                raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
+        if not 0 <= self.min_delay_ms <= self.max_delay_ms:
+            raise ConfigurationError(
+                f"delays need 0 <= min_delay_ms <= max_delay_ms, not {self.min_delay_ms} and {self.max_delay_ms}"
+            )
+        if not 1 <= self.max_message_bytes <= DEFAULT_MAX_MESSAGE_BYTES:
+            raise ConfigurationError(
+                f"max_message_bytes must lie in 1..{DEFAULT_MAX_MESSAGE_BYTES} (nobody parses longer messages), "
+                f"not {self.max_message_bytes}"
+            )
+        if self.messages_per_epoch is not None and self.messages_per_epoch < 0:
+            raise ConfigurationError(
+                f"messages_per_epoch must be at least 0, or None for no limit, not {self.messages_per_epoch}"
+            )
+        EpochClock(epoch_ms=self.epoch_ms)  # refuses what is no length
+
+
+NO_FAULTS: Final = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
+"""Everything arrives, once, at once."""
+
+
+class FaultDice:
+    """Decides, from a seed, what becomes of messages and queries."""
+
+    def __init__(self, faults: NetworkFaults, seed: int) -> None:
+        self.faults = faults
+        """May be replaced at any time; the dice roll on."""
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, and guards nothing
+
+    def is_taken(self) -> bool:
+        """Return whether the network takes a publication at all."""
+        return not self._happens(self.faults.send_loss)
+
+    def is_stored(self) -> bool:
+        """Return whether the store gets a publication."""
+        return self._random.random() >= self.faults.store_loss
+
+    def copies(self) -> tuple[int | None, ...]:
+        """Return the delay in ms of each copy that one receiver gets of a publication; None: that copy is lost."""
+        count = 2 if self._random.random() < self.faults.duplication else 1
+        return tuple(None if self._random.random() < self.faults.loss else self.delay_ms() for _ in range(count))
+
+    def is_answered(self) -> bool:
+        """Return whether a store query and its answer find their way."""
+        share = self.faults.query_loss
+        return self._random.random() >= (self.faults.loss if share is None else share)
+
+    def delay_ms(self) -> int:
+        """Return how long the next hop takes."""
+        return self._random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
+
+    def _happens(self, share: float) -> bool:
+        # A fault that is off draws nothing, so that turning to it later leaves the runs of old seeds as they were.
+        return share > 0 and self._random.random() < share
+
+
+class Allowance:
+    """What one node has published in the current epoch."""
+
+    __slots__ = ("_epoch", "_used")
+
+    def __init__(self) -> None:
+        self._epoch: int | None = None
+        self._used = 0
+
+    def remaining(self, faults: NetworkFaults, now_ms: int) -> int | None:
+        """Return how many messages the node may still publish in the epoch of ``now_ms``; None: any number."""
+        if faults.messages_per_epoch is None:
+            return None
+        epoch = EpochClock(epoch_ms=faults.epoch_ms).index(now_ms)
+        if epoch != self._epoch:
+            self._epoch, self._used = epoch, 0
+        return max(0, faults.messages_per_epoch - self._used)
+
+    def take(self, faults: NetworkFaults, now_ms: int) -> bool:
+        """Charge one publication, and return whether it is within the limit."""
+        remaining = self.remaining(faults, now_ms)
+        if remaining == 0:
+            return False
+        if remaining is not None:
+            self._used += 1
+        return True

@@ -1,0 +1,259 @@
+"""A Waku network inside one process, as bad as it is told to be.
+
+It is what `connect("local:")` joins, and the public test double for programs that use channels: relay, store and
+health behind the `WakuNode` interface, with loss, delay, duplication, reordering, partitions, store gaps, size and
+rate limits decided by seeded dice.
+
+Invariant: every publication is thrown for once per receiver, in the order in which the receivers joined, so that one
+seed gives one run as long as the program's own sends come in one order. A network belongs to one thread; its nodes may
+live in event loops one after the other, and those of a loop that has ended are forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.waku.local.archive import ArchiveStore, MessageArchive
+from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
+from fairway.waku.local.node import LocalNode
+from fairway.waku.local.partition import Partition
+from fairway.waku.local.store import MemoryStore, MessageStore
+from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
+
+_NS_PER_MS: Final = 1_000_000
+_MAX_STORED: Final = 100_000
+_MAX_STORED_BYTES: Final = 268_435_456
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkStatistics:
+    """What happened in a network so far."""
+
+    published: int = 0
+    """Messages that the network took."""
+    published_bytes: int = 0
+    """Their encoded size."""
+    refused: int = 0
+    """Messages that it did not take; their senders were told."""
+    delivered: int = 0
+    """Messages that reached a receiver, copies included."""
+    lost: int = 0
+    """Messages that did not reach a receiver, copies included."""
+    duplicated: int = 0
+    """Publications that were sent to a receiver twice."""
+    stored: int = 0
+    """Messages that entered the store."""
+    store_missed: int = 0
+    """Messages that should have entered the store and did not."""
+    queries: int = 0
+    """Pages that were asked for."""
+    queries_failed: int = 0
+    """Pages that did not come."""
+
+
+class LocalNetwork:
+    """A network of `LocalNode`s. A context manager that closes them and the store."""
+
+    def __init__(
+        self,
+        faults: NetworkFaults | None = None,
+        *,
+        seed: int = 0,
+        archive: MessageArchive | None = None,
+        max_stored: int = _MAX_STORED,
+        max_stored_bytes: int = _MAX_STORED_BYTES,
+        echo: bool = False,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Make a network without nodes.
+
+        ``faults`` is how bad it is, by default not at all (`NO_FAULTS`). ``archive`` keeps what is published, for
+        instance ``NwakuArchive("messages.sqlite")`` of `fairway.storage`, and is closed with the network; without one
+        the newest ``max_stored`` messages of ``max_stored_bytes`` together are kept in memory. With ``echo`` nodes
+        hear their own messages too, as some light clients do. ``clock_ns`` gives the nanoseconds since the Unix epoch.
+        """
+        self.echo = echo
+        self._dice = FaultDice(faults or NO_FAULTS, seed)
+        self._clock_ns = clock_ns
+        self._store: MessageStore = (
+            MemoryStore(max_messages=max_stored, max_bytes=max_stored_bytes)
+            if archive is None
+            else ArchiveStore(archive)
+        )
+        self._partition: Partition | None = None
+        self._nodes: dict[str, LocalNode] = {}
+        self._joined = 0
+        self._counts: dict[str, int] = asdict(NetworkStatistics())
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<LocalNetwork of {len(self._nodes)} nodes, {self._dice.faults}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def faults(self) -> NetworkFaults:
+        """How bad the network is; may be set at any time."""
+        return self._dice.faults
+
+    @faults.setter
+    def faults(self, faults: NetworkFaults) -> None:
+        self._dice.faults = faults
+
+    @property
+    def nodes(self) -> tuple[LocalNode, ...]:
+        """The nodes that have not left, in the order in which they joined."""
+        self._forget_ended()
+        return tuple(self._nodes.values())
+
+    def node(self, name: str | None = None) -> LocalNode:
+        """Add a node and return it; ``name`` must not be taken, by default it is a new one."""
+        if self._closed:
+            raise ConfigurationError("the network is closed; make another LocalNetwork")
+        self._forget_ended()
+        self._joined += 1
+        name = f"node-{self._joined}" if name is None else name
+        if name in self._nodes:
+            raise ConfigurationError(
+                f"there is a node {name!r} in the network already; close it or choose another name"
+            )
+        self._nodes[name] = LocalNode(self, name)
+        return self._nodes[name]
+
+    def partition(self, *sides: Collection[str]) -> None:
+        """Cut the network into sides, given as sets of names; nodes that are not named form one more side.
+
+        Messages that are already on their way arrive. A network that was cut before heals first.
+        """
+        self._partition = Partition(sides)
+
+    def heal(self) -> None:
+        """Join the sides of a partition; the store then shows everything to everybody."""
+        self._partition = None
+
+    def statistics(self) -> NetworkStatistics:
+        """Return what happened so far."""
+        return NetworkStatistics(**self._counts)
+
+    def close(self) -> None:
+        """Close all nodes and the store. May be called twice."""
+        self._closed = True
+        for node in list(self._nodes.values()):
+            node.leave()
+        self._store.close()
+
+    # What nodes ask of their network.
+
+    def publish(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int]:
+        """Spread a message, and return the answer and how many milliseconds that takes."""
+        refusal = self._refusal(publisher, message)
+        if refusal is not None:
+            self._counts["refused"] += 1
+            return refusal, 0
+        self._counts["published"] += 1
+        self._counts["published_bytes"] += len(message.encoded)
+        self._keep(publisher, message)
+        for receiver in list(self._nodes.values()):
+            echoed = receiver is not publisher or self.echo
+            if echoed and self._connects(publisher, receiver) and receiver.online and receiver.wants(message):
+                self._spread(receiver, message)
+        return SendResult(accepted=True), self.hop_ms()
+
+    def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None) -> StorePage:
+        """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
+        partition = self._partition
+        self._counts["queries"] += 1
+        if not self._dice.is_answered():
+            self._counts["queries_failed"] += 1
+            raise StoreQueryError("the query or its answer was lost; ask again")
+        try:
+            return self._store.page(
+                query, cursor, lambda message_hash: partition is None or partition.shows(message_hash, asker.name)
+            )
+        except StoreQueryError:
+            self._counts["queries_failed"] += 1
+            raise
+
+    def quota_of(self, node: LocalNode) -> NodeQuota | None:
+        """Return the rate limit of a node."""
+        remaining = node.allowance.remaining(self.faults, self._now_ms())
+        if remaining is None or self.faults.messages_per_epoch is None:
+            return None
+        return NodeQuota(limit=self.faults.messages_per_epoch, epoch_ms=self.faults.epoch_ms, remaining=remaining)
+
+    def hop_ms(self) -> int:
+        """Return how long the next hop takes."""
+        return self._dice.delay_ms()
+
+    def forget(self, node: LocalNode) -> None:
+        """Drop a node that left."""
+        if self._nodes.get(node.name) is node:
+            del self._nodes[node.name]
+
+    def _refusal(self, publisher: LocalNode, message: RoutedMessage) -> SendResult | None:
+        size, limit = len(message.encoded), self.faults.max_message_bytes
+        if publisher.closed:
+            return SendResult(accepted=False, detail=f"node {publisher.name!r} is closed")
+        if size > limit:
+            return SendResult(
+                accepted=False, permanent=True, detail=f"the message has {size} bytes, the network takes {limit}"
+            )
+        if not publisher.online:
+            return SendResult(accepted=False, detail=f"node {publisher.name!r} is offline")
+        if not publisher.allowance.take(self.faults, self._now_ms()):
+            return SendResult(
+                accepted=False, detail=f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
+            )
+        if not self._dice.is_taken():
+            return SendResult(accepted=False, detail="no other node took the message")
+        return None
+
+    def _keep(self, publisher: LocalNode, message: RoutedMessage) -> None:
+        if message.message.ephemeral:
+            return
+        if not self._dice.is_stored():
+            self._counts["store_missed"] += 1
+            return
+        kept = self._store.put(message, self._clock_ns())
+        self._counts["stored"] += kept
+        # A message that was in the store before the network fell apart stays visible to all.
+        if self._partition is not None and (kept or self._partition.saw(message.message_hash)):
+            self._partition.note(message.message_hash, publisher.name)
+
+    def _spread(self, receiver: LocalNode, message: RoutedMessage) -> None:
+        copies = self._dice.copies()
+        self._counts["duplicated"] += len(copies) - 1
+        for delay_ms in copies:
+            if delay_ms is None:
+                self._counts["lost"] += 1
+            elif delay_ms == 0:
+                self._deliver(receiver, message)
+            else:
+                # The handle is the loop's alone: with the loop it is gone.
+                asyncio.get_running_loop().call_later(delay_ms / 1000, self._deliver, receiver, message)
+
+    def _deliver(self, receiver: LocalNode, message: RoutedMessage) -> None:
+        self._counts["delivered" if receiver.hear(message) else "lost"] += 1
+
+    def _connects(self, one: LocalNode, other: LocalNode) -> bool:
+        return self._partition is None or self._partition.connects(one.name, other.name)
+
+    def _forget_ended(self) -> None:
+        for node in list(self._nodes.values()):
+            if node.closed:
+                node.leave()
+
+    def _now_ms(self) -> int:
+        return self._clock_ns() // _NS_PER_MS

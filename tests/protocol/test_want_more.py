@@ -1,0 +1,285 @@
+"""Asking more of a send: while it is open, and after it was delivered."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.errors import ConfigurationError
+from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, RequestSent
+from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Purpose
+from fairway.protocol.ended_requests import MAX_ENDED, EndedRequest, EndedRequests
+from fairway.protocol.send_request import SendRequest
+
+QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
+SMALL = ReliableChannelOptions(
+    sync_min_interval_ms=0,
+    segmentation=SegmentationConfig(segment_size_bytes=64),
+    sds=SdsConfig(causal_history_size=20),
+)
+FILE = bytes(range(256)) * 2
+"""Eight segments and one parity segment."""
+
+
+def want(peer, request_id, **wanted):
+    return peer.do(peer.stack.want_more(request_id, peer.now_ms, **wanted))
+
+
+def reply(sender, to, payload=b"thanks"):
+    sender.send(payload)
+    return to.receive(sender.content()[-1])
+
+
+@pytest.fixture
+def delivered(peer):
+    """Make a send that bob alone acknowledged, and say who is there."""
+
+    def make(payload=b"hello", options=QUIET, **wanted):
+        alice, bob, carol = (peer(name, options) for name in ("alice", "bob", "carol"))
+        accepted = alice.send(payload, **wanted)
+        alice.answer()
+        bob.receive(*alice.content())
+        reply(bob, alice)
+        assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob",)]
+        alice.effects.clear()
+        return accepted.request_id, alice, bob, carol
+
+    return make
+
+
+def test_an_open_send_ends_only_when_the_new_wish_is_met_too(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    accepted = alice.send(b"hello")
+    want(alice, accepted.request_id, required_from=["carol"])
+    bob.receive(*alice.content())
+    reply(bob, alice)
+    assert alice.events(MessageAcknowledged)
+    assert not alice.events(MessageDelivered)
+    carol.receive(*alice.content())
+    reply(carol, alice)
+    assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
+    alice.check_rows()
+
+
+def test_a_lesser_wish_takes_nothing_back(peer):
+    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
+    accepted = alice.send(b"hello", required_from=["carol"], required_count=2)
+    want(alice, accepted.request_id)
+    for other in (bob, carol):
+        assert not alice.events(MessageDelivered)
+        other.receive(*alice.content())
+        reply(other, alice)
+    assert len(alice.events(MessageDelivered)) == 1
+
+
+def test_a_wish_that_is_met_already_is_answered_at_once_and_again(delivered):
+    request_id, alice, _, _ = delivered()
+    alice.now_ms += 5_000
+    for _ in range(2):
+        want(alice, request_id, required_from=["bob"])
+    events = alice.events()
+    assert [type(event) for event in events] == [MessageDelivered] * 2
+    assert {(e.request_id, e.delivered_to, e.at_ms) for e in events} == {(request_id, ("bob",), alice.now_ms)}
+    assert alice.stack.statistics().open_requests == 0
+
+
+def test_a_delivered_send_is_opened_again_and_repeated_one_interval_later(delivered):
+    request_id, alice, _, carol = delivered()
+    first = alice.unanswered
+    assert want(alice, request_id, required_from=["carol"])
+    assert not alice.events()
+    assert alice.stack.statistics().open_requests == 1
+    alice.check_rows()
+    alice.pass_time(29_999)
+    assert not alice.published()
+    alice.pass_time(1)
+    [retry] = alice.published(Purpose.RETRY)
+    assert retry not in first
+    carol.receive(retry)
+    assert carol.payloads() == [b"hello"]
+    reply(carol, alice)
+    [event] = alice.events(MessageDelivered)
+    assert (event.request_id, event.delivered_to) == (request_id, ("bob", "carol"))
+    alice.pass_time(3_600_000)
+    assert len(alice.published(Purpose.RETRY)) == 1
+    alice.check_rows()
+
+
+def test_the_copy_is_the_same_message(delivered):
+    request_id, alice, bob, _ = delivered()
+    want(alice, request_id, required_count=2)
+    alice.pass_time(30_000)
+    bob.receive(*alice.published())
+    assert bob.payloads() == [b"hello"]
+    assert bob.stack.statistics().duplicates == 1
+
+
+def test_whoever_has_it_long_since_acknowledges_with_whatever_he_says_next(delivered):
+    request_id, alice, bob, carol = delivered()
+    carol.receive(*[p for p in bob.content()])
+    for number in range(3):
+        bob.send(b"bob %d" % number)
+        alice.receive(bob.content()[-1])
+    original = alice.stack.sds.retained.encoded(alice.stack.sds.history.last(None)[0].message_id)
+    assert original is not None
+    carol.receive(*bob.content())
+    assert not carol.payloads(), "the first message is missing"
+
+
+def test_descendants_that_came_while_nobody_waited_are_evidence_all_the_same(peer):
+    alice, bob, carol = (peer(name, QUIET) for name in ("alice", "bob", "carol"))
+    accepted = alice.send(b"hello")
+    for other in (bob, carol):
+        other.receive(*alice.content())
+    for number in range(4):
+        reply(bob, alice, b"bob %d" % number)
+        carol.receive(bob.content()[-1])
+    alice.effects.clear()
+    want(alice, accepted.request_id, required_from=["carol"])
+    reply(carol, alice)
+    cited = [entry.message_id for entry in carol.sds(carol.content()[-1]).causal_history]
+    assert alice.content() == []
+    assert all(alice.stack.sds.history.get(message_id).sender_id == "bob" for message_id in cited)
+    assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
+
+
+def test_a_send_that_was_opened_again_ends_with_an_error_when_its_retries_are_exhausted(delivered):
+    request_id, alice, _, _ = delivered()
+    want(alice, request_id, required_from=["dave"])
+    alice.pass_time(3_600_000)
+    [error] = alice.events(DeliveryError)
+    assert (error.request_id, error.acknowledged_by) == (request_id, ("bob",))
+    assert len(alice.published(Purpose.RETRY)) == 10
+    assert alice.stack.statistics().unacknowledged == 0
+    with pytest.raises(ConfigurationError, match="ended undelivered"):
+        want(alice, request_id)
+
+
+def test_it_can_be_opened_again_and_again(delivered):
+    request_id, alice, bob, carol = delivered()
+    want(alice, request_id, required_count=2)
+    alice.pass_time(30_000)
+    carol.receive(*alice.published())
+    reply(carol, alice)
+    want(alice, request_id, required_count=3)
+    assert alice.stack.statistics().open_requests == 1
+    assert len(alice.events(MessageDelivered)) == 1
+
+
+def test_of_a_file_only_what_somebody_lacks_is_repeated(delivered):
+    request_id, alice, _, carol = delivered(FILE, SMALL)
+    parity = alice.stack.statistics()
+    assert parity.queued == 0
+    want(alice, request_id, required_from=["carol"])
+    alice.check_rows()
+    alice.pass_time(30_000)
+    retries = alice.published(Purpose.RETRY)
+    assert len({retry.sds_id for retry in retries}) == len(retries) == 8
+    carol.receive(*retries[:7])
+    reply(carol, alice)
+    assert not alice.events(MessageDelivered)
+    alice.pass_time(30_000)
+    again = alice.published(Purpose.RETRY)[8:]
+    assert [retry.sds_id for retry in again] == [retries[7].sds_id]
+    carol.receive(*again)
+    assert carol.payloads() == [FILE]
+    reply(carol, alice)
+    assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
+    assert not alice.events(RequestSent), "it was told the first time"
+
+
+def test_what_is_open_again_goes_on_after_a_restart(delivered):
+    request_id, alice, _, carol = delivered(FILE, SMALL)
+    want(alice, request_id, required_from=["carol"])
+    alice = alice.restart()
+    alice.check_rows()
+    alice.pass_time(30_000)
+    carol.receive(*alice.published(Purpose.RETRY))
+    reply(carol, alice)
+    [event] = alice.events(MessageDelivered)
+    assert (event.request_id, event.delivered_to) == (request_id, ("bob", "carol"))
+
+
+def test_a_send_that_ended_costs_nothing_until_more_is_asked_of_it(delivered):
+    request_id, alice, bob, _ = delivered()
+    assert alice.stack.statistics().unacknowledged == alice.stack.statistics().open_requests == 0
+    rows = dict(alice.rows)
+    want(alice, request_id)
+    assert alice.rows == rows
+    assert alice.stack.next_deadline() is None
+
+
+@pytest.mark.parametrize("rule", [IdRule.UNIQUE, IdRule.PAYLOAD])
+def test_two_sends_of_one_payload_are_asked_each_by_itself_unless_they_are_one(peer, rule):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(id_rule=rule))
+    alice, bob = peer("alice", options), peer("bob", options)
+    first = alice.send(b"ok").request_id
+    bob.receive(*alice.content())
+    reply(bob, alice)
+    second = alice.send(b"ok", required_from=["carol"]).request_id
+    if rule is IdRule.PAYLOAD:
+        with pytest.raises(ConfigurationError, match=f"being sent again as request '{second}'"):
+            want(alice, first, required_count=2)
+    else:
+        want(alice, first, required_count=2)
+    assert alice.stack.statistics().open_requests == (1 if rule is IdRule.PAYLOAD else 2)
+    alice.check_rows()
+
+
+# What cannot be had any more
+
+
+def test_of_an_unknown_send_nothing_can_be_asked(peer):
+    with pytest.raises(ConfigurationError, match="request 'nobody' is not known .* send the message again"):
+        want(peer(), "nobody")
+
+
+def test_after_a_restart_nothing_can_be_asked_of_what_had_ended_before(delivered):
+    request_id, alice, _, _ = delivered()
+    with pytest.raises(ConfigurationError, match="send the message again"):
+        want(alice.restart(), request_id, required_count=2)
+
+
+@pytest.mark.parametrize("repair", [RepairConfig(enabled=False), RepairConfig(retained_messages=1)])
+def test_content_that_is_not_retained_any_more_must_be_sent_again(delivered, repair):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=repair))
+    request_id, alice, _, _ = delivered(options=options)
+    before = alice.stack.snapshot()
+    with pytest.raises(ConfigurationError, match=r"not retained any more .* send the message again"):
+        want(alice, request_id, required_from=["carol"])
+    assert alice.stack.snapshot() == before
+    want(alice, request_id, required_from=["bob"])
+    assert len(alice.events(MessageDelivered)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"required_count": 0}, "required_count must be at least 1"),
+        ({"required_from": ["alice"]}, "does not acknowledge itself"),
+        ({"required_from": "bob"}, "takes a collection"),
+    ],
+)
+def test_a_wish_that_can_never_be_met_is_refused(delivered, wanted, text):
+    request_id, alice, _, _ = delivered()
+    with pytest.raises(ConfigurationError, match=text):
+        want(alice, request_id, **wanted)
+
+
+def test_only_the_newest_sends_that_ended_are_remembered():
+    ended = EndedRequests()
+    for number in range(MAX_ENDED + 10):
+        name = str(number)
+        if number % 2:
+            ended.failed(name)
+            continue
+        request = SendRequest(
+            request_id=name, message_id="m", data_count=1, required_count=1, required_from=frozenset(), part_count=1
+        )
+        ended.delivered(EndedRequest(request, (), {}))
+    assert len(ended) == MAX_ENDED
+    assert ended.get("8") is None
+    assert ended.get("10") is not None
+    assert not ended.has_failed("9")
+    assert ended.has_failed("11")
+    assert ended.get("11") is None
