@@ -29,6 +29,7 @@ RANKS = {
     "apps": 6,
     "conformance": 5,
     "cli": 7,
+    "__main__": 8,
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}

@@ -9,8 +9,9 @@ import pytest
 
 from fairway import events
 from fairway.errors import ConfigurationError
-from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.events import EVENT_NAMES, DeliveryError, Event, Limit, MessageReceived, MessageSendError
 from fairway.options import (
+    Delivery,
     IdRule,
     Profile,
     RateLimitConfig,
@@ -46,6 +47,17 @@ from fairway.options import (
         (lambda: ReliableChannelOptions(max_retry_attempts=-1), "max_retry_attempts must not be negative"),
         (lambda: ReliableChannelOptions(retrieve_frequency_ms=-1), "retrieve_frequency_ms must not be negative"),
         (lambda: ReliableChannelOptions(sweep_in_buf_interval_ms=0), "sweep_in_buf_interval_ms must be positive"),
+        (lambda: ReliableChannelOptions(process_task_min_elapse_ms=-1), "process_task_min_elapse_ms must not be"),
+        (lambda: ReliableChannelOptions(query_on_connect_interval_ms=-1), "query_on_connect_interval_ms must not be"),
+        (lambda: ReliableChannelOptions(query_on_connect_max_window_ms=0), "max_window_ms must be at least 1, not 0"),
+        (lambda: ReliableChannelOptions(max_missing=0), "max_missing must be at least 1, not 0"),
+        (lambda: ReliableChannelOptions(max_active_retries=0), "max_active_retries must be at least 1"),
+        (lambda: ReliableChannelOptions(max_store_queries_per_minute=0), "queries_per_minute must be at least 1"),
+        (lambda: ReliableChannelOptions(max_unread_messages=0), "max_unread_messages must be at least 1"),
+        (lambda: ReliableChannelOptions(max_unread_bytes=0), "max_unread_bytes must be at least 1"),
+        (lambda: ReliableChannelOptions(max_concurrent_publishes=0), "max_concurrent_publishes must be at least 1"),
+        (lambda: ReliableChannelOptions(causal_history_size=-1), "causal_history_size must not be negative"),
+        (lambda: ReliableChannelOptions(bloom_filter_size=0), "bloom_filter_size must be at least 1"),
     ],
 )
 def test_an_option_that_cannot_work_fails_where_it_is_written_and_says_why(make, text):
@@ -67,6 +79,7 @@ def test_an_option_that_cannot_work_fails_where_it_is_written_and_says_why(make,
         lambda: ReliableChannelOptions(
             sync_min_interval_ms=0, retry_interval_ms=0, max_retry_attempts=0, retrieve_frequency_ms=0
         ),
+        lambda: ReliableChannelOptions(query_on_connect_interval_ms=0, causal_history_size=0, bloom_filter_size=1),
     ],
 )
 def test_values_at_the_edge_are_allowed(make):
@@ -79,6 +92,17 @@ def test_the_defaults_are_those_of_the_seeds():
     assert (options.sync_min_interval_ms, options.retry_interval_ms, options.max_retry_attempts) == (30_000, 30_000, 10)
     assert (options.retrieve_frequency_ms, options.sweep_in_buf_interval_ms) == (10_000, 5_000)
     assert (options.query_on_connect, options.auto_start) == (True, True)
+    assert (options.query_on_connect_interval_ms, options.query_on_connect_max_window_ms) == (300_000, 30 * 86_400_000)
+    assert (options.max_missing, options.max_active_retries, options.max_store_queries_per_minute) == (
+        10_000,
+        1_000,
+        60,
+    )
+    assert (options.max_unread_messages, options.max_unread_bytes, options.max_concurrent_publishes) == (
+        10_000,
+        2**28,
+        16,
+    )
     assert (options.sds.causal_history_size, options.sds.bloom_capacity) == (2, 10_000)
     assert (options.sds.bloom_error_rate, options.sds.possible_acks_threshold) == (0.001, 2)
     assert (options.segmentation.segment_size_bytes, options.segmentation.max_message_size_bytes) == (102_400, 2**20)
@@ -94,6 +118,103 @@ def test_the_logos_profile_has_the_defaults_of_its_specification():
     assert options.segmentation.parity_rate == 0
     # An acknowledgement rides on a sync message at the latest: it must come before the retries are exhausted.
     assert options.sync_min_interval_ms < options.retry_interval_ms
+
+
+# The names of seeds 000 and 001
+
+
+def test_the_seeds_names_replace_what_the_sds_layer_says():
+    options = ReliableChannelOptions(
+        causal_history_size=200, bloom_filter_size=500, sds=SdsConfig(bloom_error_rate=0.1)
+    )
+    assert options.sds == SdsConfig(causal_history_size=200, bloom_capacity=500, bloom_error_rate=0.1)
+
+
+def test_without_the_seeds_names_the_sds_layer_counts():
+    sds = SdsConfig(causal_history_size=7, bloom_capacity=70)
+    assert ReliableChannelOptions(sds=sds).sds is sds
+    assert ReliableChannelOptions(sds=sds, causal_history_size=0).sds == dataclasses.replace(sds, causal_history_size=0)
+
+
+def test_in_a_copy_the_seeds_names_go_on_replacing_until_they_are_taken_out():
+    options = ReliableChannelOptions(causal_history_size=200)
+    assert dataclasses.replace(options, max_missing=1).sds.causal_history_size == 200
+    assert dataclasses.replace(options, causal_history_size=3).sds.causal_history_size == 3
+    new = SdsConfig(causal_history_size=5)
+    assert dataclasses.replace(options, sds=new).sds.causal_history_size == 200
+    assert dataclasses.replace(options, sds=new, causal_history_size=None).sds == new
+    assert options.sds.causal_history_size == 200
+
+
+# Options from a file
+
+
+def test_options_come_from_a_mapping_with_layers_and_choices_by_their_text():
+    options = ReliableChannelOptions.from_mapping(
+        {
+            "profile": "logos",
+            "delivery": "arrival",
+            "query_on_connect": False,
+            "bloom_filter_size": None,
+            "segmentation": {"parity_rate": 0, "segment_size_bytes": 1_000},
+            "sds": {"id_rule": "keccak-timestamp", "repair": {"t_min_ms": 5}},
+            "rate_limit": {"enabled": True, "messages_per_epoch": 3},
+        }
+    )
+    assert options == ReliableChannelOptions(
+        profile=Profile.LOGOS,
+        delivery=Delivery.ARRIVAL,
+        query_on_connect=False,
+        segmentation=SegmentationConfig(parity_rate=0.0, segment_size_bytes=1_000),
+        sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP, repair=RepairConfig(t_min_ms=5)),
+        rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=3),
+    )
+    assert isinstance(options.segmentation.parity_rate, float)
+
+
+def test_an_empty_mapping_gives_the_defaults():
+    assert ReliableChannelOptions.from_mapping({}) == ReliableChannelOptions()
+
+
+def test_finished_objects_are_taken_as_they_are():
+    sds = SdsConfig(causal_history_size=9)
+    assert ReliableChannelOptions.from_mapping({"sds": sds, "profile": Profile.LOGOS}).sds is sds
+
+
+@pytest.mark.parametrize(
+    ("mapping", "text"),
+    [
+        (
+            {"retry_interval": 1},
+            r"there is no option retry_interval; did you mean retry_interval_ms\? There are: profile, ",
+        ),
+        (
+            {"sds": {"repair": {"t_mim_ms": 1}}},
+            r"no option sds\.repair\.t_mim_ms; did you mean sds\.repair\.t_min_ms\?",
+        ),
+        ({"zzz": 1}, r"there is no option zzz; There are: "),
+        ({7: 1}, "there is no option 7; "),
+        ({"retry_interval_ms": "30"}, r"retry_interval_ms must be of type int, not str \('30'\)"),
+        ({"retry_interval_ms": True}, "retry_interval_ms must be of type int, not bool"),
+        ({"retry_interval_ms": 1.5}, "retry_interval_ms must be of type int, not float"),
+        ({"query_on_connect": 1}, "query_on_connect must be of type bool, not int"),
+        ({"bloom_filter_size": "10"}, "bloom_filter_size must be of type int, not str"),
+        ({"segmentation": {"parity_rate": "high"}}, r"segmentation\.parity_rate must be of type float, not str"),
+        ({"profile": "carrier pigeon"}, "profile must be one of 'waku', 'logos', not 'carrier pigeon'"),
+        ({"profile": []}, "profile must be one of"),
+        ({"sds": 3}, "sds must be a mapping of names to values: 3"),
+        ({"sds": {"bloom_capacity": 0}}, "bloom_capacity must be at least 1"),
+        ("profile=logos", "options must be a mapping of names to values"),
+    ],
+)
+def test_a_mapping_that_is_wrong_is_refused_by_the_name_of_the_option(mapping, text):
+    with pytest.raises(ConfigurationError, match=text):
+        ReliableChannelOptions.from_mapping(mapping)
+
+
+def test_an_unknown_option_in_a_call_is_a_type_error_as_everywhere_in_python():
+    with pytest.raises(TypeError, match="retry_interval"):
+        ReliableChannelOptions(retry_interval=1)
 
 
 def test_every_option_is_explained():
@@ -128,6 +249,26 @@ def test_the_events_of_the_seeds_are_there_under_the_seeds_words():
         "reliable:message:delivered",
         "reliable:message:send-error",
         "reliable:message:delivery-error",
+        "limit-reached",
+    }
+
+
+def test_a_request_that_fails_is_told_once_under_each_of_the_names_for_that():
+    """Seed 002, "Retransmission": after the last retransmission `reliable:message:send-error` MUST be emitted."""
+    assert EVENT_NAMES[DeliveryError] == (
+        "reliable:message:delivery-error",
+        "reliable:message:send-error",
+        "onChannelMessageError",
+    )
+    assert EVENT_NAMES[MessageSendError] == ("sending-message-irrecoverable-error",)
+
+
+def test_limits_are_named_after_what_they_bound():
+    assert {limit.value for limit in Limit} == {
+        "missing-messages",
+        "active-retries",
+        "store-queries",
+        "unread-messages",
     }
 
 
@@ -151,3 +292,4 @@ def test_a_received_message_is_its_payload():
         sds_ids=(),
     )
     assert bytes(event) == b"hello"
+    assert not event.redelivered

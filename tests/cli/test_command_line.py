@@ -28,10 +28,12 @@ def when_the_app_does(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> 
     monkeypatch.setattr(fairway.cli, "app", fail)
 
 
-def test_every_module_of_the_package_is_a_command():
+def test_every_module_of_the_package_is_a_command_unless_it_begins_with_an_underscore():
     names = [command.name for command in app.registered_commands]
-    assert names == [module.name for module in iter_modules(fairway.cli.__path__)]
+    modules = [module.name for module in iter_modules(fairway.cli.__path__)]
+    assert names == [name for name in modules if not name.startswith("_")]
     assert "conformance" in names
+    assert len(names) < len(modules)
 
 
 def test_help_lists_every_command_and_shows_examples():
@@ -84,7 +86,7 @@ def test_an_interrupt_inside_a_command_ends_in_exit_code_130(monkeypatch: pytest
     def interrupted(_paths: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fairway.cli.conformance, "replay", interrupted)
+    monkeypatch.setattr("fairway.cli.conformance.replay", interrupted)
     assert exit_code_of_main(monkeypatch, "conformance", "x.json") == 130
 
 
@@ -99,7 +101,7 @@ def test_an_unforeseen_exception_inside_a_command_is_not_swallowed(monkeypatch: 
     def faulty(_paths: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(fairway.cli.conformance, "replay", faulty)
+    monkeypatch.setattr("fairway.cli.conformance.replay", faulty)
     monkeypatch.setattr(sys, "argv", ["fairway", "conformance", "x.json"])
     with pytest.raises(ZeroDivisionError):
         main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 
@@ -10,10 +11,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fairway.errors import SnapshotError
+from fairway.errors import ConfigurationError, SnapshotError
 from fairway.events import MessageReceived
 from fairway.options import IdRule, Profile, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
-from fairway.protocol.effects import Change
+from fairway.protocol.effects import Change, QueryStore
 
 FIXTURES: dict[str, type] = {}
 """What a state machine cannot ask for itself."""
@@ -45,6 +46,7 @@ class LossyChannel(RuleBasedStateMachine):
         self.air = []
         self.received = {name: [] for name in self.peers}
         self.sent = {name: [] for name in self.peers}
+        self.requests = {name: [] for name in self.peers}
 
     def spread(self, name):
         peer = self.peers[name]
@@ -56,16 +58,38 @@ class LossyChannel(RuleBasedStateMachine):
         self.received[name] += self.peers[name].events(MessageReceived)
         self.peers[name].effects.clear()
 
-    @rule(name=st.sampled_from(NAMES), size=st.sampled_from([1, 100, 900, 2_000]), fill=st.integers(0, 3))
-    def send(self, name, size, fill):
+    @rule(
+        name=st.sampled_from(NAMES),
+        size=st.sampled_from([1, 100, 900, 2_000]),
+        fill=st.integers(0, 3),
+        who=st.sampled_from([NAMES, NAMES, ()]),
+    )
+    def send(self, name, size, fill, who):
         # Of two sendings of one payload whose segments mix nobody can tell which came first.
         number = sum(map(len, self.sent.values()))
         payload = bytes([fill if size == 1 else number % 256]) * size
         self.sent[name].append(payload)
-        accepted = self.peers[name].send(payload, required_from=set(NAMES) - {name})
+        accepted = self.peers[name].send(payload, required_from=set(who) - {name})
+        self.requests[name].append(accepted.request_id)
         self.collect(name)
         self.order.note(self.peers[name].stack, accepted.request_id, self.received[name])
         self.spread(name)
+
+    @rule(name=st.sampled_from(NAMES), place=st.integers(0, 10**6))
+    def ask_more_of_a_send(self, name, place):
+        """All of them, of a send that may be open, delivered or ended in an earlier life."""
+        if self.requests[name]:
+            request_id = self.requests[name][place % len(self.requests[name])]
+            peer = self.peers[name]
+            with contextlib.suppress(ConfigurationError):
+                peer.do(peer.stack.want_more(request_id, peer.now_ms, required_from=set(NAMES) - {name}))
+
+    @rule(name=st.sampled_from(NAMES), goes_through=st.booleans())
+    def reach_a_store(self, name, goes_through):
+        peer = self.peers[name]
+        for effect in peer.do(peer.stack.store_connected(peer.now_ms)):
+            if isinstance(effect, QueryStore) and goes_through:
+                peer.do(peer.stack.caught_up(effect.end_ns, peer.now_ms))
 
     @precondition(lambda self: self.air)
     @rule(places=st.lists(st.tuples(st.integers(0, 10**6), st.booleans()), min_size=1, max_size=20))

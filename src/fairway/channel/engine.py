@@ -8,8 +8,9 @@ so that nothing is seen outside that the store could forget.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from fairway.channel.clock import Clock
@@ -73,7 +74,7 @@ class Engine:
         self._tell = tell
         self._failed = failed
         self._tasks: list[asyncio.Task[None]] = []
-        self._ciphers: set[asyncio.Task[None]] = set()
+        self._ciphers: set[asyncio.Future[bytes]] = set()
         self._requests: dict[str, StoredRequest] = {}
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -106,7 +107,8 @@ class Engine:
         if self.subscription is not None:
             self.subscription.close()
         current = asyncio.current_task()
-        ending = [task for task in (*self._tasks, *self._ciphers) if task is not current]
+        ending: list[asyncio.Future[Any]] = [*self._tasks, *self._ciphers]
+        ending = [task for task in ending if task is not current]
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -174,9 +176,7 @@ class Engine:
             case QueryStore():
                 self.retriever.put(item)
             case AwaitCipher():
-                task = asyncio.ensure_future(self._await_cipher(item))
-                self._ciphers.add(task)
-                task.add_done_callback(self._ciphers.discard)
+                self._await_cipher(item)
             case _:
                 self._tell(item, None)
 
@@ -184,19 +184,13 @@ class Engine:
         self.carry_out((Emit(event=event),))
 
     def _published(self, publication: Publish, result: SendResult) -> None:
-        if not self._is_running:
-            return
-        now_ms = self._clock()
-        self.carry_out(
-            self.stack.published(
-                publication.token,
-                now_ms,
-                accepted=result.accepted,
-                permanent=result.permanent,
-                detail=result.detail,
+        def answered(now_ms: int) -> tuple[Effect, ...]:
+            self._learn_quota(now_ms)
+            return self.stack.published(
+                publication.token, now_ms, accepted=result.accepted, permanent=result.permanent, detail=result.detail
             )
-        )
-        self._learn_quota(now_ms)
+
+        self._enter(answered)
 
     def _learn_quota(self, now_ms: int) -> None:
         quota = self._node.quota
@@ -207,8 +201,7 @@ class Engine:
             )
 
     def _receive(self, routed: RoutedMessage) -> None:
-        if self._is_running:
-            self.carry_out(self.stack.receive(routed.message, self._clock()))
+        self._enter(lambda now_ms: self.stack.receive(routed.message, now_ms))
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
         """Process what the network brings, as fast as the disk and the application allow."""
@@ -242,14 +235,17 @@ class Engine:
             self._had_store = has_store
         self.carry_out(self.stack.set_connected(False, self._clock()))
 
-    async def _await_cipher(self, cipher: AwaitCipher) -> None:
-        result: bytes | BaseException
-        try:
-            result = await cipher.awaitable
-        except Exception as error:  # noqa: BLE001 - the protocol decides what a failing cipher means
-            result = error
-        if self._is_running:
-            self.carry_out(self.stack.cipher_done(cipher.token, result, self._clock()))
+    def _await_cipher(self, cipher: AwaitCipher) -> None:
+        task = asyncio.ensure_future(cipher.awaitable)
+        self._ciphers.add(task)
+        task.add_done_callback(partial(self._ciphered, cipher.token))
+
+    def _ciphered(self, token: int, task: asyncio.Future[bytes]) -> None:
+        self._ciphers.discard(task)
+        # The protocol decides what a failing, or a cancelled, cipher means.
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        result = task.result() if error is None else error
+        self._enter(lambda now_ms: self.stack.cipher_done(token, result, now_ms))
 
     async def _settled(self) -> None:
         """Wait until everything that was taken in is processed, opened and kept."""
@@ -279,9 +275,13 @@ class Engine:
 
     def _tick(self) -> None:
         self._timer = None
+        self._enter(self.stack.tick)
+
+    def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
+        """Call the protocol from a callback, where nobody else would see an exception."""
         if self._is_running:
             try:
-                self.carry_out(self.stack.tick(self._clock()))
+                self.carry_out(call(self._clock()))
             except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
                 self._fail(error)
 
@@ -305,14 +305,14 @@ class Engine:
         return self._number
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(self._guard(work))
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._ended_task)
         self._tasks.append(task)
 
-    async def _guard(self, work: Awaitable[None]) -> None:
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
         """Let nothing end in silence: a task that fails fails the channel."""
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:

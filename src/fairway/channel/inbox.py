@@ -145,9 +145,9 @@ class Inbox:
         return len(self._held) >= max_messages or self.unread_bytes >= max_bytes
 
     def finish_in_hand(self) -> None:
-        """Finish with whatever the streams handed over last."""
-        for stream in self._streams:
-            stream.finish()
+        """Finish with whatever was handed over by streams, also by those that nobody holds any more."""
+        for number in [number for number in self._held if number not in self._unread]:
+            self.finish(number)
 
     def fail(self, failure: BaseException) -> None:
         """Let all streams raise an error, until the channel is started again."""

@@ -2,7 +2,8 @@
 
 Each module in this package is one command: its function ``command`` is registered under the module's name, and its
 docstring is the help text. A command reads its arguments, calls one function of a layer below and prints what comes
-back; it has no logic of its own, and it imports what needs an optional extra only when it runs.
+back; it has no logic of its own, and it imports what needs an optional extra only when it runs. Modules whose names
+begin with an underscore are what commands share.
 
 Exit codes: 0 all is well; 1 the command ran and the answer is "no"; 2 it could not run, with one line on stderr that
 says why and what to do next; 130 interrupted. An exception that nobody foresaw is a fault of fairway and ends in a
@@ -12,12 +13,13 @@ traceback.
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
+from importlib import metadata
 from pkgutil import iter_modules
 from typing import Annotated, Final, NoReturn
 
 import typer
 
+from fairway.cli._lazy import lazy_class, lazy_command
 from fairway.errors import FairwayError
 
 __all__ = ["app", "main"]
@@ -61,8 +63,10 @@ def _options(
     """Reliable group channels over the Waku network."""
 
 
-for _module in iter_modules(__path__):
-    app.command(name=_module.name)(import_module(f"{__name__}.{_module.name}").command)
+for _module in iter_modules(__path__, f"{__name__}."):
+    _name = _module.name.rpartition(".")[2]
+    if not _name.startswith("_"):
+        app.command(name=_name, cls=lazy_class(_module.name))(lazy_command(_module.name))
 
 
 def main() -> NoReturn:

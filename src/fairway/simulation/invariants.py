@@ -72,7 +72,9 @@ class Checks:
 
     def lacking(self) -> int:
         """Return how many deliveries are owed and did not happen."""
-        return sum(len(names - sent.deliveries.keys()) for sent, names in zip(self._ledger.sent, self.owed, strict=True))
+        return sum(
+            len(names - sent.deliveries.keys()) for sent, names in zip(self._ledger.sent, self.owed, strict=True)
+        )
 
     def _owed_to(self, sent: Sent) -> set[str]:
         stayed = self._stayed
@@ -129,9 +131,10 @@ class Checks:
         for loss in self._ledger.losses:
             name = loss.participant
             sent = None if loss.number is None else self._ledger.sent[loss.number]
-            if name not in self._stayed or loss.sender not in self._stayed | {None} and sent is None:
+            if name not in self._stayed or loss.what in self._ledger.ephemeral_ids:
                 continue
-            if sent is None or name in self.owed[sent.number]:
+            unknown = sent is None and loss.sender in self._stayed | {None}
+            if unknown or (sent is not None and name in self.owed[sent.number]):
                 what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
                 also = ", which it got" if sent is not None and name in sent.deliveries else ""
                 text = f"{name} gave up {what} ({loss.reason.value}){also}"
@@ -161,7 +164,7 @@ class Checks:
     def _logs(self) -> Iterator[Violation]:
         """Compare the SDS histories of those who stayed.
 
-        They are equal but for what one may lack: segments of messages that it got all the same (parity), or is not owed.
+        They are equal but for what one may lack: segments of messages that it got all the same, or is not owed.
         """
         logs = {name: list(self._world.participants[name].stack.sds.history) for name in sorted(self._stayed)}
         agreed: dict[str, int] = {}
@@ -181,7 +184,7 @@ class Checks:
     def _may_lack(self, name: str, sds_id: str) -> bool:
         sent = self._ledger.message_of(sds_id)
         if sent is None:
-            return (SETTLED, sds_id) in self._world.participants[name].rows
+            return sds_id in self._ledger.ephemeral_ids or (SETTLED, sds_id) in self._world.participants[name].rows
         return name in sent.deliveries or name not in self.owed[sent.number]
 
     def _violation(

@@ -113,6 +113,8 @@ class Ledger:
         self.ephemeral_sent = 0
         self.ephemeral_deliveries: Counter[tuple[str, str, str]] = Counter()
         """How often each was delivered to whom in which life: (participant and life, sender, SDS id)."""
+        self.ephemeral_ids: set[str] = set()
+        """SDS ids of ephemeral messages. The Logos wire cannot say that a message is one; then receivers log it."""
         self.events: Counter[str] = Counter()
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
@@ -182,8 +184,10 @@ class Ledger:
                     if change.table == SEGMENTS and change.row is not None and change.key not in self._owner:
                         request_id, _, is_parity = change.row[:3]
                         self._segment(change.key, str(request_id), bool(is_parity))
-            case Publish(purpose=purpose, message=message, encoded=encoded, message_hash=message_hash):
+            case Publish(purpose=purpose, message=message, encoded=encoded, message_hash=message_hash, sds_id=sds_id):
                 self.transmissions[purpose] += 1
+                if purpose is Purpose.EPHEMERAL:
+                    self.ephemeral_ids.add(sds_id)
                 opened = self._codec.decode(message.payload)
                 content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
                 self.bytes[purpose].update(content=content, bloom=bloom, rest=len(encoded) - content - bloom)
@@ -206,7 +210,9 @@ class Ledger:
         told = replace(event, payload=b"") if isinstance(event, MessageReceived) else event
         self._trace.update(f"{at_ms} {name} is told {told!r}\n".encode())
         match event:
-            case MessageReceived(ephemeral=True, sender_id=sender, sds_ids=sds_ids):
+            case MessageReceived(sender_id=sender, sds_ids=sds_ids) if (
+                event.ephemeral or sds_ids[0] in self.ephemeral_ids
+            ):
                 self.ephemeral_deliveries[f"{name}/{self._lives[name]}", sender, sds_ids[0]] += 1
             case MessageReceived():
                 self._received(at_ms, name, event)

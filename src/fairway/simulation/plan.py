@@ -125,9 +125,7 @@ class SimulationPlan:
         return replace(
             base,
             delivery=self.delivery,
-            segmentation=replace(
-                base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity
-            ),
+            segmentation=replace(base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity),
             sds=replace(base.sds, bloom_capacity=self.bloom_capacity),
             rate_limit=limit,
         )

@@ -150,7 +150,9 @@ def make_report(
 ) -> SimulationReport:
     """Count what a ledger holds."""
     owed = [(sent, names) for sent, names in zip(ledger.sent, checks.owed, strict=True) if names]
-    waits = [sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed]
+    waits = [
+        sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed
+    ]
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
         plan=plan,

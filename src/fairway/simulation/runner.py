@@ -84,12 +84,11 @@ class Run:
 
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms
-        for name in action.names:
-            if action.deed is Deed.JOIN:
-                self.ledger.joined(now_ms, name)
-            elif name not in world.participants and action.deed is not Deed.SEVER:
-                return
-            self.ledger.note(now_ms, name, action.deed.value)
+        if action.deed is Deed.JOIN:
+            self.ledger.joined(now_ms, action.names[0])
+        elif action.deed is not Deed.SEVER and not set(action.names) <= world.participants.keys():
+            return
+        self.ledger.note(now_ms, " ".join(action.names), action.deed.value)
         match action:
             case Action(deed=Deed.SEVER, names=names):
                 world.sever(names)

@@ -85,7 +85,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
 def _stays(plan: SimulationPlan, rng: random.Random) -> dict[str, tuple[int, int]]:
     """Return from when to when each participant is there."""
     latest = max(1, int(plan.duration_ms * _LATEST_JOIN))
-    stays = {name: (0, plan.duration_ms) for name in names_of(plan)}
+    stays = dict.fromkeys(names_of(plan), (0, plan.duration_ms))
     for name in sorted(rng.sample(sorted(stays), plan.leaves)):
         stays[name] = (0, rng.randint(1, latest))
     for number in range(plan.joins):

@@ -208,6 +208,9 @@ class World:
         return participant is not None and (participant.deadline, participant.place) == entry[:2]
 
     def _carry_out(self, participant: Participant, effects: tuple[Effect, ...]) -> None:
+        if self.participants.get(participant.name) is not participant:
+            # A life that ended amid an operation, while something was still being done for it.
+            return
         self._plan(participant)
         dies = participant.dies_amid_next and any(isinstance(effect, Publish) for effect in effects)
         if dies:

@@ -6,8 +6,6 @@ field was added gives that field its default, and one written after it was remov
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import cache
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -17,18 +15,18 @@ from fairway.events import Event, MessageReceived
 from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.rows import encode, seal, unseal
 
-_EVENTS: Final[dict[str, Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _Record = TypeVar("_Record")
 
+_MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
+_REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
+_EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
+}
 
-@cache
-def _decoder(kind: Hashable) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
 
-
-def _decode(kind: type[_Record], record: bytes, place: str) -> _Record:
+def _decode(decoder: msgspec.msgpack.Decoder[_Record], record: bytes, place: str) -> _Record:
     try:
-        return _decoder(kind).decode(unseal(record, place))  # type: ignore[no-any-return]  # the decoder's type says so
+        return decoder.decode(unseal(record, place))
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreCorruptError(f"the stored record {place!r:.120} cannot be read: {error}") from error
 
@@ -40,7 +38,7 @@ def message_record(number: int, message: MessageReceived) -> bytes:
 
 def read_message(number: int, record: bytes) -> MessageReceived:
     """Return a stored message of the inbox."""
-    return _decode(MessageReceived, record, f"inbox/{number}")
+    return _decode(_MESSAGES, record, f"inbox/{number}")
 
 
 def request_record(request: StoredRequest) -> bytes:
@@ -50,7 +48,7 @@ def request_record(request: StoredRequest) -> bytes:
 
 def read_request(request_id: str, record: bytes) -> StoredRequest:
     """Return a stored request."""
-    return _decode(StoredRequest, record, f"requests/{request_id}")
+    return _decode(_REQUESTS, record, f"requests/{request_id}")
 
 
 def point_record(number: int, point: TracePoint) -> bytes:
@@ -60,7 +58,7 @@ def point_record(number: int, point: TracePoint) -> bytes:
 
 def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, record: bytes) -> TracePoint | None:
     """Return a stored trace point; None if its event is one that this version does not know."""
-    event = _EVENTS.get(kind)
-    if event is None:
+    decoder = _EVENTS.get(kind)
+    if decoder is None:
         return None
-    return TracePoint(at_ms=at_ms, event=_decode(event, record, f"trace/{number}"), size_bytes=size_bytes)
+    return TracePoint(at_ms=at_ms, event=_decode(decoder, record, f"trace/{number}"), size_bytes=size_bytes)

@@ -35,7 +35,7 @@ from fairway.storage.rows import decode_row, unseal
 from fairway.storage.schema import claim, migrate
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_points, find_request
-from fairway.storage.sqlite_writer import SqliteWriter
+from fairway.storage.sqlite_writer import STATEMENTS_CACHED, SqliteWriter
 from fairway.storage.store_lock import StoreLock
 from fairway.storage.trace_points import about
 
@@ -141,7 +141,13 @@ class SqliteStore(ChannelStore):
         return self._open
 
     def _connect(self, path: Path, resources: ExitStack) -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_CACHED,
+        )
         resources.callback(connection.close)
         connection.execute("PRAGMA synchronous = FULL")
         # Where fsync alone leaves data in the drive's cache (macOS), ask for more.

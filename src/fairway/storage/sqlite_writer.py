@@ -2,14 +2,19 @@
 
 What several of them do to the same row is folded first, so a row is encoded and written once per transaction however
 often it changed, and a message that was delivered and finished meanwhile is never written.
+
+A busy event loop gives the interpreter away only every few milliseconds, and SQLite must get it back after each
+statement. So many rows share a statement.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
 from fairway.protocol.journal import Row
@@ -21,7 +26,35 @@ from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.trace_points import without_payload
 
 TRIM_AFTER: Final = 1_000
-"""Old requests and trace points are removed in chunks of at least so many."""
+"""Old requests and trace points are removed when so many came."""
+CHECKPOINT_AFTER_BYTES: Final = 8_388_608
+"""The log is copied into the file when about so much was written to it."""
+ROWS_PER_STATEMENT: Final = 32
+STATEMENTS_CACHED: Final = 8 * ROWS_PER_STATEMENT
+"""A connection keeps so many: those below for every number of rows, and a few more."""
+_BYTES_PER_ROW: Final = 4_096
+"""A row costs the log a page, or less if it shares one."""
+
+
+class Statement(NamedTuple):
+    """Something that is done with many rows at once: SQL around a list of them, and how one is written."""
+
+    before: str
+    row: str
+    after: str = ""
+
+
+PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES ", "(?, ?, ?)")
+REMOVE_STATE: Final = Statement("DELETE FROM state WHERE (tbl, key) IN (VALUES ", "(?, ?)", ")")
+PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO inbox VALUES ", "(?, ?)")
+REMOVE_MESSAGE: Final = Statement("DELETE FROM inbox WHERE number IN (VALUES ", "(?)", ")")
+PUT_REQUEST: Final = Statement("INSERT OR REPLACE INTO requests VALUES ", "(?, ?, ?)")
+PUT_POINT: Final = Statement("INSERT INTO trace VALUES ", "(?, ?, ?, ?, ?)")
+
+
+@cache
+def _sql(statement: Statement, count: int) -> str:
+    return f"{statement.before}{', '.join([statement.row] * count)}{statement.after}"
 
 
 class Fold:
@@ -44,6 +77,31 @@ class Fold:
                 self.requests[request.request_id] = request
             self.points += enumerate(map(without_payload, write.trace), first_point)
 
+    def statements(self) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
+        """Yield what is to be done, and with which rows."""
+        put: list[tuple[Any, ...]] = []
+        removed: list[tuple[Any, ...]] = []
+        for (table, key), row in self.rows.items():
+            if row is None:
+                removed.append((table, key))
+            else:
+                put.append((table, key, seal(encode(row), f"{table}/{key}")))
+        yield PUT_STATE, put
+        yield REMOVE_STATE, removed
+        yield PUT_MESSAGE, [(number, message_record(number, message)) for number, message in self.delivered.items()]
+        yield REMOVE_MESSAGE, [(number,) for number in self.finished]
+        yield (
+            PUT_REQUEST,
+            [(key, _ended_at_ms(request), request_record(request)) for key, request in self.requests.items()],
+        )
+        yield (
+            PUT_POINT,
+            [
+                (number, point.at_ms, type(point.event).__name__, point.size_bytes, point_record(number, point))
+                for number, point in self.points
+            ],
+        )
+
 
 class SqliteWriter:
     """Writes to one connection, on one thread."""
@@ -54,69 +112,55 @@ class SqliteWriter:
         self._path = path
         self._kept_requests = kept_requests
         self._kept_trace_points = kept_trace_points
-        self._ended_since_trim = TRIM_AFTER
-        self._points_since_trim = TRIM_AFTER
+        self._since_trim = TRIM_AFTER
+        self._since_checkpoint = 0
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
 
     def commit(self, entries: list[Entry]) -> None:
         """Make entries durable, all or none. Raises `StorageError`."""
         fold = Fold(entries)
-        statements = [statement for statement in self._statements(fold) if statement[1]]
+        groups = [(statement, rows) for statement, rows in fold.statements() if rows]
+        if not groups:
+            return
         with typed_errors(self._path, "writing"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                for sql, parameters in statements:
-                    self._connection.executemany(sql, parameters)
+                for statement, rows in groups:
+                    self._execute(statement, rows)
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+        self._since_trim += len(fold.requests) + len(fold.points)
 
     def housekeeping(self) -> None:
-        """Remove what is older than what is kept."""
-        if self._ended_since_trim < TRIM_AFTER and self._points_since_trim < TRIM_AFTER:
-            return
-        self._ended_since_trim = self._points_since_trim = 0
-        with typed_errors(self._path, "removing old records"):
-            self._connection.execute(
-                "DELETE FROM requests WHERE ended_at_ms < (SELECT ended_at_ms FROM requests "
-                "WHERE ended_at_ms IS NOT NULL ORDER BY ended_at_ms DESC LIMIT 1 OFFSET ?)",
-                (self._kept_requests - 1,),
-            )
-            self._connection.execute(
-                "DELETE FROM trace WHERE number <= (SELECT max(number) FROM trace) - ?", (self._kept_trace_points,)
-            )
+        """Remove what is older than what is kept, and copy the log into the file, each when it is time."""
+        if self._since_trim >= TRIM_AFTER:
+            self._since_trim = 0
+            with typed_errors(self._path, "removing old records"):
+                self._trim()
+        if self._since_checkpoint >= CHECKPOINT_AFTER_BYTES:
+            self._since_checkpoint = 0
+            with typed_errors(self._path, "copying the log into the file"):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def _statements(self, fold: Fold) -> list[tuple[str, list[Any]]]:
-        put, removed = [], []
-        for (table, key), row in fold.rows.items():
-            if row is None:
-                removed.append((table, key))
-            else:
-                put.append((table, key, seal(encode(row), f"{table}/{key}")))
-        ended = sum(request.outcome is not Outcome.OPEN for request in fold.requests.values())
-        self._ended_since_trim += ended
-        self._points_since_trim += len(fold.points)
-        return [
-            ("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", put),
-            ("DELETE FROM state WHERE tbl = ? AND key = ?", removed),
-            (
-                "INSERT OR REPLACE INTO inbox VALUES (?, ?)",
-                [(n, message_record(n, m)) for n, m in fold.delivered.items()],
-            ),
-            ("DELETE FROM inbox WHERE number = ?", [(number,) for number in fold.finished]),
-            (
-                "INSERT OR REPLACE INTO requests VALUES (?, ?, ?)",
-                [(key, _ended_at_ms(request), request_record(request)) for key, request in fold.requests.items()],
-            ),
-            (
-                "INSERT INTO trace VALUES (?, ?, ?, ?, ?)",
-                [
-                    (number, point.at_ms, type(point.event).__name__, point.size_bytes, point_record(number, point))
-                    for number, point in fold.points
-                ],
-            ),
-        ]
+    def _execute(self, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
+        for start in range(0, len(rows), ROWS_PER_STATEMENT):
+            chunk = rows[start : start + ROWS_PER_STATEMENT]
+            self._connection.execute(_sql(statement, len(chunk)), tuple(chain.from_iterable(chunk)))
+            self._since_checkpoint += sum(len(row[-1]) for row in chunk if isinstance(row[-1], bytes))
+            self._since_checkpoint += _BYTES_PER_ROW * len(chunk)
+
+    def _trim(self) -> None:
+        self._connection.execute(
+            "DELETE FROM requests WHERE ended_at_ms < (SELECT ended_at_ms FROM requests "
+            "WHERE ended_at_ms IS NOT NULL ORDER BY ended_at_ms DESC LIMIT 1 OFFSET ?)",
+            (self._kept_requests - 1,),
+        )
+        self._connection.execute(
+            "DELETE FROM trace WHERE number <= (SELECT max(number) FROM trace) - ?", (self._kept_trace_points,)
+        )
 
 
 def _ended_at_ms(request: StoredRequest) -> int | None:

@@ -1,5 +1,6 @@
 """The Waku network as a channel sees it: the interface, and the nodes that implement it."""
 
+from fairway.waku.connect import connect
 from fairway.waku.node import (
     NodeHealth,
     NodeQuota,
@@ -22,4 +23,5 @@ __all__ = [
     "StoreQuery",
     "Subscription",
     "WakuNode",
+    "connect",
 ]

@@ -129,6 +129,38 @@ def test_an_author_answers_at_once(new_channel, send, asking, start):
     assert alice.sweep_repair(start) == [(message.message_id, WAKU_SDS.encode(message))]
 
 
+def test_whoever_asks_again_and_again_is_answered_once_in_a_while(new_channel, send, asking, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    entry = HistoryEntry(message.message_id, None, "alice")
+    answered = []
+    for second in range(100):
+        now_ms = start + 1_000 * second
+        alice.receive(asking(entry, sender=f"forger {second % 7}"), None, now_ms)
+        answered += [second for _ in alice.sweep_repair(now_ms)]
+    assert answered == [0, 30, 60, 90]
+
+
+def test_an_answer_that_rests_comes_later_and_not_never(new_channel, send, asking, found, start):
+    alice = new_channel("alice")
+    message = send(alice, b"hello", start)
+    entry = HistoryEntry(message.message_id, None, "alice")
+    alice.receive(asking(entry), None, start)
+    alice.sweep_repair(start + 5)
+    outcomes = alice.receive(asking(entry, sender="carol"), None, start + 10)
+    assert [outcome.at_ms for outcome in found(outcomes, ResponseScheduled)] == [start + 30_005]
+    assert alice.next_deadline() == start + 30_005
+    assert len(alice.sweep_repair(start + 30_005)) == 1
+
+
+def test_answering_for_one_message_holds_up_no_other(new_channel, send, asking, start):
+    alice = new_channel("alice", repair={"max_tracked": 3})
+    messages = [send(alice, b"%d" % number, start) for number in range(5)]
+    for message in messages:
+        alice.receive(asking(HistoryEntry(message.message_id, None, "alice")), None, start)
+        assert len(alice.sweep_repair(start)) == 1
+
+
 def test_a_message_that_was_delivered_late_can_be_answered_too(new_channel, a_message, asking, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)

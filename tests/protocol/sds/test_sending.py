@@ -106,9 +106,24 @@ def test_empty_content_is_refused_because_it_would_be_a_sync_message(new_channel
     assert alice.lamport == start
 
 
-def test_a_channel_without_a_sender_is_refused(start):
-    with pytest.raises(ConfigurationError, match="sender_id"):
-        MessageChannel("ch", "", now_ms=start)
+@pytest.mark.parametrize(
+    ("channel_id", "sender_id", "text"),
+    [
+        ("ch", "", "sender_id must not be empty"),
+        ("", "alice", "channel_id must not be empty"),
+        ("ch", "é" * 129, "sender_id has 258 bytes of UTF-8, at most 256 are allowed"),
+        ("c" * 257, "alice", "channel_id has 257 bytes"),
+        ("ch", "\ud800", "sender_id is not Unicode text"),
+        (7, "alice", "channel_id must be text, not int"),
+    ],
+)
+def test_a_channel_without_usable_names_is_refused(start, channel_id, sender_id, text):
+    with pytest.raises(ConfigurationError, match=text):
+        MessageChannel(channel_id, sender_id, now_ms=start)
+
+
+def test_names_may_be_as_long_as_allowed(start):
+    assert MessageChannel("c" * 256, "é" * 128, now_ms=start).send(b"hello", start).sender_id == "é" * 128
 
 
 # Ids (design.md 5.2)

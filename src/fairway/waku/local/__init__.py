@@ -6,7 +6,18 @@ socket, and `RemoteNode` is a node there.
 """
 
 from fairway.waku.local.faults import NO_FAULTS, NetworkFaults
+from fairway.waku.local.hub import NetworkServer, ServerStatistics
 from fairway.waku.local.network import LocalNetwork, NetworkStatistics
 from fairway.waku.local.node import LocalNode
+from fairway.waku.local.remote import RemoteNode
 
-__all__ = ["NO_FAULTS", "LocalNetwork", "LocalNode", "NetworkFaults", "NetworkStatistics"]
+__all__ = [
+    "NO_FAULTS",
+    "LocalNetwork",
+    "LocalNode",
+    "NetworkFaults",
+    "NetworkServer",
+    "NetworkStatistics",
+    "RemoteNode",
+    "ServerStatistics",
+]

@@ -1,9 +1,9 @@
 """A store that survives its process: a local network's messages in an archive file.
 
 The archive is any `MessageArchive`; `fairway.storage.nwaku_archive.NwakuArchive` is one, so what a local network saw
-can be read by a nwaku node and by the Spark pipeline. Invariant: what was put is in the file at most `FLUSH_AFTER_S` later,
-while an event loop runs, and at the latest when the store is closed. A file that cannot be written (a full disk) costs
-messages, which are counted as missed, but neither the network nor its memory.
+can be read by a nwaku node and by the Spark pipeline. Invariant: while an event loop runs, what was put is in the file
+at most `FLUSH_AFTER_S` later, and at the latest when the store is closed. A file that cannot be written (a full disk)
+costs messages, which are counted as missed, but neither the network nor its memory.
 """
 
 from __future__ import annotations

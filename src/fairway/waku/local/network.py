@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
@@ -113,6 +114,11 @@ class LocalNetwork:
         self._dice.faults = faults
 
     @property
+    def closed(self) -> bool:
+        """Whether the network was closed."""
+        return self._closed
+
+    @property
     def nodes(self) -> tuple[LocalNode, ...]:
         """The nodes that have not left, in the order in which they joined."""
         self._forget_ended()
@@ -123,12 +129,13 @@ class LocalNetwork:
         if self._closed:
             raise ConfigurationError("the network is closed; make another LocalNetwork")
         self._forget_ended()
-        self._joined += 1
-        name = f"node-{self._joined}" if name is None else name
+        if name is None:
+            name = next(free for number in count(self._joined + 1) if (free := f"node-{number}") not in self._nodes)
         if name in self._nodes:
             raise ConfigurationError(
                 f"there is a node {name!r} in the network already; close it or choose another name"
             )
+        self._joined += 1
         self._nodes[name] = LocalNode(self, name)
         return self._nodes[name]
 

@@ -1,0 +1,61 @@
+"""An event as a JSON object: the one form in which every program here tells events to other programs.
+
+``{"event": <the seeds' kebab-case name>, "type": <class name>, ...all fields}``. Bytes are lower-case hex, choices are
+their text, and a payload is told by its ``size`` and ``sha256``; ``payload_base64`` only on request. Nothing that an
+event says is left out, so a reader in any language sees what a Python program would.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from fairway.events import EVENT_NAMES, Event, MessageReceived
+
+
+def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]:
+    """Return an event as an object of JSON types."""
+    told: dict[str, Any] = {"event": EVENT_NAMES[type(event)][0], "type": type(event).__name__}
+    for field in fields(event):
+        if field.name != "payload":
+            told[field.name] = as_json(getattr(event, field.name))
+    if isinstance(event, MessageReceived):
+        told |= payload_as_json(event.payload)
+        if with_payload:
+            told["payload_base64"] = base64.b64encode(event.payload).decode()
+    return told
+
+
+def payload_as_json(payload: bytes) -> dict[str, Any]:
+    """Return what identifies a payload: ``size`` in bytes, and ``sha256`` in lower-case hex."""
+    return {"size": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of the public dataclasses as JSON types: bytes in hex, choices by their text."""
+    match value:
+        case bytes():
+            return value.hex()
+        case Enum():
+            return as_json(value.value)
+        case Mapping():
+            return {str(as_json(key)): as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case AbstractSet():
+            return sorted(as_json(item) for item in value)
+        case _ if is_dataclass(value):
+            return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value
+
+
+def as_line(told: Mapping[str, Any]) -> bytes:
+    """Return an object as one line of JSON, in UTF-8."""
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"

@@ -1,0 +1,61 @@
+"""Payloads from files and into files: bounded when read, whole or not at all when written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
+
+
+def read_payload(file: Path, limit_bytes: int) -> bytes:
+    """Return the content of a file that is to be sent.
+
+    Raises `ConfigurationError` if it cannot be read and `MessageTooLargeError` beyond ``limit_bytes``, of which no more
+    is read than that takes.
+    """
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(limit_bytes + 1)
+            size_bytes = max(len(content), os.fstat(opened.fileno()).st_size)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{file} cannot be read ({reason}); give the path of a readable file") from error
+    if len(content) > limit_bytes:
+        raise MessageTooLargeError(size_bytes, limit_bytes, "raise max_message_size_bytes or send it in parts")
+    return content
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder to save into, if it is not there; raise `ConfigurationError` if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be used to save into ({error.strerror}); name a folder that may be written"
+        ) from error
+
+
+def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
+    """Write a payload to ``folder/message_id``, durably, and return the path; raise `StorageError` if that fails.
+
+    Whoever sees the file sees all of it. A message id is a hash, so it is a safe name, and a file of that name that is
+    there already has the same content.
+    """
+    path = folder / message_id
+    name = ""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".incoming-")
+        with open(descriptor, "wb") as opened:  # noqa: PTH123 - a descriptor, not a path
+            opened.write(payload)
+            opened.flush()
+            os.fsync(opened.fileno())
+        Path(name).replace(path)
+    except OSError as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}); make room and start again, the message is kept until then"
+        ) from error
+    return path

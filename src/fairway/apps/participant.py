@@ -1,0 +1,244 @@
+"""One process is one participant: commands as JSON lines in, every event as a JSON line out.
+
+For scripts in any language, and for tests that kill processes. A received message counts as finished once its line is
+written, so what a driver has read does not come again, and what it has not read comes again after a crash, with
+``redelivered`` true. What "accepted" says is durable. A wrong command is answered and changes nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fairway.apps.commands import Command, CommandError, parse_command
+from fairway.apps.event_json import as_json, as_line, event_as_json, payload_as_json
+from fairway.apps.files import make_folder, read_payload, save_payload
+from fairway.apps.lines import LineReader, LineWriter, TooLong
+from fairway.apps.settings import ChannelSettings
+from fairway.channel.listeners import EventStream
+from fairway.channel.receipt import Receipt
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import DeliveryFailedError, FairwayError
+from fairway.events import MessageReceived
+from fairway.waku.node import WakuNode
+
+_MAX_UNDER_WAY: Final = 256
+"""Sends that wait to become durable; beyond it no further command is read."""
+_LAST_WORDS_S: Final = 10.0
+"""How long a stop waits for sends under way and for a driver that is slow to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """What is told of received messages, and what is kept of them."""
+
+    save: Path | None = None
+    """Folder into which each payload is written, under its message id, before its line."""
+    payloads: bool = False
+    """Whether lines carry ``payload_base64``."""
+
+
+async def run_participant(settings: ChannelSettings, reporting: Reporting, *, commands: int, events: int) -> None:
+    """Take part until told to stop: by a command, by the end of ``commands``, by SIGTERM or SIGINT.
+
+    ``commands`` and ``events`` are file descriptors. Raises the `FairwayError` that ended it early, after telling it.
+    """
+    out = LineWriter(events)
+    try:
+        with _stop_signals() as stopping:
+            try:
+                if reporting.save is not None:
+                    make_folder(reporting.save)
+                async with settings.open() as (node, channel):
+                    await _Participant(node, channel, out, reporting).run(LineReader(commands), stopping)
+            except FairwayError as error:
+                _say(out, **_error(error))
+                raise
+        _say(out, event="stopped")
+    except BrokenPipeError:
+        # Nobody listens any more. What they have not read is not finished, and comes again.
+        return
+    finally:
+        with suppress(OSError):
+            await asyncio.wait_for(out.close(), _LAST_WORDS_S)
+
+
+class _Participant:
+    """The life of one participant."""
+
+    def __init__(self, node: WakuNode, channel: ReliableChannel, out: LineWriter, reporting: Reporting) -> None:
+        self._node = node
+        self._channel = channel
+        self._out = out
+        self._reporting = reporting
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
+
+    async def run(self, lines: LineReader, stopping: asyncio.Event) -> None:
+        channel = self._channel
+        stream = channel.events()
+        await channel.start()
+        _say(
+            self._out,
+            event="ready",
+            sender_id=channel.sender_id,
+            channel_id=channel.channel_id,
+            content_topic=channel.content_topic,
+            pid=os.getpid(),
+        )
+        reporting = asyncio.ensure_future(self._report(stream))
+        ends = (asyncio.ensure_future(self._obey(lines)), asyncio.ensure_future(stopping.wait()))
+        try:
+            await asyncio.wait((reporting, *ends), return_when=asyncio.FIRST_COMPLETED)
+            lines.close()
+            ends[1].cancel()
+            # The loop over commands ends with the command that it is at, and only then no further send begins.
+            await asyncio.wait((ends[0],), timeout=_LAST_WORDS_S)
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=_LAST_WORDS_S)
+            stream.close()
+            await asyncio.wait((reporting,), timeout=_LAST_WORDS_S)
+        finally:
+            for task in (reporting, *ends, *self._under_way):
+                task.cancel()
+            results = await asyncio.gather(reporting, ends[0], *self._under_way, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _report(self, stream: EventStream) -> None:
+        """Tell every event; asking for the next one finishes a message whose line is written."""
+        async for event in stream:
+            if isinstance(event, MessageReceived) and self._reporting.save is not None:
+                await asyncio.to_thread(save_payload, self._reporting.save, event.message_id, event.payload)
+            number = self._out.put(as_line(event_as_json(event, with_payload=self._reporting.payloads)))
+            if isinstance(event, MessageReceived):
+                await self._out.written(number)
+            else:
+                await self._out.room()
+
+    async def _obey(self, lines: LineReader) -> None:
+        """Carry out commands until one says stop, or there are no more."""
+        async for line in lines:
+            if isinstance(line, bytes) and not line.strip():
+                continue
+            command: Command | None = None
+            try:
+                if isinstance(line, TooLong):
+                    raise CommandError(f"the line has more than {line.limit_bytes} bytes; send large payloads as file")
+                command = parse_command(line)
+                if command.name == "stop":
+                    return
+                await self._carry_out(command)
+            except FairwayError as error:
+                _say(self._out, **_error(error, command))
+
+    async def _carry_out(self, command: Command) -> None:
+        match command.name:
+            case "statistics":
+                told = as_json(self._channel.statistics())
+                _say(self._out, event="statistics", **told, tag=command.tag)
+            case "status":
+                _say(self._out, event="state", **self._state(), tag=command.tag)
+            case _:
+                await self._begin_sending(command)
+
+    def _state(self) -> dict[str, Any]:
+        status, statistics = self._node.status, self._channel.statistics()
+        return {
+            "status": self._channel.status.value,
+            "health": status.health.value,
+            "store": status.store,
+            "open_requests": statistics.protocol.open_requests,
+            "missing": statistics.protocol.missing,
+            "unfinished": statistics.unfinished,
+        }
+
+    async def _begin_sending(self, command: Command) -> None:
+        """Start a send; it goes on while further commands are read."""
+        content = command.content
+        if isinstance(content, Path):
+            # Read here and not in the task, so that sends keep the order of their commands.
+            limit_bytes = self._channel.options.segmentation.max_message_size_bytes
+            content = await asyncio.to_thread(read_payload, content, limit_bytes)
+        assert content is not None, "parse_command sees to it"
+        await self._room.acquire()
+        task = asyncio.ensure_future(self._send(command, content))
+        self._under_way.add(task)
+        task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._room.release()
+
+    async def _send(self, command: Command, payload: bytes) -> None:
+        try:
+            if command.name == "send_ephemeral":
+                ephemeral = await self._channel.send_ephemeral(payload)
+                ids = {"request_id": ephemeral.request_id, "message_id": ephemeral.message_id}
+                _say(self._out, event="accepted", **ids, **payload_as_json(payload), ephemeral=True, tag=command.tag)
+                return
+            receipt = await self._channel.send(
+                payload, count=command.count, by=command.by, request_id=command.request_id
+            )
+        except FairwayError as error:
+            _say(self._out, **_error(error, command))
+            return
+        ids = {"request_id": receipt.request_id, "message_id": receipt.message_id}
+        ended = await _how_it_ended(receipt)
+        _say(
+            self._out,
+            event="accepted",
+            **ids,
+            **payload_as_json(payload),
+            ephemeral=False,
+            outcome=ended,
+            tag=command.tag,
+        )
+
+
+async def _how_it_ended(receipt: Receipt) -> Mapping[str, Any] | None:
+    """Return what became of a request that an earlier run made and ended; None while it is open."""
+    if not receipt.has_ended:
+        return None
+    try:
+        acknowledgement = await receipt.delivered()
+    except DeliveryFailedError as error:
+        return {"delivered": False, "detail": str(error)}
+    return {"delivered": True, "delivered_to": list(acknowledgement.delivered_to), "at_ms": acknowledgement.at_ms}
+
+
+def _error(error: FairwayError, command: Command | None = None) -> dict[str, Any]:
+    name, tag = (command.name, command.tag) if command is not None else (None, None)
+    kind = type(error).__name__
+    if isinstance(error, CommandError):
+        name, tag, kind = error.name, error.tag, "ConfigurationError"
+    return {"event": "error", "error": kind, "detail": str(error), "command": name, "tag": tag}
+
+
+def _say(out: LineWriter, **told: Any) -> None:
+    out.put(as_line(told))
+
+
+@contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    """Give an event that SIGTERM and SIGINT set, in place of ending the process."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    caught: list[signal.Signals] = []
+    # Not on every platform, and only in the main thread: elsewhere a signal ends the process, as a crash would.
+    with suppress(NotImplementedError, ValueError, RuntimeError):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+            caught.append(number)
+    try:
+        yield stopping
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)

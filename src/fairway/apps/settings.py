@@ -1,0 +1,142 @@
+"""What a program needs to take part in a channel: a node, names, a store, options; and how it gets all of them.
+
+A program states its settings once; `ChannelSettings.open` turns them into a channel that is not started yet, so that a
+program can begin to listen before the first event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ConfigurationError
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.encryption import Encryption, SymmetricPayload
+from fairway.waku.connect import connect
+from fairway.waku.node import WakuNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSettings:
+    """One participant of one channel."""
+
+    node: str
+    """Address of the node, as `fairway.waku.connect.connect` takes it."""
+    channel_id: str
+    sender_id: str
+    content_topic: str | None = None
+    """`default_topic` of the channel if None."""
+    store: Path | None = None
+    """File in which the channel survives a crash; memory if None."""
+    options: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
+    encryption: Encryption | None = None
+
+    @property
+    def topic(self) -> str:
+        """The content topic that is used."""
+        return self.content_topic if self.content_topic is not None else default_topic(self.channel_id)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[WakuNode, ReliableChannel]]:
+        """Connect and make the channel, not started; close both at the end.
+
+        Raises `NodeUnavailableError` if the node cannot be reached, `ConfigurationError` for what cannot work.
+        """
+        topic = self.topic
+        node = await connect(self.node)
+        async with node:
+            channel = await create_reliable_channel(
+                node,
+                self.channel_id,
+                self.sender_id,
+                topic,
+                encryption=self.encryption,
+                options=replace(self.options, auto_start=False),
+                store=self.store,
+            )
+            try:
+                yield node, channel
+            finally:
+                await channel.close()
+
+
+def default_topic(channel_id: str) -> str:
+    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
+    if not channel_id or "/" in channel_id:
+        raise ConfigurationError(
+            f"the channel id {channel_id!r} cannot be part of a content topic; "
+            "give the topic yourself, such as --topic /my-app/1/team/proto"
+        )
+    return f"/fairway/1/{channel_id}/proto"
+
+
+def shared_key(text: str) -> Encryption:
+    """Return the cipher of a group that shares a key: AES-256-GCM as in 26/WAKU2-PAYLOAD, which js-waku reads too.
+
+    ``text`` is 64 hexadecimal digits; the error never repeats them.
+    """
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        raise ConfigurationError(
+            "the key is not hexadecimal; give 64 digits, such as 'openssl rand -hex 32' prints"
+        ) from None
+    if len(key) != 32:
+        raise ConfigurationError(
+            f"the key has {len(key)} bytes, 32 are needed; give 64 hexadecimal digits, "
+            "such as 'openssl rand -hex 32' prints"
+        )
+    return SymmetricPayload(key)
+
+
+def load_options(
+    *,
+    profile: Profile | None = None,
+    file: Path | None = None,
+    retry_interval_ms: int | None = None,
+    sync_interval_ms: int | None = None,
+    max_message_bytes: int | None = None,
+) -> ReliableChannelOptions:
+    """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs."""
+    given = _read(file) if file is not None else {}
+    named = given.get("profile")
+    if profile is not None and named not in {None, profile.value}:
+        raise ConfigurationError(f"--profile says {profile.value}, {file} says {named!r}: leave one of them out")
+    is_logos = named == Profile.LOGOS.value or profile is Profile.LOGOS
+    base = ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions.waku()
+    options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), given)) if given else base
+    if retry_interval_ms is not None:
+        options = replace(options, retry_interval_ms=retry_interval_ms)
+    if sync_interval_ms is not None:
+        options = replace(options, sync_min_interval_ms=sync_interval_ms)
+    if max_message_bytes is not None:
+        options = replace(options, segmentation=replace(options.segmentation, max_message_size_bytes=max_message_bytes))
+    return options
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read ({error.strerror}); give a readable JSON file") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{file} is not JSON ({error}); see ReliableChannelOptions for the names") from error
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{file} must hold a JSON object of option names and values")
+    return given
+
+
+def _overlay(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with what is given in its place, layer by layer; unknown names stay for the check."""
+    return {**base} | {
+        name: _overlay(base[name], value)
+        if isinstance(base.get(name), Mapping) and isinstance(value, Mapping)
+        else value
+        for name, value in given.items()
+    }

@@ -1,0 +1,55 @@
+"""Commands that are imported when they run, and not before.
+
+So ``fairway --help`` is fast, and a command that cannot be imported harms no other one. What a command is for is read
+from its source, where it is the docstring of the function ``command``; nothing of it is run for that.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from importlib import import_module
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+
+def lazy_command(module: str) -> Callable[[], None]:
+    """Return what to register in place of a module's ``command``: it has its help text, and nothing else."""
+
+    def stub() -> None:
+        raise AssertionError("make_context puts the real command in this one's place")
+
+    stub.__doc__ = _docstring_of(module)
+    return stub
+
+
+def lazy_class(module: str) -> type[TyperCommand]:
+    """Return a class of commands that gives way to the module's ``command`` as soon as it is called."""
+
+    class LazyCommand(TyperCommand):
+        """Stands for a command in the list of all."""
+
+        def make_context(self, *args: Any, **extra: Any) -> Any:
+            """Read the arguments as the real command does; what runs afterwards is that one."""
+            # A group of one, whose only command is returned.
+            loader = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            loader.command(name=self.name)(import_module(module).command)
+            return get_command(loader).make_context(*args, **extra)
+
+    return LazyCommand
+
+
+def _docstring_of(module: str) -> str:
+    spec = find_spec(module)
+    source = spec.loader.get_source(module) if spec is not None and isinstance(spec.loader, InspectLoader) else None
+    try:
+        nodes = ast.parse(source or "").body
+    except SyntaxError:
+        return "Cannot be loaded: its source has a syntax error."
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "command")
+    return next((ast.get_docstring(function) or "" for function in functions), "")

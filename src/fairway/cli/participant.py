@@ -1,0 +1,69 @@
+"""``fairway participant``: a participant for scripts, run by `fairway.apps.participant`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairway.apps.participant import Reporting, run_participant
+from fairway.cli import _channel_options as given
+
+
+def command(
+    node: given.Node = None,
+    channel: given.Channel = None,
+    sender: given.Sender = None,
+    topic: given.Topic = None,
+    store: given.Store = None,
+    key: given.Key = None,
+    profile: given.WireProfile = None,
+    options: given.OptionsFile = None,
+    retry_interval_ms: given.RetryInterval = None,
+    sync_interval_ms: given.SyncInterval = None,
+    max_message_bytes: given.MaxMessage = None,
+    *,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write each received payload to FOLDER/MESSAGE_ID, before its line."),
+    ] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Let the lines of received messages carry payload_base64.")
+    ] = False,
+) -> None:
+    """Take part in a channel, driven by JSON lines on stdin; every event is a JSON line on stdout.
+
+    Commands: {"command":"send","text":"hello"} with base64 or file in place of text, and request_id, count, by and
+    tag if you like; send_ephemeral; statistics; status; stop. Each is answered by a line: "accepted" (the message is
+    durable), "statistics", "state", "stopped", or "error" with what is wrong.
+
+    A received message is finished when its line is written. One that was not comes again after a crash, with
+    "redelivered" true. The end of stdin, SIGTERM and SIGINT stop it, with exit code 0; 2 if it could not run.
+
+    Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node local://127.0.0.1:4000
+    --channel team --sender alice --store alice.db[/bold]
+    """
+    settings = given.settings_of(
+        node=node,
+        channel=channel,
+        sender=sender,
+        topic=topic,
+        store=store,
+        key=key,
+        profile=profile,
+        options_file=options,
+        retry_interval_ms=retry_interval_ms,
+        sync_interval_ms=sync_interval_ms,
+        max_message_bytes=max_message_bytes,
+    )
+    asyncio.run(
+        run_participant(
+            settings,
+            Reporting(save=save, payloads=payloads),
+            commands=sys.stdin.fileno(),
+            events=sys.stdout.fileno(),
+        )
+    )

@@ -1,0 +1,197 @@
+"""A `SimulationReport` for people: tables for the terminal, with rich, made to fit 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import Final
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fairway.options import Delivery
+from fairway.simulation.plan import HOUR_MS, replay_command
+from fairway.simulation.report import Distribution, SimulationReport
+from fairway.simulation.script import Deed
+
+_SHOWN: Final = 20
+"""Violations that are printed; ``--json`` has them all."""
+_KIB: Final = 1_024
+_MINUTE_MS: Final = 60_000
+_WIDTH_OF_A_FILE: Final = 100
+"""Columns where no terminal says how many there are."""
+
+
+def print_report(report: SimulationReport, console: Console | None = None) -> None:
+    """Print a report, to standard output unless told otherwise."""
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
+    console.print(render_report(report))
+    for number, violation in enumerate(report.violations):
+        if number == _SHOWN:
+            _line(console, f"... and {len(report.violations) - _SHOWN} more, see --json", "red")
+            break
+        when = "at the end" if violation.at_ms is None else f"after {_duration(violation.at_ms)}"
+        _line(console, f"violated: {violation.invariant.value}: {violation.sentence}, {when}", "red")
+    _line(console, f"trace {report.trace_hash}", "dim")
+    _line(console, f"run it again: {replay_command(report.plan)}", "bold" if report.violations else "dim")
+
+
+def render_report(report: SimulationReport) -> RenderableType:
+    """Return the tables of a report as something that rich prints."""
+    return Group(
+        _headline(report),
+        *(Padding(table, (1, 0, 0, 0)) for table in (_outcome(report), _durations(report), _traffic(report))),
+        "",
+        _verdict(report),
+    )
+
+
+def _headline(report: SimulationReport) -> Text:
+    plan = report.plan
+    words = [
+        f"{plan.participants} participants",
+        f"{_duration(plan.duration_ms)}, quiet {_duration(report.settled_ms)} later"
+        if report.quiet
+        else f"{_duration(plan.duration_ms)}, never quiet",
+        f"{plan.loss:.0%} loss",
+        f"{plan.profile.value} profile",
+        f"seed {plan.seed}",
+    ]
+    if plan.delivery is Delivery.ARRIVAL:
+        words.insert(-1, "delivery on arrival")
+    return Text(" · ".join(words), style="bold")
+
+
+def _outcome(report: SimulationReport) -> Table:
+    """Show what the channel did beside what was done to it."""
+    offered = report.network_deliveries + report.network_lost
+    deeds = report.deeds
+    crashes = deeds.get(Deed.CRASH.value, 0) + deeds.get(Deed.CRASH_AMID.value, 0)
+    channel: list[tuple[str, str]] = [
+        ("messages sent", f"{report.sent:,}"),
+        ("deliveries owed", f"{report.deliveries_owed:,}"),
+        ("delivered", f"{report.delivered:,}"),
+        ("lost", _fault(report.lost)),
+        ("duplicates", _fault(report.duplicates)),
+        ("order violations", _fault(report.order_violations)),
+        ("sends that ended as delivered", f"{report.reported_delivered:,}"),
+        ("sends that ended undelivered", f"{report.reported_failed:,}"),
+        ("false acknowledgements", f"{report.false_claims:,} of {report.claims:,}"),
+        ("ephemeral messages", f"{report.ephemeral_sent:,}"),
+        ("received by", f"{_ratio(report.ephemeral_received, report.ephemeral_sent)} each"),
+    ]
+    world: list[tuple[str, str]] = [
+        ("deliveries tried, with copies", f"{offered:,}"),
+        ("of them swallowed", f"{_share(report.network_lost, offered)}"),
+        ("crashes and restarts", f"{crashes:,}"),
+        ("of them amid a transmission", f"{deeds.get(Deed.CRASH_AMID.value, 0):,}"),
+        ("absences", f"{deeds.get(Deed.CUT_OFF.value, 0):,}"),
+        ("partitions", f"{deeds.get(Deed.SEVER.value, 0):,}"),
+        ("joined later", f"{deeds.get(Deed.JOIN.value, 0):,}"),
+        ("left for good", f"{deeds.get(Deed.LEAVE.value, 0):,}"),
+        ("most parked messages", f"{report.peaks.parked:,}"),
+        ("most missing messages", f"{report.peaks.missing:,}"),
+        ("most incomplete segment sets", f"{report.peaks.open_sets:,}"),
+    ]
+    table = _table("What happened", ("the channel", "", "the world", ""), left=(0, 2))
+    for mine, theirs in zip_longest(channel, world, fillvalue=("", "")):
+        table.add_row(*mine, *theirs)
+    return table
+
+
+def _durations(report: SimulationReport) -> Table:
+    table = _table("How long it took", ("from a send to", "count", "p50", "p95", "p99", "longest"))
+    for title, times in (
+        ("its first acknowledgement", report.first_acknowledgement),
+        ("its delivery to one participant", report.delivery),
+        ("its delivery to everybody", report.reached_all),
+    ):
+        table.add_row(title, f"{times.count:,}", *_times(times))
+    return table
+
+
+def _traffic(report: SimulationReport) -> Table:
+    """Show bytes by purpose and part, and how much of it was the application's."""
+    heads = ("purpose", "transmissions", "bytes", "share", "content", "bloom filter", "ids, citations")
+    table = _table("What was transmitted", heads)
+    total = report.transmitted_bytes
+    for traffic in report.traffic:
+        table.add_row(
+            traffic.purpose.value,
+            f"{traffic.transmissions:,}",
+            _size(traffic.total_bytes),
+            _share(traffic.total_bytes, total),
+            _size(traffic.content_bytes),
+            _size(traffic.bloom_bytes),
+            _size(traffic.rest_bytes),
+        )
+    table.add_section()
+    parts = [
+        sum(getattr(each, name) for each in report.traffic) for name in ("content_bytes", "bloom_bytes", "rest_bytes")
+    ]
+    table.add_row("together", f"{report.transmissions:,}", _size(total), "", *map(_size, parts))
+    per_message = [_size(part // report.sent) if report.sent else "-" for part in (total, *parts)]
+    each = _ratio(report.transmissions, report.sent)
+    table.add_row("per message sent", each, per_message[0], "", *per_message[1:])
+    table.caption = (
+        f"payloads make {_size(report.payload_bytes)}, {_share(report.payload_bytes, total)} of what was transmitted"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _verdict(report: SimulationReport) -> Text:
+    if report.ok:
+        return Text("every invariant held: nothing lost, nothing twice, nothing out of order", style="green")
+    noun = "violation" if len(report.violations) == 1 else "violations"
+    return Text(f"{len(report.violations)} {noun}", style="bold red")
+
+
+def _table(title: str, heads: Iterable[str], left: tuple[int, ...] = (0,)) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index in left else "right", no_wrap=True)
+    return table
+
+
+def _times(times: Distribution) -> list[str]:
+    return [_duration(ms) for ms in (times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms)]
+
+
+def _duration(duration_ms: int | None) -> str:
+    if duration_ms is None:
+        return "-"
+    if duration_ms < _MINUTE_MS:
+        return f"{duration_ms / 1_000:.1f} s"
+    if duration_ms < HOUR_MS:
+        return f"{duration_ms / _MINUTE_MS:.1f} min"
+    return f"{duration_ms / HOUR_MS:.2f}".rstrip("0").rstrip(".") + " h"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes < _KIB:
+        return f"{size_bytes} B"
+    return f"{size_bytes / _KIB:,.1f} KiB" if size_bytes < _KIB**2 else f"{size_bytes / _KIB**2:,.1f} MiB"
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole:
+        return "-"
+    return f"{part / whole:.2%}" if part * 20 < whole else f"{part / whole:.0%}"
+
+
+def _ratio(part: int, whole: int) -> str:
+    return f"{part / whole:.1f}" if whole else "-"
+
+
+def _fault(count: int) -> str:
+    return f"[bold red]{count:,}[/]" if count else "[green]0[/]"
+
+
+def _line(console: Console, text: str, style: str) -> None:
+    console.print(text, style=style, markup=False, soft_wrap=True)

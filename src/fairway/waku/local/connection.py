@@ -1,0 +1,195 @@
+"""One client of a local network's server: a `LocalNode` on one side, frames on the other.
+
+Invariant: whatever a client does costs its own connection at most. Requests in flight and bytes waiting for a slow
+reader are bounded; what is pushed to one who does not keep up is dropped and counted, as a network would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from fairway.errors import DecodeError, FairwayError, StoreQueryError
+from fairway.waku.local.frames import (
+    FROM_CLIENT,
+    VERSION,
+    Carried,
+    Done,
+    Failed,
+    Filter,
+    FromServer,
+    Hello,
+    Page,
+    Publish,
+    Pushed,
+    Query,
+    Quota,
+    Request,
+    Sent,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+    pack,
+    read_frame,
+)
+from fairway.waku.local.node import LocalNode
+from fairway.waku.node import NodeStatus, RoutedMessage, SendResult
+from fairway.waku.subscription import Subscription
+from fairway.wire.waku_message import decode_waku_message, message_hash
+
+_HELLO_TIMEOUT_S: Final = 10.0
+_MAX_IN_FLIGHT: Final = 64
+_MAX_FILTERS: Final = 1_000
+
+
+class Connection:
+    """Serves one client until one side ends it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, max_waiting_bytes: int) -> None:
+        self.pushes_dropped = 0
+        """Messages that this client was too slow for."""
+        self._reader = reader
+        self._writer = writer
+        self._max_waiting_bytes = max_waiting_bytes
+        self._in_flight = asyncio.Semaphore(_MAX_IN_FLIGHT)
+        self._one_query = asyncio.Lock()
+        self._filters: dict[int, Subscription[RoutedMessage]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def hello(self) -> Hello:
+        """Return how the client introduces itself; raises `DecodeError` or `EOFError` if it does not."""
+        try:
+            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+                hello = await read_frame(self._reader, FROM_CLIENT)
+        except TimeoutError as error:
+            raise DecodeError(f"the client did not introduce itself within {_HELLO_TIMEOUT_S:.0f} s") from error
+        if not isinstance(hello, Hello):
+            raise DecodeError(f"the first frame must be Hello, not {type(hello).__name__}")
+        if hello.version != VERSION:
+            raise DecodeError(f"the client speaks version {hello.version}, this server {VERSION}")
+        return hello
+
+    async def serve(self, node: LocalNode, hello: Hello) -> None:
+        """Carry out what the client asks for; raises `DecodeError` or `EOFError` in the end."""
+        for wanted in hello.filters:
+            await self._subscribe(node, wanted)
+        status = node.status
+        self._write(Welcome(name=node.name, health=status.health, store=status.store, quota=Quota.of(node.quota)))
+        self._start(self._tell_status(node, node.status_changes()))
+        while True:
+            request = await read_frame(self._reader, FROM_CLIENT)
+            if isinstance(request, Hello):
+                raise DecodeError("the client introduced itself twice")
+            # Requests begin in the order in which they came; a client with too many under way is not read.
+            await self._in_flight.acquire()
+            self._start(self._carry_out(node, request), self._in_flight.release)
+
+    def abort(self) -> None:
+        """End the connection without waiting for anything."""
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """End everything that was begun for this client."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for subscription in list(self._filters.values()):
+            subscription.close()
+        self.abort()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    def _start(self, work: Coroutine[Any, Any, None], finished: Callable[[], None] = lambda: None) -> None:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        self._tasks.add(task)
+
+        def finish(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            finished()
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                # An answer will be missing: let the client begin anew.
+                self.abort()
+                if not isinstance(error, FairwayError | OSError):
+                    loop.call_exception_handler({"message": "a request failed unforeseen", "exception": error})
+
+        task.add_done_callback(finish)
+
+    async def _carry_out(self, node: LocalNode, request: Request) -> None:
+        match request:
+            case Publish():
+                await self._publish(node, request)
+            case Query():
+                await self._query(node, request)
+            case Subscribe():
+                await self._subscribe(node, request.filter)
+                await self._answer(Done(request=request.request))
+            case Unsubscribe():
+                subscription = self._filters.pop(request.number, None)
+                if subscription is not None:
+                    subscription.close()
+
+    async def _publish(self, node: LocalNode, request: Publish) -> None:
+        try:
+            message = decode_waku_message(request.encoded)
+            routed = RoutedMessage(
+                pubsub_topic=request.pubsub_topic,
+                message=message,
+                encoded=request.encoded,
+                message_hash=message_hash(request.pubsub_topic, message),
+            )
+        except FairwayError as error:
+            result = SendResult(accepted=False, permanent=True, detail=str(error))
+        else:
+            result = await node.send(routed)
+        await self._answer(
+            Sent(
+                request=request.request,
+                accepted=result.accepted,
+                permanent=result.permanent,
+                detail=result.detail,
+                quota=Quota.of(node.quota),
+            )
+        )
+
+    async def _query(self, node: LocalNode, request: Query) -> None:
+        # One at a time, so that a client which does not read its pages does not have many of them waiting here.
+        async with self._one_query:
+            try:
+                page = await node.query(request.query, request.cursor)
+            except StoreQueryError as error:
+                await self._answer(Failed(request=request.request, detail=str(error)))
+            else:
+                messages = tuple(Carried.of(message) for message in page.messages)
+                await self._answer(Page(request=request.request, messages=messages, cursor=page.cursor))
+
+    async def _subscribe(self, node: LocalNode, wanted: Filter) -> None:
+        if wanted.number in self._filters or len(self._filters) >= _MAX_FILTERS:
+            raise DecodeError(f"filter {wanted.number} is there already, or more than {_MAX_FILTERS} are")
+        subscription = await node.subscribe(wanted.pubsub_topic, wanted.content_topics)
+        self._filters[wanted.number] = subscription
+        self._start(self._push(wanted.number, subscription))
+
+    async def _push(self, number: int, subscription: Subscription[RoutedMessage]) -> None:
+        while batch := await subscription.next_batch():
+            for message in batch:
+                if self._writer.transport.get_write_buffer_size() > self._max_waiting_bytes:
+                    self.pushes_dropped += 1
+                else:
+                    self._write(Pushed(number=number, message=Carried.of(message)))
+
+    async def _tell_status(self, node: LocalNode, changes: Subscription[NodeStatus]) -> None:
+        async for status in changes:
+            await self._answer(Status(health=status.health, store=status.store, quota=Quota.of(node.quota)))
+
+    async def _answer(self, frame: FromServer) -> None:
+        """Write what the client waits for, as soon as it has read most of what came before."""
+        await self._writer.drain()
+        self._write(frame)
+
+    def _write(self, frame: FromServer) -> None:
+        self._writer.write(pack(frame))

@@ -1,0 +1,203 @@
+"""What a local network's server and its clients say to each other over a socket.
+
+A frame is its length, 4 bytes big-endian, and that many bytes of msgpack: one of the structs below, told apart by its
+tag. A client begins with `Hello`; after the `Welcome` requests and answers go by number, and what was subscribed to is
+pushed. Invariant: a frame longer than `MAX_FRAME_BYTES`, or one that is none of the structs, is a `DecodeError`, which
+costs the connection that it came on and nothing else.
+
+This is an arrangement between processes of one machine, not a protocol of the Waku network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, TypeVar
+
+import msgspec
+
+from fairway.errors import DecodeError
+from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, StoreQuery
+from fairway.wire.waku_message import MESSAGE_HASH_BYTES, decode_waku_message
+
+VERSION: Final = 1
+"""Of this arrangement; a server refuses another one."""
+
+MAX_FRAME_BYTES: Final = 4_194_304
+"""Longer frames are not read: room for a store page, which ends after 1 MiB and one more message."""
+
+_LENGTH_BYTES: Final = 4
+
+
+class Carried(msgspec.Struct, frozen=True, array_like=True):
+    """A routed message: its very bytes and the hash under which stores know it."""
+
+    pubsub_topic: str
+    encoded: bytes
+    message_hash: bytes
+
+    @classmethod
+    def of(cls, message: RoutedMessage) -> Carried:
+        """Pack a message."""
+        return cls(message.pubsub_topic, message.encoded, message.message_hash)
+
+    def unpack(self) -> RoutedMessage:
+        """Return the message; raises `DecodeError` for bytes that are none."""
+        if len(self.message_hash) != MESSAGE_HASH_BYTES:
+            raise DecodeError(f"a message hash has {MESSAGE_HASH_BYTES} bytes, not {len(self.message_hash)}")
+        return RoutedMessage(
+            pubsub_topic=self.pubsub_topic,
+            message=decode_waku_message(self.encoded),
+            encoded=self.encoded,
+            message_hash=self.message_hash,
+        )
+
+
+class Filter(msgspec.Struct, frozen=True, array_like=True):
+    """What a client subscribes to; pushes carry the number."""
+
+    number: int
+    pubsub_topic: str
+    content_topics: tuple[str, ...]
+
+
+class Quota(msgspec.Struct, frozen=True, array_like=True):
+    """The rate limit of a node; what is left changes with every message and is not told."""
+
+    limit: int
+    epoch_ms: int
+
+    @classmethod
+    def of(cls, quota: NodeQuota | None) -> Quota | None:
+        """Pack a quota."""
+        return None if quota is None else cls(quota.limit, quota.epoch_ms)
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """A client comes, or comes back; nothing else is read before this."""
+
+    version: int
+    token: bytes
+    """Tells a client that comes back from another one of the same name."""
+    name: str | None = None
+    filters: tuple[Filter, ...] = ()
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
+    """Answered with `Done`."""
+
+    request: int
+    filter: Filter
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
+    """Not answered."""
+
+    number: int
+
+
+class Publish(msgspec.Struct, frozen=True, tag="publish"):
+    """Answered with `Sent`."""
+
+    request: int
+    pubsub_topic: str
+    encoded: bytes
+
+
+class Query(msgspec.Struct, frozen=True, tag="query"):
+    """Answered with `Page` or `Failed`."""
+
+    request: int
+    query: StoreQuery
+    cursor: bytes | None = None
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The client is in, and its filters are at work."""
+
+    name: str
+    health: NodeHealth
+    store: bool
+    quota: Quota | None
+
+
+class Status(msgspec.Struct, frozen=True, tag="status"):
+    """How the client's node is now."""
+
+    health: NodeHealth
+    store: bool
+    quota: Quota | None
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """A request was carried out."""
+
+    request: int
+
+
+class Sent(msgspec.Struct, frozen=True, tag="sent"):
+    """What became of a publication."""
+
+    request: int
+    accepted: bool
+    permanent: bool
+    detail: str
+    quota: Quota | None
+
+
+class Page(msgspec.Struct, frozen=True, tag="page"):
+    """One page of the answer to a query."""
+
+    request: int
+    messages: tuple[Carried, ...]
+    cursor: bytes | None
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """A request cannot be carried out now."""
+
+    request: int
+    detail: str
+
+
+class Pushed(msgspec.Struct, frozen=True, tag="pushed"):
+    """A message for one filter."""
+
+    number: int
+    message: Carried
+
+
+Request = Subscribe | Unsubscribe | Publish | Query
+FromClient = Hello | Request
+Answer = Done | Sent | Page | Failed
+FromServer = Welcome | Status | Pushed | Answer
+
+Frame = TypeVar("Frame")
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+FROM_CLIENT: Final[msgspec.msgpack.Decoder[FromClient]] = msgspec.msgpack.Decoder(FromClient)
+"""Reads what clients send."""
+FROM_SERVER: Final[msgspec.msgpack.Decoder[FromServer]] = msgspec.msgpack.Decoder(FromServer)
+"""Reads what servers send."""
+
+
+def pack(frame: FromClient | FromServer) -> bytes:
+    """Return a frame with its length in front; raises `OverflowError` for numbers beyond 64 bits."""
+    body = _ENCODER.encode(frame)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read_frame(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[Frame]) -> Frame:
+    """Return the next frame; raises `DecodeError` for what is none, `EOFError` when the other side is gone."""
+    length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+    if not 0 < length <= MAX_FRAME_BYTES:
+        raise DecodeError(f"a frame has 1..{MAX_FRAME_BYTES} bytes, not {length}")
+    body = await reader.readexactly(length)
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DecodeError(f"a frame cannot be read: {error}") from error
+
+
+def status_of(frame: Welcome | Status) -> NodeStatus:
+    """Return the status that a frame carries."""
+    return NodeStatus(health=frame.health, store=frame.store)

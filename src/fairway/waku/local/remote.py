@@ -1,0 +1,316 @@
+"""A node of a local network that another process serves.
+
+Invariant: the connection may break at any moment and the server may start anew on the same port; the node then comes
+back by itself, as long as it is not closed, with all its subscriptions. While it is away its status is unhealthy, sends
+are not accepted and queries raise; what others sent meanwhile only the store can tell. No request waits longer than
+its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from itertools import count
+from typing import Final, Self
+
+from fairway.errors import DecodeError, MessageTooLargeError, NodeUnavailableError, StoreQueryError
+from fairway.waku.local.frames import (
+    FROM_SERVER,
+    MAX_FRAME_BYTES,
+    VERSION,
+    Answer,
+    Failed,
+    Filter,
+    FromClient,
+    FromServer,
+    Hello,
+    Page,
+    Publish,
+    Pushed,
+    Query,
+    Quota,
+    Sent,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+    pack,
+    read_frame,
+    status_of,
+)
+from fairway.waku.local.node import checked_topics
+from fairway.waku.node import (
+    NodeHealth,
+    NodeQuota,
+    NodeStatus,
+    RoutedMessage,
+    SendResult,
+    StorePage,
+    StoreQuery,
+    WakuNode,
+)
+from fairway.waku.status_board import StatusBoard
+from fairway.waku.subscription import Subscription
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+_HANDSHAKE_TIMEOUT_S: Final = 5.0
+_READ_AHEAD_BYTES: Final = 262_144
+_TOKEN_BYTES: Final = 16
+_NOBODY: Final = 0
+"""Number of a request whose answer nobody waits for."""
+_AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
+
+
+class RemoteNode(WakuNode):
+    """A node at a `NetworkServer`; made by `RemoteNode.connect`."""
+
+    def __init__(self, host: str, port: int, *, name: str | None = None, request_timeout_s: float = 10.0) -> None:
+        self.name = name
+        """How the network calls this node; None before the first connection if none was wished for."""
+        self.connections = 0
+        """How often the node was connected."""
+        self.undecodable = 0
+        """Messages that came and were none."""
+        self._wanted_name = name
+        self._host = host
+        self._port = port
+        self._request_timeout_s = request_timeout_s
+        self._token = os.urandom(_TOKEN_BYTES)
+        self._board = StatusBoard(_AWAY)
+        self._quota: Quota | None = None
+        self._filters: dict[int, tuple[Filter, Subscription[RoutedMessage]]] = {}
+        self._pending: dict[int, asyncio.Future[Answer | None]] = {}
+        self._numbers = count(1)
+        self._writer: asyncio.StreamWriter | None = None
+        self._connected = asyncio.Event()
+        self._why_away = "not connected yet"
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        name: str | None = None,
+        connect_timeout_s: float | None = 10.0,
+        request_timeout_s: float = 10.0,
+    ) -> Self:
+        """Return a node at the server there.
+
+        Raises `NodeUnavailableError` if no server answers within ``connect_timeout_s``. With None it returns at once,
+        and the node is unhealthy until it gets through. ``name`` is how the network calls the node; one who is called
+        like somebody else gets a number.
+        """
+        node = cls(host, port, name=name, request_timeout_s=request_timeout_s)
+        node._task = asyncio.get_running_loop().create_task(node._run())
+        if connect_timeout_s is None:
+            return node
+        try:
+            async with asyncio.timeout(connect_timeout_s):
+                await node._connected.wait()
+        except TimeoutError as error:
+            why = node._why_away
+            await node.close()
+            raise NodeUnavailableError(
+                f"no local network answers at {host} port {port} within {connect_timeout_s:g} s ({why}); "
+                f"start one with 'fairway network --port {port}'"
+            ) from error
+        except BaseException:
+            await node.close()
+            raise
+        return node
+
+    def __repr__(self) -> str:
+        return f"<RemoteNode {self.name!r} at {self._host} port {self._port}, {self.status.health.value}>"
+
+    @property
+    def status(self) -> NodeStatus:
+        """How the node is now; unhealthy while there is no connection."""
+        return self._board.status
+
+    def status_changes(self) -> Subscription[NodeStatus]:
+        """Yield every status from now on, the present one first; ends when the node is closed."""
+        return self._board.watch()
+
+    @property
+    def quota(self) -> NodeQuota | None:
+        """The rate limit among the network's faults, as last heard."""
+        return None if self._quota is None else NodeQuota(limit=self._quota.limit, epoch_ms=self._quota.epoch_ms)
+
+    async def send(self, message: RoutedMessage) -> SendResult:
+        """Broadcast a message; not accepted while there is no connection, or no answer."""
+        try:
+            answer = await self._ask(
+                lambda number: Publish(request=number, pubsub_topic=message.pubsub_topic, encoded=message.encoded)
+            )
+        except NodeUnavailableError as error:
+            return SendResult(accepted=False, detail=str(error))
+        except MessageTooLargeError as error:
+            return SendResult(accepted=False, permanent=True, detail=str(error))
+        if not isinstance(answer, Sent):
+            return SendResult(accepted=False, detail=f"the server answered with {type(answer).__name__}")
+        self._quota = answer.quota
+        return SendResult(accepted=answer.accepted, permanent=answer.permanent, detail=answer.detail)
+
+    async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
+        """Receive what others send on content topics, also after the connection was made anew.
+
+        While there is no connection this returns at once. Raises `NodeUnavailableError` if the node is closed,
+        `ConfigurationError` without a content topic.
+        """
+        if self._closed:
+            raise NodeUnavailableError("the node is closed; connect another one")
+        number = next(self._numbers)
+        wanted = Filter(number, pubsub_topic, tuple(sorted(checked_topics(content_topics))))
+        subscription: Subscription[RoutedMessage] = Subscription(on_close=lambda: self._unsubscribe(number))
+        self._filters[number] = (wanted, subscription)
+        try:
+            # Without a connection, or if it breaks now, the next one begins with this filter.
+            with suppress(NodeUnavailableError):
+                await self._ask(lambda request: Subscribe(request=request, filter=wanted))
+        except BaseException:
+            subscription.close()
+            raise
+        return subscription
+
+    async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of what the network's store keeps; raises `StoreQueryError` if that cannot be had now."""
+        try:
+            answer = await self._ask(lambda number: Query(request=number, query=query, cursor=cursor))
+        except (NodeUnavailableError, MessageTooLargeError, OverflowError) as error:
+            raise StoreQueryError(f"the store cannot be asked: {error}") from error
+        if not isinstance(answer, Page):
+            raise StoreQueryError(answer.detail if isinstance(answer, Failed) else "the answer is no page")
+        try:
+            return StorePage(messages=tuple(each.unpack() for each in answer.messages), cursor=answer.cursor)
+        except DecodeError as error:
+            raise StoreQueryError(f"the store's page cannot be read: {error}") from error
+
+    async def close(self) -> None:
+        """Leave the network; subscriptions end. May be called twice."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._board.close(_AWAY)
+        for _, subscription in list(self._filters.values()):
+            subscription.close()
+
+    async def _run(self) -> None:
+        """Connect, and connect again, until cancelled."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._session()
+            except (OSError, EOFError, DecodeError) as error:
+                self._why_away = f"{error}" or type(error).__name__
+            if self._connected.is_set():
+                self._connected.clear()
+                pause_s = _FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _session(self) -> None:
+        """Live through one connection; raises what ended it."""
+        async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(self._host, self._port, limit=_READ_AHEAD_BYTES)
+        try:
+            await self._introduce(reader, writer)
+            while True:
+                self._take(await read_frame(reader, FROM_SERVER))
+        finally:
+            self._writer = None
+            self._board.show(_AWAY)
+            for waiting in self._pending.values():
+                if not waiting.done():
+                    waiting.set_result(None)
+            writer.transport.abort()
+
+    async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Say hello, and take up work when the server knows the filters."""
+        filters = tuple(wanted for wanted, _ in self._filters.values())
+        writer.write(pack(Hello(version=VERSION, token=self._token, name=self._wanted_name, filters=filters)))
+        async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
+            welcome = await read_frame(reader, FROM_SERVER)
+        if not isinstance(welcome, Welcome):
+            raise DecodeError(f"the server began with {type(welcome).__name__} instead of Welcome")
+        self.name = welcome.name
+        self._quota = welcome.quota
+        self._writer = writer
+        self._bring_up_to_date({wanted.number for wanted in filters})
+        self.connections += 1
+        self._connected.set()
+        self._board.show(status_of(welcome))
+
+    def _bring_up_to_date(self, announced: set[int]) -> None:
+        """Tell the server what was subscribed to, or no longer, while it was reading the hello."""
+        for number in announced - self._filters.keys():
+            self._tell(Unsubscribe(number=number))
+        for number in self._filters.keys() - announced:
+            self._tell(Subscribe(request=_NOBODY, filter=self._filters[number][0]))
+
+    def _take(self, frame: FromServer) -> None:
+        match frame:
+            case Pushed():
+                self._receive(frame)
+            case Status():
+                self._quota = frame.quota
+                self._board.show(status_of(frame))
+            case Welcome():
+                raise DecodeError("the server welcomed this node twice")
+            case _:
+                waiting = self._pending.get(frame.request)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(frame)
+
+    def _receive(self, pushed: Pushed) -> None:
+        if pushed.number not in self._filters:
+            return  # closed meanwhile
+        try:
+            message = pushed.message.unpack()
+        except DecodeError:
+            self.undecodable += 1
+            return
+        self._filters[pushed.number][1].put(message)
+
+    async def _ask(self, make: Callable[[int], FromClient]) -> Answer:
+        """Send a request and return its answer.
+
+        Raises `NodeUnavailableError` without a connection or an answer, `MessageTooLargeError` for what no frame holds.
+        """
+        writer = self._writer
+        if writer is None:
+            raise NodeUnavailableError(f"no connection to {self._host} port {self._port} ({self._why_away})")
+        number = next(self._numbers)
+        frame = pack(make(number))
+        if len(frame) > MAX_FRAME_BYTES:
+            raise MessageTooLargeError(len(frame), MAX_FRAME_BYTES, "send less at once")
+        waiting: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._pending[number] = waiting
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                writer.write(frame)
+                await writer.drain()
+                answer = await waiting
+        except OSError as error:  # a timeout is one, too
+            detail = f"{error}" or f"no answer within {self._request_timeout_s:g} s"
+            raise NodeUnavailableError(f"the server at {self._host} port {self._port}: {detail}") from error
+        finally:
+            del self._pending[number]
+        if answer is None:
+            raise NodeUnavailableError("the connection broke before the answer came")
+        return answer
+
+    def _unsubscribe(self, number: int) -> None:
+        self._filters.pop(number, None)
+        self._tell(Unsubscribe(number=number))
+
+    def _tell(self, frame: FromClient) -> None:
+        """Send what needs no answer, if there is a connection."""
+        if self._writer is not None and not self._writer.transport.is_closing():
+            self._writer.write(pack(frame))

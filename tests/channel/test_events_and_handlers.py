@@ -1,0 +1,280 @@
+"""What an application hears: by stream, by match, by handler, by the seeds' names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import pairwise
+
+import pytest
+
+from fairway.errors import (
+    ConfigurationError,
+    DeliveryFailedError,
+    EmptyPayloadError,
+    EncryptionError,
+    MessageTooLargeError,
+)
+from fairway.events import (
+    ChannelStatus,
+    EphemeralMessageDropped,
+    HandlerFailed,
+    MessageAcknowledged,
+    MessageReceived,
+    MessageSendError,
+    SendErrorReason,
+    StatusChanged,
+)
+from fairway.options import RateLimitConfig
+from fairway.waku.local import NetworkFaults
+
+
+def test_every_event_of_a_send_comes_in_order(in_group):
+    async def scenario(group):
+        alice, _ = await group.channel("alice"), await group.channel("bob")
+        events = alice.events()
+        receipt = await alice.send(b"hello")
+        seen = []
+        async for event in events:
+            if getattr(event, "request_id", None) == receipt.request_id:
+                seen.append(type(event).__name__)
+            if seen[-1:] == ["MessageDelivered"]:
+                break
+        seen = [name for name in seen if name != "MessagePossiblyAcknowledged"]
+        assert seen == ["MessageSending", "MessageSent", "RequestSent", "MessageAcknowledged", "MessageDelivered"]
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("name", ["message-received", "reliable:message:received", "onChannelMessageReceived"])
+def test_a_handler_can_be_registered_under_the_name_of_any_vocabulary(in_group, name):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = asyncio.Queue()
+        bob.on(name, heard.put_nowait)
+        await alice.send(b"hello")
+        assert (await heard.get()).payload == b"hello"
+
+    in_group(scenario)
+
+
+def test_a_handler_that_is_a_coroutine_function_hears_everything_in_order(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = []
+
+        async def slowly(message):
+            await asyncio.sleep(0.01 if not heard else 0)
+            heard.append(message.payload)
+
+        remove = bob.on(MessageReceived, slowly)
+        for number in range(5):
+            await alice.send(str(number).encode())
+        await group.until(lambda: len(heard) == 5)
+        assert heard == [b"0", b"1", b"2", b"3", b"4"]
+        await group.until(lambda: bob.statistics().unfinished == 0)
+        remove()
+        await (await alice.send(b"unheard")).delivered()
+        assert len(heard) == 5
+
+    in_group(scenario)
+
+
+def test_a_handler_that_raises_stops_nothing_and_its_message_comes_again(in_group, tmp_path, caplog):
+    caplog.set_level(logging.CRITICAL, logger="fairway.channel")
+
+    async def scenario(group):
+        alice = await group.channel("alice")
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        heard, failures = [], []
+
+        def fragile(message):
+            if message.payload == b"bad":
+                raise ValueError("cannot stand it")
+            heard.append(message.payload)
+
+        async def fragile_too(message):
+            fragile(message)
+
+        bob.on("message-received", fragile)
+        bob.on("message-received", fragile_too)
+        bob.on("handler-failed", failures.append)
+        for payload in (b"good", b"bad", b"better"):
+            await (await alice.send(payload)).delivered()
+        await group.until(lambda: len(failures) == 2 and len(heard) == 4)
+        assert all(isinstance(failure, HandlerFailed) and "ValueError" in failure.error for failure in failures)
+        assert bob.statistics().handler_failures == 2
+        assert bob.statistics().unfinished == 1
+        await bob.close()
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        assert await group.take(bob.messages(), 1) == [b"bad"]
+
+    in_group(scenario)
+
+
+def test_what_came_before_anybody_read_waits_for_the_first_reader(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        for reader in ("stream", "handler", "events"):
+            other = await group.channel(reader)
+            await (await alice.send(reader.encode(), by=[reader])).delivered(by=[reader])
+            heard = []
+            if reader == "handler":
+                other.on("message-received", heard.append)
+            else:
+                stream = other.messages() if reader == "stream" else other.events()
+                while not heard or not isinstance(heard[-1], MessageReceived):
+                    heard.append(await anext(stream))
+            assert any(isinstance(event, MessageReceived) for event in heard)
+
+    in_group(scenario)
+
+
+def test_moving_on_in_the_stream_of_events_finishes_a_message(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        events = bob.events()
+        await alice.send(b"one")
+        async for event in events:
+            if isinstance(event, MessageReceived):
+                break
+        assert bob.statistics().unfinished == 1
+        await alice.send(b"two")
+        async for event in events:
+            if isinstance(event, MessageReceived) and event.payload == b"two":
+                break
+        assert bob.statistics().unfinished == 1
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("message-recieved", "message-received"), (int, "the names are")])
+def test_an_unknown_event_is_refused_with_the_names_that_there_are(in_group, name, hint):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        with pytest.raises(ConfigurationError, match=hint):
+            alice.on(name, print)
+        with pytest.raises(ConfigurationError, match="function"):
+            alice.on("message-sent", "print")
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize(
+    ("payload", "error", "reason"),
+    [
+        (b"", EmptyPayloadError, SendErrorReason.EMPTY_PAYLOAD),
+        (bytes(1_048_577), MessageTooLargeError, SendErrorReason.MESSAGE_TOO_LARGE),
+    ],
+)
+def test_a_payload_that_cannot_be_sent_raises_and_is_told_as_irrecoverable(in_group, payload, error, reason):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        told = []
+        alice.on("sending-message-irrecoverable-error", told.append)
+        with pytest.raises(error):
+            await alice.send(payload)
+        assert [(event.reason, event.message_id) for event in told] == [(reason, alice.get_message_id(payload))]
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("payload", ["text", None, 17])
+def test_a_payload_that_is_not_bytes_is_refused(in_group, payload):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        with pytest.raises(ConfigurationError, match="bytes"):
+            await alice.send(payload)
+
+    in_group(scenario)
+
+
+def test_an_ephemeral_message_of_more_than_a_segment_is_refused(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        with pytest.raises(MessageTooLargeError, match="never segmented"):
+            await alice.send_ephemeral(bytes(102_401))
+
+    in_group(scenario)
+
+
+def test_an_ephemeral_message_near_the_rate_limit_is_dropped_with_an_event(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        dropped = []
+        alice.on("ephemeral-message-dropped", dropped.append)
+        for number in range(4):
+            await alice.send(str(number).encode())
+        receipt = await alice.send_ephemeral(b"never mind")
+        with pytest.raises(DeliveryFailedError, match="rate_limit_approached"):
+            await receipt.sent()
+        assert isinstance(dropped[0], EphemeralMessageDropped)
+        assert dropped[0].rate_limit_utilization == 80
+
+    in_group(
+        scenario,
+        rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=5, approached_threshold=0.8),
+        sync_min_interval_ms=0,
+    )
+
+
+class Broken:
+    """A cipher that fails in one of the ways in which ciphers fail."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def encrypt(self, plaintext):
+        if self.how == "raises":
+            raise RuntimeError("no key")
+        return {"text": "sealed", "nothing": None, "empty": b""}[self.how]
+
+    def decrypt(self, ciphertext):
+        return self.encrypt(ciphertext)
+
+
+@pytest.mark.parametrize("how", ["raises", "text", "nothing", "empty"])
+def test_a_broken_cipher_ends_the_send_with_an_error_and_nothing_leaves(in_group, how):
+    async def scenario(group):
+        alice = await group.channel("alice", encryption=Broken(how))
+        told = []
+        alice.on(MessageSendError, told.append)
+        receipt = await alice.send(b"secret")
+        with pytest.raises(DeliveryFailedError, match="encryption failed"):
+            await receipt.delivered()
+        assert told[0].reason is SendErrorReason.ENCRYPTION_FAILED
+        assert group.network.statistics().published == 0
+        assert issubclass(EncryptionError, Exception)
+
+    in_group(scenario, sync_min_interval_ms=0)
+
+
+def test_a_channel_tells_when_it_begins_and_ceases_to_miss_messages(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        told = []
+        bob.on("status", told.append)
+        group.network.partition({"alice"}, {"bob"})
+        await (await alice.send(b"missed")).sent()
+        group.network.heal()
+        await alice.send(b"cites what was missed")
+        assert await group.take(bob.messages(), 2) == [b"missed", b"cites what was missed"]
+        await group.until(lambda: len(told) == 2)
+        assert told == [StatusChanged(status=ChannelStatus.SYNCING), StatusChanged(status=ChannelStatus.SYNCED)]
+
+    in_group(scenario)
+
+
+def test_a_segmented_message_is_acknowledged_cumulatively(in_group):
+    async def scenario(group):
+        alice, _ = await group.channel("alice"), await group.channel("bob")
+        told = []
+        alice.on("message-acknowledged", told.append)
+        receipt = await alice.send(bytes(500_000), by=["bob"])
+        await receipt.delivered(by=["bob"])
+        chunks = [event.chunks_acknowledged for event in told if isinstance(event, MessageAcknowledged)]
+        assert all(set(earlier) <= set(later) for earlier, later in pairwise(chunks))
+        assert chunks[-1] == (0, 1, 2, 3, 4)
+        assert {event.total_chunks for event in told} == {5}
+
+    in_group(scenario, faults=NetworkFaults(loss=0.2, min_delay_ms=0, max_delay_ms=10))

@@ -1,0 +1,276 @@
+"""Starting, stopping, closing, and coming back after whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.errors import (
+    ChannelClosedError,
+    ConfigurationError,
+    StoreLockedError,
+    StoreMismatchError,
+)
+from fairway.events import ChannelStatus, MessageDelivered, MessageReceived
+from fairway.protocol.encryption import AesGcm, Decoder, Encoder
+from fairway.storage.memory_store import MemoryStore
+from fairway.waku.local import LocalNetwork
+
+TOPIC = "/fairway/1/harbour/proto"
+
+
+def test_a_channel_starts_by_itself_unless_told_not_to(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        assert alice.is_started()
+        assert alice.status is ChannelStatus.SYNCED
+        bob = await group.channel("bob", options=replace(group.options, auto_start=False))
+        assert not bob.is_started()
+        with pytest.raises(ChannelClosedError, match="not started"):
+            await bob.send(b"too early")
+        await bob.start()
+        await bob.start()
+        assert bob.is_started()
+
+    in_group(scenario)
+
+
+def test_a_closed_channel_says_so_and_stays_closed(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        await alice.close()
+        await alice.close()
+        for refused in (alice.send(b"x"), alice.send_ephemeral(b"x"), alice.start()):
+            with pytest.raises(ChannelClosedError, match="closed"):
+                await refused
+        for refused in (alice.events, alice.messages, alice.statistics):
+            with pytest.raises(ChannelClosedError, match="create a new one"):
+                refused()
+
+    in_group(scenario)
+
+
+def test_iterations_end_when_the_channel_closes(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+
+        async def read(stream):
+            return [item async for item in stream]
+
+        readers = [asyncio.ensure_future(read(stream)) for stream in (alice.messages(), alice.events())]
+        await asyncio.sleep(0.01)
+        await alice.close()
+        assert await asyncio.gather(*readers) == [[], []]
+
+    in_group(scenario)
+
+
+def test_a_stopped_channel_goes_on_where_it_was(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream = bob.messages()
+        await bob.stop()
+        receipt = await alice.send(b"while you slept")
+        await asyncio.sleep(0.05)
+        await bob.start()
+        assert await group.take(stream, 1) == [b"while you slept"]
+        await receipt.delivered()
+        await alice.stop()
+        await alice.start()
+        await (await alice.send(b"awake again")).delivered()
+        assert await group.take(stream, 1) == [b"awake again"]
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_what_was_accepted_is_sent_after_a_restart(in_group, tmp_path, kind):
+    async def scenario(group):
+        store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
+        alice = await group.channel("alice", store=store)
+        group.nodes["alice"].go_offline()
+        await asyncio.sleep(0)
+        first = await alice.send(b"one")
+        await alice.send(b"2" * 250_000)
+        await alice.close()
+        group.nodes["alice"].go_online()
+
+        bob = await group.channel("bob")
+        again = await group.channel("alice", store=store)
+        assert [len(payload) for payload in await group.take(bob.messages(), 2)] == [3, 250_000]
+        receipt = again.receipt(first.request_id)
+        assert (await receipt.delivered()).delivered_to == ("bob",)
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_message_in_hand_comes_again_after_a_restart_and_a_finished_one_does_not(in_group, tmp_path, kind):
+    async def scenario(group):
+        store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
+        alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
+        for text in (b"one", b"two", b"three"):
+            await (await alice.send(text)).delivered()
+        stream = bob.messages()
+        assert await group.take(stream, 2) == [b"one", b"two"]
+        await bob.close()
+
+        bob = await group.channel("bob", store=store)
+        stream = bob.messages()
+        again = await anext(stream)
+        assert (again.payload, again.redelivered, again.sender_id) == (b"two", True, "alice")
+        bob.finish(again)
+        with pytest.raises(ConfigurationError, match="not waiting"):
+            bob.finish(again)
+        await bob.close()
+
+        bob = await group.channel("bob", store=store)
+        async with bob:
+            async for message in bob.messages():
+                assert message.payload == b"three"
+                break
+
+        bob = await group.channel("bob", store=store)
+        await (await alice.send(b"four")).delivered()
+        assert await group.take(bob.messages(), 1) == [b"four"]
+
+    in_group(scenario)
+
+
+def test_a_message_whose_handling_raised_comes_again(in_group, tmp_path):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        await alice.send(b"handle with care")
+
+        async def use():
+            async with bob:
+                async for _ in bob.messages():
+                    raise ValueError("dropped it")
+
+        with pytest.raises(ValueError, match="dropped it"):
+            await use()
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        assert await group.take(bob.messages(), 1) == [b"handle with care"]
+
+    in_group(scenario)
+
+
+def test_the_fate_of_an_earlier_send_can_be_asked_after_a_restart(in_group, tmp_path):
+    async def scenario(group):
+        await group.channel("bob")
+        alice = await group.channel("alice", store=tmp_path / "alice.db")
+        receipt = await alice.send(b"for the record")
+        await receipt.delivered()
+        await alice.close()
+        alice = await group.channel("alice", store=tmp_path / "alice.db")
+        known = alice.receipt(receipt.request_id)
+        assert known.has_ended
+        assert (await known.delivered()).delivered_to == ("bob",)
+        assert await alice.send(b"for the record", request_id=receipt.request_id) is known
+        with pytest.raises(ConfigurationError, match="nothing is known"):
+            alice.receipt("no such request")
+
+    in_group(scenario)
+
+
+def test_a_store_is_one_channels_and_one_process_s(in_group, tmp_path):
+    async def scenario(group):
+        await group.channel("alice", store=tmp_path / "alice.db")
+        with pytest.raises(StoreLockedError):
+            await group.channel("alice", store=tmp_path / "alice.db")
+        with pytest.raises(StoreLockedError):
+            await group.channel("bob", store=tmp_path / "alice.db")
+
+    in_group(scenario)
+
+    async def later(group):
+        with pytest.raises(StoreMismatchError, match="alice"):
+            await group.channel("bob", store=tmp_path / "alice.db")
+
+    in_group(later)
+
+
+def test_seed_001_s_encoder_and_decoder_make_a_sealed_channel():
+    key = bytes(range(32))
+
+    async def scenario():
+        async with asyncio.timeout(10):
+            with LocalNetwork() as network:
+                pair = {"encoder": Encoder.symmetric(TOPIC, key), "decoder": Decoder.symmetric(TOPIC, key)}
+                alice = await create_reliable_channel(network.node(), "harbour", "alice", **pair)
+                bob = await create_reliable_channel(network.node(), "harbour", "bob", **pair)
+                eve = await create_reliable_channel(network.node(), "harbour", "eve", TOPIC)
+                async with alice, bob, eve:
+                    await alice.send(b"secret")
+                    assert (await anext(bob.messages())).payload == b"secret"
+                    assert eve.statistics().protocol.undecryptable >= 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"node": None}, "WakuNode"),
+        ({"content_topic": None}, "content topic"),
+        ({"content_topic": "no topic"}, "topic"),
+        ({"channel_id": ""}, "channel"),
+        ({"sender_id": ""}, "sender"),
+        ({"sender_id": "x" * 300}, "256"),
+        ({"encoder": Encoder.symmetric(TOPIC, bytes(32))}, "together"),
+        (
+            {"encoder": Encoder.symmetric(TOPIC, bytes(32)), "decoder": Decoder.symmetric(TOPIC, bytes(32))},
+            "not both",
+        ),
+        (
+            {
+                "content_topic": None,
+                "encoder": Encoder.symmetric(TOPIC, bytes(32)),
+                "decoder": Decoder.symmetric("/fairway/1/other/proto", bytes(32)),
+            },
+            "one content topic",
+        ),
+    ],
+)
+def test_a_channel_that_cannot_work_is_refused_when_it_is_made(arguments, text):
+    async def scenario():
+        with LocalNetwork() as network:
+            wanted = {"node": network.node(), "channel_id": "harbour", "sender_id": "alice", "content_topic": TOPIC}
+            with pytest.raises(ConfigurationError, match=text):
+                await create_reliable_channel(**{**wanted, **arguments})
+
+    asyncio.run(scenario())
+
+
+def test_an_asynchronous_cipher_is_awaited(in_group):
+    class Slow:
+        def __init__(self):
+            self._cipher = AesGcm(bytes(32))
+
+        async def encrypt(self, plaintext):
+            await asyncio.sleep(0.001)
+            return self._cipher.encrypt(plaintext)
+
+        async def decrypt(self, ciphertext):
+            await asyncio.sleep(0.001)
+            return self._cipher.decrypt(ciphertext)
+
+    async def scenario(group):
+        alice = await group.channel("alice", encryption=Slow())
+        bob = await group.channel("bob", encryption=AesGcm(bytes(32)))
+        events = alice.events()
+        await alice.send(b"x" * 300_000)
+        await alice.send(b"behind it")
+        got = [await anext(bob.messages()) for _ in range(2)]
+        assert [len(message.payload) for message in got] == [300_000, 9]
+        async for event in events:
+            if isinstance(event, MessageDelivered):
+                break
+        await (await bob.send(b"back")).delivered()
+        assert isinstance(await anext(alice.messages()), MessageReceived)
+
+    in_group(scenario)

@@ -1,0 +1,186 @@
+"""The main road: what one sends, the others get once and in order, and the sender learns who has it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
+from fairway.events import DeliveryError
+from fairway.waku.local import NetworkFaults
+
+
+def test_a_message_reaches_the_others_and_its_acknowledgement_comes_back(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        receipt = await alice.send(b"who is on watch?")
+        message = await anext(bob.messages())
+        assert (message.sender_id, bytes(message), message.channel_id) == ("alice", b"who is on watch?", "harbour")
+        assert message.message_id == receipt.message_id == alice.get_message_id(b"who is on watch?")
+        await receipt.sent()
+        acknowledgement = await receipt.delivered()
+        assert acknowledgement.delivered_to == ("bob",)
+        assert acknowledgement.chunks_acknowledged == (0,)
+        assert receipt.has_ended
+
+    in_group(scenario)
+
+
+def test_one_acknowledgement_can_be_followed_by_the_wish_for_more(in_group):
+    async def scenario(group):
+        alice, _, _ = [await group.channel(name) for name in ("alice", "bob", "carol")]
+        receipt = await alice.send(b"all hands")
+        await receipt.delivered()
+        everybody = await receipt.delivered(by={"bob", "carol"})
+        assert everybody.delivered_to == ("bob", "carol")
+        assert (await receipt.delivered(count=2)).delivered_to == ("bob", "carol")
+
+    in_group(scenario)
+
+
+def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_group):
+    content = bytes(range(256)) * 2_048
+
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        receipt = await alice.send(content, by=["bob"])
+        steps = [progress async for progress in receipt.updates()]
+        assert (await anext(bob.messages())).payload == content
+        assert steps[-1].total_chunks == 6
+        assert [len(step.chunks_acknowledged) for step in steps] == sorted(
+            len(step.chunks_acknowledged) for step in steps
+        )
+        assert (await receipt.delivered(by=["bob"])).delivered_to == ("bob",)
+
+    in_group(scenario, faults=NetworkFaults(loss=0.3, duplication=0.1, min_delay_ms=1, max_delay_ms=20))
+
+
+def test_everybody_gets_everything_once_over_a_bad_network(in_group):
+    async def scenario(group):
+        channels = {name: await group.channel(name) for name in ("alice", "bob", "carol")}
+        streams = {name: channel.messages() for name, channel in channels.items()}
+        receipts = [
+            await channel.send(f"{name} {number}".encode(), count=2)
+            for number in range(10)
+            for name, channel in channels.items()
+        ]
+        for name, stream in streams.items():
+            got = await group.take(stream, 20)
+            wanted = {f"{other} {n}".encode() for other in channels if other != name for n in range(10)}
+            assert set(got) == wanted
+            for other in channels:
+                own = [payload for payload in got if payload.startswith(other.encode())]
+                assert own == sorted(own), "what one participant sends stays in its order"
+        for receipt in receipts:
+            assert len((await receipt.delivered(count=2)).delivered_to) == 2
+
+    in_group(scenario, faults=NetworkFaults(loss=0.4, min_delay_ms=0, max_delay_ms=15), seed=5)
+
+
+def test_an_ephemeral_message_is_heard_and_not_acknowledged(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream = bob.messages()
+        receipt = await alice.send_ephemeral(b"is typing")
+        await receipt.sent()
+        message = await anext(stream)
+        assert (message.payload, message.ephemeral) == (b"is typing", True)
+        assert bob.statistics().unfinished == 0
+
+    in_group(scenario)
+
+
+def test_the_same_words_said_twice_are_two_messages(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        first, second = await alice.send(b"ok"), await alice.send(b"ok")
+        assert first.message_id == second.message_id
+        assert first.request_id != second.request_id
+        assert (await group.take(bob.messages(), 2)) == [b"ok", b"ok"]
+
+    in_group(scenario)
+
+
+def test_a_send_with_an_id_of_ones_own_can_be_repeated(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        first = await alice.send(b"pay 10", request_id="order-17")
+        assert (await alice.send(b"pay 10", request_id="order-17")) is first
+        await first.delivered()
+        again = await alice.send(b"pay 10", request_id="order-17")
+        assert (await again.delivered()).delivered_to == ("bob",)
+        with pytest.raises(ConfigurationError, match="order-17"):
+            await alice.send(b"pay 99", request_id="order-17")
+        await alice.send(b"done")
+        assert (await group.take(bob.messages(), 2)) == [b"pay 10", b"done"]
+
+    in_group(scenario)
+
+
+def test_a_message_that_nobody_acknowledges_ends_in_a_delivery_error(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        events = alice.events()
+        receipt = await alice.send(b"is anybody there?")
+        await receipt.sent()
+        with pytest.raises(DeliveryFailedError, match="3 retransmissions"):
+            await receipt.delivered()
+        seen = []
+        async for event in events:
+            seen.append(type(event).__name__)
+            if isinstance(event, DeliveryError):
+                break
+        assert seen.count("MessageSending") == 4
+        assert seen.count("DeliveryError") == 1
+
+    in_group(scenario, max_retry_attempts=3, retry_interval_ms=30)
+
+
+def test_an_awaited_delivery_ends_when_the_channel_closes(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        receipt = await alice.send(b"hello?")
+        waiting = asyncio.ensure_future(receipt.delivered())
+        await asyncio.sleep(0.01)
+        await alice.close()
+        with pytest.raises(ChannelClosedError, match="kept"):
+            await waiting
+
+    in_group(scenario)
+
+
+def test_what_was_sent_while_the_node_was_offline_leaves_when_it_is_back(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        group.nodes["alice"].go_offline()
+        await asyncio.sleep(0)
+        receipt = await alice.send(b"from the cellar")
+        await asyncio.sleep(0.3)
+        assert group.network.statistics().refused == 0, "nothing is tried while the node is known to be offline"
+        group.nodes["alice"].go_online()
+        assert (await anext(bob.messages())).payload == b"from the cellar"
+        await receipt.delivered()
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("fields", [{}, {"count": 0}, {"by": "bob"}, {"by": ["alice"]}])
+def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        if not fields:
+            receipt = await alice.send(b"x")
+            with pytest.raises(ConfigurationError, match="collection of names"):
+                await receipt.delivered(by="bob")
+            return
+        with pytest.raises(ConfigurationError):
+            await alice.send(b"x", **fields)
+
+    in_group(scenario)
+
+
+def test_a_message_id_is_the_hash_of_the_payload():
+    assert ReliableChannel.get_message_id(b"abc") == hashlib.sha256(b"abc").hexdigest()

@@ -1,0 +1,168 @@
+"""What was sent while a participant was away, and what a store is asked (seed 000, "Query on connect")."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.events import Limit, LimitReached
+from fairway.options import SdsConfig
+from fairway.waku.local import NetworkFaults
+from fairway.waku.node import RoutedMessage
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage
+
+TOPIC = "/fairway/1/harbour/proto"
+NO_RETRIES = {"retry_interval_ms": 0, "sync_min_interval_ms": 0}
+
+
+async def _miss(group, count):
+    """Let alice and bob meet, then let alice send so many messages that bob, who is offline, does not hear."""
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    stream = bob.messages()
+    await alice.send(b"you are here")
+    await anext(stream)
+    await group.until(lambda: bob.statistics().store_queries >= 1)
+    group.nodes["bob"].go_offline()
+    await asyncio.sleep(0.01)
+    for number in range(count):
+        await (await alice.send(str(number).encode())).sent()
+    return alice, bob, stream
+
+
+def test_a_long_time_away_is_read_back_whole_and_delivered_in_order(in_group):
+    async def scenario(group):
+        _, bob, stream = await _miss(group, 350)
+        before = bob.statistics().store_queries
+        group.nodes["bob"].go_online()
+        assert await group.take(stream, 350) == [str(number).encode() for number in range(350)]
+        assert bob.statistics().store_queries - before <= 10, "by pages, not by single hashes"
+
+    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
+
+
+def test_reading_back_stops_at_known_ground(in_group):
+    async def scenario(group):
+        alice, bob, stream = await _miss(group, 20)
+        for number in range(300):
+            # Older than the gap in nothing but time: of another channel on the same topic.
+            message = WakuMessage(payload=b"\x00%d" % number, content_topic=TOPIC, timestamp_ns=1_000 + number)
+            routed = RoutedMessage.of(autoshard(TOPIC, 1, 8), message)
+            await group.nodes["alice"].send(routed)
+        before = bob.statistics().store_queries
+        group.nodes["bob"].go_online()
+        assert len(await group.take(stream, 20)) == 20
+        await asyncio.sleep(0.05)
+        assert bob.statistics().store_queries - before == 1
+        assert alice.is_started()
+
+    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
+
+
+def test_a_missing_message_is_fetched_by_its_hint(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream = bob.messages()
+        group.network.partition({"alice"}, {"bob"})
+        await (await alice.send(b"missed")).sent()
+        group.network.heal()
+        await alice.send(b"after it")
+        assert await group.take(stream, 2) == [b"missed", b"after it"]
+        assert bob.statistics().retrieved >= 1
+
+    in_group(scenario, **NO_RETRIES)
+
+
+def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        await (await alice.send(b"before your time")).sent()
+        options = replace(group.options, query_on_connect=False)
+        bob = await group.channel("bob", options=options)
+        carol = await group.channel("carol")
+        assert await group.take(carol.messages(), 1) == [b"before your time"]
+        await asyncio.sleep(0.05)
+        assert bob.statistics().store_queries == 0
+
+    in_group(scenario, **NO_RETRIES)
+
+
+def test_a_store_that_fails_is_asked_again(in_group):
+    async def scenario(group):
+        alice, _, stream = await _miss(group, 3)
+        group.nodes["bob"].store_available = False
+        group.nodes["bob"].go_online()
+        await asyncio.sleep(0.05)
+        group.nodes["bob"].store_available = True
+        assert await group.take(stream, 3) == [b"0", b"1", b"2"]
+        assert alice.is_started()
+
+    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
+
+
+def test_answers_that_get_lost_are_asked_for_again(in_group):
+    async def scenario(group):
+        _, bob, stream = await _miss(group, 3)
+        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, query_loss=1.0)
+        group.nodes["bob"].go_online()
+        await group.until(lambda: bob.statistics().store_failures >= 1)
+        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
+        assert await group.take(stream, 3) == [b"0", b"1", b"2"]
+
+    in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
+
+
+def test_store_queries_are_rationed_and_that_is_told(in_group):
+    async def scenario(group):
+        bob = await group.channel("bob")
+        told = []
+        bob.on(LimitReached, told.append)
+        for _ in range(3):
+            await group.until(lambda: not told or True)
+            group.nodes["bob"].go_offline()
+            await asyncio.sleep(0.02)
+            group.nodes["bob"].go_online()
+            await asyncio.sleep(0.02)
+        await group.until(lambda: bool(told))
+        assert told == [LimitReached(limit=Limit.STORE_QUERIES, bound=2)]
+        assert bob.statistics().store_queries == 2
+
+    in_group(scenario, max_store_queries_per_minute=2)
+
+
+def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        bob = await create_reliable_channel(
+            group.network.node("bob"), "harbour", "bob", TOPIC, options=replace(group.options, max_unread_messages=5)
+        )
+        async with bob:
+            told = []
+            bob.on(LimitReached, told.append)
+            for number in range(40):
+                await (await alice.send(str(number).encode())).sent()
+            await group.until(lambda: bool(told))
+            assert told[0] == LimitReached(limit=Limit.UNREAD_MESSAGES, bound=5)
+            assert bob.statistics().unfinished <= 6
+            assert await group.take(bob.messages(), 40) == [str(number).encode() for number in range(40)]
+
+    in_group(scenario)
+
+
+def test_what_is_in_no_store_is_declared_lost_and_what_depends_on_it_is_delivered(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream, lost = bob.messages(), []
+        bob.on("irretrievable-message", lost.append)
+        group.network.partition({"alice"}, {"bob"})
+        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_loss=1.0)
+        await (await alice.send(b"gone for good")).sent()
+        group.network.heal()
+        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
+        await alice.send(b"depends on it")
+        message = await anext(stream)
+        assert (message.payload, message.dependencies_met) == (b"depends on it", False)
+        assert [event.reason.value for event in lost] == ["timeout"]
+
+    in_group(scenario, **NO_RETRIES, sds=SdsConfig(lost_timeout_ms=300))

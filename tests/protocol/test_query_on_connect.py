@@ -1,0 +1,205 @@
+"""Catching up when a store node becomes reachable (seeds 000 and 001, "Query on connect")."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import Purpose, QueryStore
+
+SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
+MS = 1_000_000
+QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
+
+
+def connect_store(peer):
+    """Tell that a store node is reachable, and return what it is asked for."""
+    return [effect for effect in peer.do(peer.stack.store_connected(peer.now_ms)) if isinstance(effect, QueryStore)]
+
+
+def catch_up(peer, took_ms=0):
+    """Let a store node come and answer in full."""
+    [query] = connect_store(peer)
+    peer.now_ms += took_ms
+    peer.do(peer.stack.caught_up(query.end_ns, peer.now_ms))
+    return query
+
+
+def test_the_first_of_all_asks_for_thirty_days(peer):
+    alice = peer()
+    now_ms = alice.now_ms
+    [query] = connect_store(alice)
+    assert query == QueryStore(start_ns=(now_ms - 30 * DAY) * MS, end_ns=(now_ms + MINUTE) * MS, catch_up=True)
+
+
+def test_the_time_away_is_asked_for_with_a_margin_on_both_sides(peer):
+    alice = peer()
+    catch_up(alice)
+    last_ms = alice.now_ms
+    alice.connect(False)
+    alice.now_ms += 2 * DAY + 7
+    alice.connect()
+    [query] = connect_store(alice)
+    assert (query.start_ns, query.end_ns) == ((last_ms - MINUTE) * MS, (alice.now_ms + MINUTE) * MS)
+    alice.check_rows()
+
+
+def test_nothing_is_asked_again_while_nothing_can_have_been_missed(peer):
+    alice = peer()
+    catch_up(alice)
+    for _ in range(5):
+        alice.now_ms += MINUTE
+        assert connect_store(alice) == []
+
+
+def test_after_the_interval_a_store_node_that_comes_is_asked_again(peer):
+    alice = peer(options=ReliableChannelOptions(query_on_connect_interval_ms=10 * SECOND))
+    catch_up(alice)
+    alice.now_ms += 10 * SECOND
+    assert connect_store(alice) == []
+    alice.now_ms += 1
+    assert len(connect_store(alice)) == 1
+
+
+def test_five_minutes_are_the_default(peer):
+    alice = peer()
+    catch_up(alice)
+    alice.now_ms += 5 * MINUTE
+    assert connect_store(alice) == []
+    alice.now_ms += 1
+    assert len(connect_store(alice)) == 1
+
+
+def test_a_query_that_did_not_go_through_is_asked_again(peer):
+    alice = peer()
+    assert len(connect_store(alice)) == 1
+    alice.now_ms += SECOND
+    assert len(connect_store(alice)) == 1
+
+
+def test_having_been_offline_for_a_moment_is_enough_to_ask(peer):
+    alice = peer()
+    catch_up(alice)
+    alice.connect(False)
+    alice.connect()
+    alice.now_ms += 1
+    catch_up(alice)
+    assert connect_store(alice) == []
+
+
+def test_going_offline_while_the_answer_comes_is_asked_about_again(peer):
+    alice = peer()
+    [query] = connect_store(alice)
+    alice.now_ms += 10 * SECOND
+    alice.connect(False)
+    alice.now_ms += SECOND
+    alice.connect()
+    alice.do(alice.stack.caught_up(query.end_ns, alice.now_ms))
+    [again] = connect_store(alice)
+    assert again.start_ns <= (alice.now_ms - SECOND) * MS
+
+
+def test_a_query_that_took_long_vouches_for_no_more_than_its_range(peer):
+    alice = peer()
+    asked_ms = alice.now_ms
+    catch_up(alice, took_ms=10 * MINUTE)
+    alice.connect(False)
+    alice.connect()
+    [query] = connect_store(alice)
+    assert query.start_ns == asked_ms * MS
+
+
+def test_after_a_restart_the_whole_time_that_the_program_did_not_run_is_asked_for(peer):
+    alice = peer()
+    catch_up(alice)
+    last_ms = alice.now_ms
+    alice.now_ms += 3 * DAY
+    again = alice.restart()
+    [query] = connect_store(again)
+    assert query.start_ns == (last_ms - MINUTE) * MS
+    again.check_rows()
+
+
+def test_even_right_after_the_last_success_a_new_life_asks_once(peer):
+    alice = peer()
+    catch_up(alice)
+    again = alice.restart()
+    catch_up(again)
+    assert connect_store(again) == []
+
+
+def test_never_more_than_the_window_is_asked_for(peer):
+    alice = peer(options=ReliableChannelOptions(query_on_connect_max_window_ms=DAY))
+    catch_up(alice)
+    alice.now_ms += 40 * DAY
+    [query] = connect_store(alice)
+    assert query.start_ns == (alice.now_ms - DAY) * MS
+
+
+def test_a_clock_that_was_set_back_makes_no_empty_range(peer):
+    alice = peer()
+    catch_up(alice)
+    alice.now_ms -= DAY
+    alice.connect(False)
+    [query] = connect_store(alice)
+    assert query.start_ns == (alice.now_ms - MINUTE) * MS
+
+
+def test_it_can_be_turned_off(peer):
+    alice = peer(options=ReliableChannelOptions(query_on_connect=False))
+    assert connect_store(alice) == []
+
+
+def test_a_state_that_was_stored_without_it_is_read(peer):
+    alice = peer()
+    alice.send(b"hello")
+    assert not [table for table, _ in alice.rows if table == "caught_up"]
+    assert len(connect_store(alice.restart())) == 1
+
+
+# When paging may stop
+
+
+@pytest.fixture
+def talk(peer):
+    """Bob says three things; the first cites nothing."""
+    bob = peer("bob", QUIET)
+    for number in range(3):
+        bob.send(b"number %d" % number)
+    return bob
+
+
+def test_messages_with_causal_history_are_counted_copies_included(peer, talk):
+    alice = peer()
+    first, second, third = talk.content()
+    counts = []
+    for publication in (third, first, second, second):
+        alice.receive(publication)
+        counts.append(alice.stack.history_heard)
+    assert counts == [1, 1, 2, 3]
+
+
+def test_a_sync_message_with_history_counts_and_an_own_message_that_comes_back_does_too(peer, talk):
+    alice = peer("alice", QUIET)
+    listener = peer("carol")
+    listener.receive(*talk.content())
+    listener.pass_time(40_000)
+    alice.receive(listener.published(Purpose.SYNC)[0])
+    assert alice.stack.history_heard == 1
+    talk.receive(*talk.content())
+    assert talk.stack.history_heard == 2
+
+
+def test_other_channels_on_the_same_topic_do_not_count(peer, talk):
+    alice = peer()
+    alice.stack.sds.channel_id = "another"
+    alice.receive(*talk.content())
+    assert alice.stack.history_heard == 0
+
+
+def test_ephemeral_messages_and_noise_do_not_count(peer, talk):
+    alice = peer()
+    talk.effects.clear()
+    talk.send_ephemeral()
+    alice.receive(*talk.published())
+    assert alice.stack.history_heard == 0

@@ -1,0 +1,160 @@
+"""Bounds against exhaustion that the protocol keeps itself (seed 000, "Security/Privacy Considerations")."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered
+from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig
+from fairway.protocol.effects import Purpose
+from fairway.protocol.limits import LimitWatch
+
+TWO_AT_ONCE = ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=2)
+
+
+def send_five(peer, options=TWO_AT_ONCE, **more):
+    alice = peer("alice", options, **more)
+    for number in range(5):
+        alice.send(b"number %d" % number)
+    alice.answer()
+    return alice
+
+
+def retries(peer):
+    return peer.published(Purpose.RETRY)
+
+
+def test_a_bound_is_told_when_it_begins_to_bite_and_again_only_after_it_ceased():
+    watch = LimitWatch()
+    told = [
+        watch.note(limit, 7, bites=bites)
+        for limit, bites in [
+            (Limit.STORE_QUERIES, False),
+            (Limit.STORE_QUERIES, True),
+            (Limit.STORE_QUERIES, True),
+            (Limit.ACTIVE_RETRIES, True),
+            (Limit.STORE_QUERIES, False),
+            (Limit.ACTIVE_RETRIES, True),
+            (Limit.STORE_QUERIES, True),
+        ]
+    ]
+    queries = (LimitReached(limit=Limit.STORE_QUERIES, bound=7),)
+    assert told == [(), queries, (), (LimitReached(limit=Limit.ACTIVE_RETRIES, bound=7),), (), (), queries]
+
+
+def test_retries_beyond_the_bound_wait_until_the_node_answered_earlier_ones(peer):
+    alice = send_five(peer)
+    alice.pass_time(30_000, answer=False)
+    assert len(retries(alice)) == 2
+    assert alice.events(LimitReached) == [LimitReached(limit=Limit.ACTIVE_RETRIES, bound=2)]
+    alice.pass_time(10_000, answer=False)
+    assert len(retries(alice)) == 2
+    alice.answer()
+    alice.pass_time(1_000)
+    assert len(retries(alice)) == 4
+    alice.pass_time(1_000)
+    assert len({retry.sds_id for retry in retries(alice)}) == len(retries(alice)) == 5
+    assert len(alice.events(LimitReached)) == 1
+    alice.check_rows()
+
+
+def test_waiting_counts_as_no_attempt_and_everything_is_tried_as_often_as_ever(peer):
+    alice = send_five(peer)
+    alice.pass_time(3_600_000)
+    assert len(retries(alice)) == 5 * 10
+    assert len(alice.events(DeliveryError)) == 5
+
+
+def test_with_room_again_the_next_time_it_bites_is_told_again(peer):
+    alice = send_five(peer, ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=4))
+    alice.pass_time(40_000)
+    assert len(alice.events(LimitReached)) == 1
+    for number in range(5):
+        alice.send(b"further %d" % number)
+    alice.pass_time(40_000)
+    assert len(alice.events(LimitReached)) == 2
+
+
+def test_a_node_that_never_answers_ends_no_retries_for_ever(peer):
+    alice = send_five(peer)
+    alice.pass_time(3_600_000, answer=False)
+    assert len(alice.events(DeliveryError)) == 5
+    assert len(retries(alice)) == 5 * 10
+
+
+def test_an_acknowledged_retry_makes_room_before_the_node_answers(peer):
+    alice, bob = send_five(peer), peer("bob")
+    alice.pass_time(30_000, answer=False)
+    bob.receive(*alice.content())
+    bob.send(b"thanks")
+    alice.receive(*bob.content())
+    assert len(alice.events(MessageDelivered)) == 5
+    alice.send(b"one more")
+    alice.pass_time(30_000, answer=False)
+    assert len(retries(alice)) == 3
+
+
+def test_retries_that_the_rate_limit_holds_count_too(peer):
+    limited = ReliableChannelOptions(
+        sync_min_interval_ms=0,
+        max_active_retries=2,
+        rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=5, approached_threshold=1.0),
+    )
+    alice = peer("alice", limited, now_ms=1_760_000_000_000 // 600_000 * 600_000)
+    for number in range(5):
+        alice.send(b"number %d" % number)
+    alice.pass_time(300_000)
+    assert alice.stack.statistics().queued == 2
+    assert retries(alice) == []
+    assert alice.events(LimitReached) == [LimitReached(limit=Limit.ACTIVE_RETRIES, bound=2)]
+    alice.pass_time(600_000)
+    assert {retry.sds_id for retry in retries(alice)} == {publication.sds_id for publication in alice.content()}
+
+
+class MoodyCipher:
+    """Seals while it is in the mood."""
+
+    waku_version = 0
+    willing = True
+
+    def encrypt(self, plaintext):
+        if not self.willing:
+            raise RuntimeError("no key")
+        return plaintext
+
+    def decrypt(self, ciphertext):
+        return ciphertext
+
+
+def test_a_retry_that_cannot_be_sealed_does_not_stay_in_the_way(peer):
+    cipher = MoodyCipher()
+    alice = send_five(peer, encryption=cipher)
+    cipher.willing = False
+    alice.pass_time(31_000)
+    assert not retries(alice)
+    cipher.willing = True
+    alice.pass_time(60_000)
+    assert {retry.sds_id for retry in retries(alice)} == {publication.sds_id for publication in alice.content()}
+
+
+@pytest.mark.parametrize("bound", [1, 2, 10])
+def test_more_missing_messages_than_are_tracked_is_told(peer, bound):
+    options = ReliableChannelOptions(max_missing=bound, sync_min_interval_ms=0, sds=SdsConfig(lost_timeout_ms=0))
+    alice = peer("alice", options)
+    bob = peer("bob", ReliableChannelOptions(sds=SdsConfig(causal_history_size=4)))
+    for number in range(5):
+        bob.send(b"number %d" % number)
+    *missed, last = bob.content()
+    alice.receive(last)
+    expected = [LimitReached(limit=Limit.MISSING_MESSAGES, bound=bound)] if bound < 4 else []
+    assert alice.events(LimitReached) == expected
+    alice.pass_time(20_000)
+    assert alice.events(LimitReached) == expected
+    [query] = alice.queries()[:1]
+    assert query.start_ns is not None or len(query.message_hashes) == min(bound, 4)
+    alice.receive(*missed)
+    assert alice.stack.statistics().missing == 0
+    for number in range(5):
+        bob.send(b"later %d" % number)
+    alice.receive(bob.content()[-1])
+    assert alice.events(LimitReached) == expected * 2

@@ -1,0 +1,61 @@
+"""A few hundred short worlds, all different, in each of which every invariant must hold.
+
+A world that fails prints the one command that runs it again. FAIRWAY_WORLDS_SEED moves all seeds, for soak runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from fairway.options import Delivery, Profile
+from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.runner import simulate
+
+FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
+WORLDS = 36
+"""For each profile and loss."""
+MINUTE_MS = 60_000
+
+
+def world_of(seed, loss, profile):
+    """A world of three minutes of busy talk, whose other troubles depend on its seed."""
+    rng = random.Random(f"{seed}/{loss}/{profile.value}")
+    participants = rng.randint(3, 5)
+    return SimulationPlan(
+        participants=participants,
+        duration_ms=3 * MINUTE_MS,
+        loss=loss,
+        seed=seed,
+        profile=profile,
+        delivery=rng.choices([Delivery.CAUSAL, Delivery.ARRIVAL], [9, 1])[0],
+        duplication=rng.choice([0, 0.1, 0.3]),
+        store_gaps=rng.choice([0, 0, 0.2, 1]),
+        messages_per_hour=rng.choice([40, 120]),
+        long_share=rng.choice([0.1, 0.5]),
+        repeat_share=rng.choice([0.1, 0.5]),
+        ask_all_share=rng.choice([0, 0.5, 1]),
+        crashes_per_hour=rng.choice([0, 20]),
+        absences_per_hour=rng.choice([0, 20]),
+        absence_ms=30_000,
+        joins=rng.choice([0, 1]),
+        leaves=rng.choice([0, 1]),
+        partitions=rng.choice([0, 1]),
+        partition_ms=MINUTE_MS,
+        rate_limit=rng.choice([None, None, 150]),
+        segment_size_bytes=300,
+        parity_rate=rng.choice([0, 0.125, 0.5]),
+        bloom_capacity=500,
+    )
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + WORLDS))
+@pytest.mark.parametrize("loss", [0.0, 0.3, 0.5])
+@pytest.mark.parametrize("profile", Profile, ids=[profile.value for profile in Profile])
+def test_everything_holds_in_a_world(profile, loss, seed):
+    plan = world_of(seed, loss, profile)
+    report = simulate(plan)
+    found = "\n".join(f"{v.invariant.value}: {v.sentence}" for v in report.violations)
+    assert report.ok, f"{found}\nReplay: {replay_command(plan)}"
