@@ -141,6 +141,29 @@ def test_a_send_that_was_opened_again_ends_with_an_error_when_its_retries_are_ex
         want(alice, request_id)
 
 
+def test_opened_again_it_is_tried_as_often_as_a_new_one(peer):
+    alice, bob = peer("alice", QUIET), peer("bob", QUIET)
+    accepted = alice.send(b"hello")
+    alice.pass_time(200_000)
+    bob.receive(*alice.content())
+    reply(bob, alice)
+    alice.effects.clear()
+    want(alice, accepted.request_id, required_count=2)
+    alice.pass_time(3_600_000)
+    assert len(alice.published(Purpose.RETRY)) == 10
+    assert len(alice.events(DeliveryError)) == 1
+
+
+def test_what_was_known_is_not_told_again(delivered):
+    request_id, alice, bob, carol = delivered()
+    want(alice, request_id, required_from=["carol"])
+    alice.pass_time(30_000)
+    for other in (bob, carol):
+        other.receive(*alice.published(Purpose.RETRY))
+        reply(other, alice)
+    assert [event.acknowledged_by for event in alice.events(MessageAcknowledged)] == [("bob", "carol")]
+
+
 def test_it_can_be_opened_again_and_again(delivered):
     request_id, alice, _, carol = delivered()
     want(alice, request_id, required_count=2)

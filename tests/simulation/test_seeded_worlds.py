@@ -11,7 +11,7 @@ import random
 import pytest
 
 from fairway.options import Delivery, Profile
-from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
 from fairway.simulation.runner import simulate
 
 FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
@@ -24,6 +24,8 @@ def world_of(seed, loss, profile):
     """A world of three minutes of busy talk, whose other troubles depend on its seed."""
     rng = random.Random(f"{seed}/{loss}/{profile.value}")
     participants = rng.randint(3, 5)
+    store_gaps = rng.choice([0, 0, 0.2, 1])
+    waku = profile is Profile.WAKU
     return SimulationPlan(
         participants=participants,
         duration_ms=3 * MINUTE_MS,
@@ -32,7 +34,7 @@ def world_of(seed, loss, profile):
         profile=profile,
         delivery=rng.choices([Delivery.CAUSAL, Delivery.ARRIVAL], [9, 1])[0],
         duplication=rng.choice([0, 0.1, 0.3]),
-        store_gaps=rng.choice([0, 0, 0.2, 1]),
+        store_gaps=store_gaps,
         messages_per_hour=rng.choice([40, 120]),
         long_share=rng.choice([0.1, 0.5]),
         repeat_share=rng.choice([0.1, 0.5]),
@@ -44,10 +46,12 @@ def world_of(seed, loss, profile):
         leaves=rng.choice([0, 1]),
         partitions=rng.choice([0, 1]),
         partition_ms=MINUTE_MS,
-        rate_limit=rng.choice([None, None, 150]),
+        rate_limit=rng.choice([None, None, 150]) if waku else None,
         segment_size_bytes=300,
-        parity_rate=rng.choice([0, 0.125, 0.5]),
+        parity_rate=rng.choice([0, 0.125, 0.5]) if waku else 0,
         bloom_capacity=500,
+        lost_timeout_ms=2 * HOUR_MS if store_gaps else 600_000,
+        settle_ms=HOUR_MS,
     )
 
 

@@ -73,13 +73,13 @@ class Verdict:
     """What went wrong; all zero if nothing did."""
 
     lost: int
-    """Pairs of an accepted message and a participant that did not get it."""
+    """Pairs of a message and a participant that did not get it."""
     twice: int
     """Deliveries of a message to a participant beyond the first, and deliveries of what nobody sent."""
     out_of_order: int
     """Deliveries before something that the message's sender had known."""
     unacknowledged: int
-    """Accepted messages without the acknowledgements that were asked for."""
+    """Messages without the acknowledgements that were asked for."""
     ended_twice: int
     """Sends with more than one terminal event."""
 
@@ -183,22 +183,21 @@ class Bookkeeping:
             message.failed = failed
 
     def lacking(self) -> Iterator[tuple[Message, str]]:
-        """Yield who has not received which accepted message."""
+        """Yield who has not received which message."""
         for message in self.messages.values():
-            if message.accepted_at_ms is not None:
-                for name in self.others(message.sender):
-                    if name not in message.received_at_ms:
-                        yield message, name
+            for name in self.others(message.sender):
+                if name not in message.received_at_ms:
+                    yield message, name
 
     def verdict(self) -> Verdict:
         """Judge what was told so far as if nothing more would come."""
-        accepted = [message for message in self.messages.values() if message.accepted_at_ms is not None]
+        messages = self.messages.values()
         return Verdict(
             lost=sum(1 for _ in self.lacking()),
             twice=self._twice,
             out_of_order=self._out_of_order,
-            unacknowledged=sum(message.delivered_at_ms is None for message in accepted),
-            ended_twice=sum(message.endings > 1 for message in accepted),
+            unacknowledged=sum(message.delivered_at_ms is None for message in messages),
+            ended_twice=sum(message.endings > 1 for message in messages),
         )
 
     def _received(self, name: str, line: Mapping[str, Any], life: int, at_ms: int) -> tuple[Happening, Message] | None:

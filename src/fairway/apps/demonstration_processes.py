@@ -116,11 +116,11 @@ class Process:
         if process is not None:
             if process.stdin is not None:
                 process.stdin.close()
-            for force in (lambda: None, process.terminate, process.kill):
-                with contextlib.suppress(ProcessLookupError):
-                    force()
+            for ask in (None, process.terminate, process.kill):
+                if ask is not None and self.is_running:
+                    ask()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(process.wait()), _GRACE_S)
+                    await asyncio.wait_for(process.wait(), _GRACE_S)
                     break
         return await self.gone()
 

@@ -2,13 +2,15 @@
 
 For scripts in any language, and for tests that kill processes. A received message counts as finished once its line is
 written, so what a driver has read does not come again, and what it has not read comes again after a crash, with
-``redelivered`` true. What "accepted" says is durable. A wrong command is answered and changes nothing else.
+``redelivered`` true. What "accepted" says is durable, and it comes before every event of its request (of an ephemeral
+one: before most). A wrong command is answered and changes nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,11 +27,12 @@ from fairway.channel.listeners import EventStream
 from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import DeliveryFailedError, FairwayError
-from fairway.events import MessageReceived
+from fairway.events import MessageEvent, MessageReceived
 from fairway.waku.node import WakuNode
 
 _MAX_UNDER_WAY: Final = 256
 """Sends that wait to become durable; beyond it no further command is read."""
+_ID_BYTES: Final = 16
 _LAST_WORDS_S: Final = 10.0
 """How long a stop waits for sends under way and for a driver that is slow to read."""
 
@@ -77,7 +80,7 @@ class _Participant:
         self._channel = channel
         self._out = out
         self._reporting = reporting
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], str] = {}
         self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
 
     async def run(self, lines: LineReader, stopping: asyncio.Event) -> None:
@@ -113,15 +116,28 @@ class _Participant:
                 raise result
 
     async def _report(self, stream: EventStream) -> None:
-        """Tell every event; asking for the next one finishes a message whose line is written."""
+        """Tell every event, and finish with each message whose line is written."""
         async for event in stream:
-            if isinstance(event, MessageReceived) and self._reporting.save is not None:
-                await asyncio.to_thread(save_payload, self._reporting.save, event.message_id, event.payload)
-            number = self._out.put(as_line(event_as_json(event, with_payload=self._reporting.payloads)))
             if isinstance(event, MessageReceived):
-                await self._out.written(number)
-            else:
-                await self._out.room()
+                await self._report_message(event)
+                continue
+            if isinstance(event, MessageEvent):
+                await self._answered(event.request_id)
+            self._out.put(as_line(event_as_json(event)))
+            await self._out.room()
+
+    async def _report_message(self, message: MessageReceived) -> None:
+        if self._reporting.save is not None:
+            await asyncio.to_thread(save_payload, self._reporting.save, message.message_id, message.payload)
+        await self._out.written(self._out.put(as_line(event_as_json(message, with_payload=self._reporting.payloads))))
+        if not message.ephemeral:
+            self._channel.finish(message)
+
+    async def _answered(self, request_id: str) -> None:
+        """Wait until a send that became durable this moment is answered."""
+        answering = [task for task, name in self._under_way.items() if name == request_id]
+        if answering:
+            await asyncio.wait(answering)
 
     async def _obey(self, lines: LineReader) -> None:
         """Carry out commands until one says stop, or there are no more."""
@@ -169,24 +185,23 @@ class _Participant:
             content = await asyncio.to_thread(read_payload, content, limit_bytes)
         assert content is not None, "parse_command sees to it"
         await self._room.acquire()
-        task = asyncio.ensure_future(self._send(command, content))
-        self._under_way.add(task)
+        request_id = command.request_id if command.request_id is not None else secrets.token_hex(_ID_BYTES)
+        task = asyncio.ensure_future(self._send(command, content, request_id))
+        self._under_way[task] = request_id
         task.add_done_callback(self._sent)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+        del self._under_way[task]
         self._room.release()
 
-    async def _send(self, command: Command, payload: bytes) -> None:
+    async def _send(self, command: Command, payload: bytes, request_id: str) -> None:
         try:
             if command.name == "send_ephemeral":
                 ephemeral = await self._channel.send_ephemeral(payload)
                 ids = {"request_id": ephemeral.request_id, "message_id": ephemeral.message_id}
                 _say(self._out, event="accepted", **ids, **payload_as_json(payload), ephemeral=True, tag=command.tag)
                 return
-            receipt = await self._channel.send(
-                payload, count=command.count, by=command.by, request_id=command.request_id
-            )
+            receipt = await self._channel.send(payload, count=command.count, by=command.by, request_id=request_id)
         except FairwayError as error:
             _say(self._out, **_error(error, command))
             return

@@ -86,6 +86,9 @@ def command(
     bloom_capacity: Annotated[
         int, typer.Option(help="Messages a bloom filter is made for.", rich_help_panel=_CHANNEL)
     ] = _PLAN.bloom_capacity,
+    lost_timeout_ms: Annotated[
+        int, typer.Option(help="How long a message may be missing before it counts as lost.", rich_help_panel=_CHANNEL)
+    ] = _PLAN.lost_timeout_ms,
     settle_ms: Annotated[
         int, typer.Option(help="How long the channel may take to come to rest.", rich_help_panel=_CHANNEL)
     ] = _PLAN.settle_ms,
@@ -129,6 +132,7 @@ def command(
         segment_size_bytes=segment_size_bytes,
         parity_rate=parity_rate,
         bloom_capacity=bloom_capacity,
+        lost_timeout_ms=lost_timeout_ms,
         settle_ms=settle_ms,
     )
     console = Console(highlight=False, stderr=True)

@@ -83,6 +83,8 @@ class SimulationPlan:
     """Parity segments per data segment; None for the profile's default."""
     bloom_capacity: int = 10_000
     """Messages that bloom filters are made for."""
+    lost_timeout_ms: int = 600_000
+    """How long a cited message may be missing before it is declared lost; 0 = for ever."""
     settle_ms: int = 3 * HOUR_MS
     """How long the world may take to become quiet afterwards."""
 
@@ -100,6 +102,7 @@ class SimulationPlan:
         _require(self.leaves <= self.participants - 2, self, "leaves", "at most all participants but two")
         _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
         _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
+        _require(self.lost_timeout_ms >= 0, self, "lost_timeout_ms", "0 or more")
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
         self.faults()
@@ -126,7 +129,7 @@ class SimulationPlan:
             base,
             delivery=self.delivery,
             segmentation=replace(base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity),
-            sds=replace(base.sds, bloom_capacity=self.bloom_capacity),
+            sds=replace(base.sds, bloom_capacity=self.bloom_capacity, lost_timeout_ms=self.lost_timeout_ms),
             rate_limit=limit,
         )
 

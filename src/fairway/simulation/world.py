@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fairway.events import Event
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
+from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, Purpose, QueryStore
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Accepted, Stack
 from fairway.simulation.network import LossyNetwork, NetworkFaults
@@ -43,7 +43,7 @@ class Participant:
     deadline: int | None = None
     """When its stack wants to be called next."""
     dies_amid_next: bool = False
-    """Whether its next operation that transmits anything is its last: recorded, and interrupted before it left."""
+    """Whether its next operation that transmits anything lasting is its last: recorded, and ended before it left."""
 
 
 class World:
@@ -212,7 +212,7 @@ class World:
             # A life that ended amid an operation, while something was still being done for it.
             return
         self._plan(participant)
-        dies = participant.dies_amid_next and any(isinstance(effect, Publish) for effect in effects)
+        dies = participant.dies_amid_next and any(map(_must_arrive, effects))
         if dies:
             effects = tuple(effect for effect in effects if isinstance(effect, Persist | Emit))
         for effect in effects:
@@ -300,6 +300,10 @@ class World:
                 participant.rows.pop((change.table, change.key), None)
             else:
                 participant.rows[change.table, change.key] = change
+
+
+def _must_arrive(effect: Effect) -> bool:
+    return isinstance(effect, Publish) and effect.purpose is not Purpose.EPHEMERAL
 
 
 def _answer(token: int, accepted: bool, stack: Stack, now_ms: int) -> tuple[Effect, ...]:

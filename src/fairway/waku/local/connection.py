@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Final
 
 from fairway.errors import DecodeError, FairwayError, StoreQueryError
@@ -93,14 +92,12 @@ class Connection:
 
     async def close(self) -> None:
         """End everything that was begun for this client."""
+        self.abort()
+        for subscription in list(self._filters.values()):
+            subscription.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for subscription in list(self._filters.values()):
-            subscription.close()
-        self.abort()
-        with suppress(OSError):
-            await self._writer.wait_closed()
 
     def _start(self, work: Coroutine[Any, Any, None], finished: Callable[[], None] = lambda: None) -> None:
         loop = asyncio.get_running_loop()

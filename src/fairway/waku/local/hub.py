@@ -35,7 +35,7 @@ class ServerStatistics:
     malformed: int
     """Connections that ended because of something that is no frame, or was not expected."""
     turned_away: int
-    """Connections beyond the bound."""
+    """Connections beyond the bound, or that came while the server was closing."""
     pushes_dropped: int
     """Messages that did not reach a client because it was too slow."""
 
@@ -131,11 +131,14 @@ class NetworkServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._connections:  # whose task was cancelled before it began
+            connection.abort()
         await self._server.wait_closed()
         self._server = None
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= self._max_connections:
+        listening = self._server is not None and self._server.is_serving()
+        if not listening or len(self._connections) >= self._max_connections:
             self._turned_away += 1
             writer.transport.abort()
             return

@@ -1,0 +1,95 @@
+"""When the disk fails: an error that says so, nothing that was accepted is lost, nothing unaccepted leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairway.errors import StorageError, StoreFullError
+from fairway.storage.channel_store import ChannelStore
+from fairway.storage.sqlite_store import SqliteStore
+
+
+class Failing(ChannelStore):
+    """A store whose disk is full from a moment on that the test chooses; what it kept before stays kept."""
+
+    def __init__(self, store):
+        self._store = store
+        self.is_full = False
+        self._failed = None
+
+    def open(self, channel_id, sender_id, content_topic):
+        self._failed = None
+        return self._store.open(channel_id, sender_id, content_topic)
+
+    def submit(self, write, done):
+        if self.is_full or self._failed:
+            self._failed = self._failed or StoreFullError("no space left on alice.db: make room and start again")
+            done(self._failed)
+        else:
+            self._store.submit(write, done)
+
+    def request(self, request_id):
+        return self._store.request(request_id)
+
+    def trace(self, identifier):
+        return self._store.trace(identifier)
+
+    def close(self):
+        self._store.close()
+
+
+def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(in_group, tmp_path):
+    async def scenario(group):
+        store = Failing(SqliteStore(tmp_path / "alice.db"))
+        alice, bob = await group.channel("alice", store=store), await group.channel("bob")
+        kept = await alice.send(b"kept")
+        await kept.delivered()
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in (alice.messages(), alice.events())]
+        await asyncio.sleep(0)
+        heard = bob.messages()
+        assert await group.take(heard, 1) == [b"kept"]
+
+        store.is_full = True
+        with pytest.raises(StoreFullError, match="make room"):
+            await alice.send(b"refused")
+        assert not alice.is_started()
+        for call in (alice.send(b"refused too"), *waiting[:1]):
+            with pytest.raises(StoreFullError):
+                await call
+        waiting[1].cancel()
+        await asyncio.sleep(0.05)
+        assert bob.statistics().unfinished <= 1
+
+        store.is_full = False
+        await alice.start()
+        await (await alice.send(b"there is room")).delivered()
+        assert await group.take(heard, 1) == [b"there is room"]
+        assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
+
+    in_group(scenario)
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(in_group, tmp_path):
+    path = tmp_path / "letter.txt"
+    path.write_bytes(b"Dear diary, " * 1_000)
+
+    async def scenario(group):
+        with pytest.raises(StorageError, match=r"letter\.txt"):
+            await group.channel("alice", store=path)
+
+    in_group(scenario)
+    assert path.read_bytes() == b"Dear diary, " * 1_000
+
+
+def test_many_sends_at_once_share_the_disk(in_group, tmp_path):
+    async def scenario(group):
+        alice = await group.channel("alice", store=tmp_path / "alice.db")
+        bob = await group.channel("bob", store=tmp_path / "bob.db")
+        receipts = await asyncio.gather(*(alice.send(str(number).encode()) for number in range(300)))
+        got = await group.take(bob.messages(), 300)
+        assert got == [str(number).encode() for number in range(300)]
+        await asyncio.gather(*(receipt.delivered() for receipt in receipts))
+
+    in_group(scenario)

@@ -1,0 +1,67 @@
+"""Everything that the documents name is there, under that name in Python's spelling (tests/vectors/seed_names.json)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import fields
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from fairway.events import EVENT_NAMES
+from fairway.options import ReliableChannelOptions
+
+TABLE = json.loads((Path(__file__).parents[1] / "vectors" / "seed_names.json").read_text(encoding="utf-8"))
+TYPES = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
+
+
+def named(entries):
+    return pytest.mark.parametrize("entry", entries, ids=[entry["name"] for entry in entries])
+
+
+def look_up(dotted):
+    """Return what a dotted name means: a module as far as that goes, then attributes."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        return reduce(getattr, parts[cut:], found)
+    raise AssertionError(f"{dotted} is not there")
+
+
+@named(TABLE["functions"])
+def test_every_function_is_there_with_its_parameters(entry):
+    parameters = inspect.signature(look_up(entry["here"])).parameters
+    assert set(entry["parameters"].values()) <= set(parameters)
+
+
+@named(TABLE["options"])
+def test_every_option_is_there_with_its_default(entry):
+    found = reduce(getattr, entry["here"].split("."), ReliableChannelOptions())
+    wanted = entry.get("ours", entry["default"])
+    if wanted is None and not entry["here"].startswith(("causal", "bloom")):
+        assert found > 0, "the document leaves the value open, not whether there is a limit"
+    else:
+        assert found == wanted
+    assert ("ours" in entry) == ("why" in entry)
+
+
+@named(TABLE["logos_options"])
+def test_every_option_of_the_later_document_has_its_default_in_its_profile(entry):
+    assert reduce(getattr, entry["here"].split("."), ReliableChannelOptions.logos()) == entry["default"]
+
+
+@named(TABLE["events"])
+def test_every_event_is_there_with_its_fields(entry):
+    kind = TYPES[entry["name"]]
+    assert set(entry["fields"].values()) <= {field.name for field in fields(kind)}
+
+
+@named(TABLE["values"])
+def test_every_further_name_is_there(entry):
+    assert look_up(entry["here"]) is not None

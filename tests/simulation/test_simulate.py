@@ -1,0 +1,129 @@
+"""Whole runs: what comes out is what happened, and the same wherever it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.report import Distribution
+from fairway.simulation.runner import simulate
+
+MINUTE_MS = 60_000
+SMALL = SimulationPlan(
+    participants=4,
+    duration_ms=4 * MINUTE_MS,
+    loss=0.3,
+    messages_per_hour=60,
+    crashes_per_hour=10,
+    absences_per_hour=10,
+    absence_ms=20_000,
+    joins=1,
+    leaves=1,
+    partition_ms=MINUTE_MS,
+    bloom_capacity=500,
+)
+CALM = replace(
+    SMALL,
+    loss=0.0,
+    duplication=0.0,
+    crashes_per_hour=0,
+    absences_per_hour=0,
+    joins=0,
+    leaves=0,
+    partitions=0,
+    ephemeral_share=0.5,
+)
+
+
+def test_a_calm_world_delivers_everything_to_everybody_and_counts_it():
+    report = simulate(CALM)
+    assert report.ok, report.violations
+    assert report.quiet
+    assert report.sent > 0
+    assert report.deliveries_owed == report.delivered == 3 * report.sent
+    assert (report.lost, report.duplicates, report.order_violations, report.false_claims) == (0, 0, 0, 0)
+    assert report.ephemeral_received == 3 * report.ephemeral_sent > 0
+    assert (report.reported_delivered, report.reported_failed) == (report.sent, 0)
+    assert report.network_lost == 0
+    assert report.network_deliveries == 3 * report.transmissions
+    assert report.deeds == {"send": report.sent, "send ephemeral": report.ephemeral_sent}
+    assert report.first_acknowledgement.count == report.sent
+    assert report.delivery.count == report.delivered
+    assert report.delivery.max_ms <= CALM.max_delay_ms
+    assert report.transmitted_bytes > report.payload_bytes > 0
+
+
+def test_a_troubled_world_comes_to_rest_with_nothing_lost():
+    report = simulate(SMALL)
+    assert report.ok, report.violations
+    assert report.network_lost > 0
+    assert {"join", "leave", "send"} <= report.deeds.keys()
+
+
+def test_the_same_plan_gives_the_same_report_and_another_seed_another():
+    assert simulate(SMALL) == simulate(SMALL)
+    assert simulate(SMALL).trace_hash != simulate(replace(SMALL, seed=2)).trace_hash
+
+
+def test_a_change_of_the_network_alone_changes_the_trace():
+    assert simulate(SMALL).trace_hash != simulate(replace(SMALL, loss=0.31)).trace_hash
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_another_process_with_another_hash_seed_gives_the_same_trace(hash_seed):
+    program = (
+        "from fairway.simulation.plan import SimulationPlan; from fairway.simulation.runner import simulate; "
+        "print(simulate(SimulationPlan(participants=4, duration_ms=240_000, loss=0.5, messages_per_hour=60, "
+        "crashes_per_hour=10, absences_per_hour=10, long_share=0.5, bloom_capacity=500)).trace_hash)"
+    )
+    plan = replace(SimulationPlan(), participants=4, duration_ms=240_000, loss=0.5, messages_per_hour=60)
+    plan = replace(plan, crashes_per_hour=10, absences_per_hour=10, long_share=0.5, bloom_capacity=500)
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stdout.strip() == simulate(plan).trace_hash
+
+
+def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
+    report = simulate(
+        replace(SMALL, settle_ms=0, ask_all_share=1, duration_ms=MINUTE_MS, loss=0.7, messages_per_hour=300)
+    )
+    assert not report.quiet
+    assert not report.ok
+    assert "not quiet after 0 minutes" in report.violations[-1].sentence
+    assert "open sends" in report.violations[-1].sentence
+
+
+def test_progress_goes_from_nothing_to_all():
+    seen = []
+    simulate(SMALL, lambda passed_ms, total_ms: seen.append((passed_ms, total_ms)))
+    assert seen[0] == (0, SMALL.duration_ms)
+    assert seen == sorted(seen)
+    assert seen[-1][0] == SMALL.duration_ms - 30_000 or seen[-1][0] == SMALL.duration_ms
+
+
+def test_a_report_is_plain_json_with_the_command_that_runs_it_again():
+    report = simulate(SMALL)
+    plain = json.loads(json.dumps(report.as_json()))
+    assert plain["ok"] is True
+    assert plain["plan"]["profile"] == "waku"
+    assert plain["replay"].startswith("fairway simulate --participants 4 ")
+    assert plain["trace_hash"] == report.trace_hash
+    assert {traffic["purpose"] for traffic in plain["traffic"]} == {"content", "retry", "repair", "sync", "ephemeral"}
+
+
+def test_a_distribution_takes_the_nearest_rank():
+    assert Distribution.of([]) == Distribution(count=0, p50_ms=None, p95_ms=None, p99_ms=None, max_ms=None)
+    assert Distribution.of(range(1, 101)) == Distribution(count=100, p50_ms=50, p95_ms=95, p99_ms=99, max_ms=100)
+    assert Distribution.of([7]) == Distribution(count=1, p50_ms=7, p95_ms=7, p99_ms=7, max_ms=7)

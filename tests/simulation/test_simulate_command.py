@@ -1,0 +1,125 @@
+"""``fairway simulate``: what a person and a program read, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import fields
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fairway.cli.simulate import command
+from fairway.errors import ConfigurationError
+from fairway.options import Delivery, Profile
+from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.runner import simulate
+
+SMALL = ("--participants", "4", "--hours", "0.05", "--messages-per-hour", "60", "--bloom-capacity", "500")
+QUIET_NEVER = (*SMALL, "--settle-ms", "0", "--loss", "0.7", "--messages-per-hour", "300")
+
+
+def run(*words):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(words))
+
+
+def test_what_happened_is_printed_as_tables_that_fit_a_terminal_of_100_columns():
+    result = run(*SMALL, "--loss", "0.3")
+    assert result.exit_code == 0, result.output
+    for heading in ("What happened", "How long it took", "What was transmitted", "every invariant held", "trace "):
+        assert heading in result.stdout
+    tables = result.stdout.partition("every invariant held")[0]
+    assert max(map(len, tables.splitlines())) <= 100
+    assert "run it again: fairway simulate --participants 4 --hours 0.05 --loss 0.3 --seed 1" in result.stdout
+    assert "simulated in" not in result.stdout
+
+
+def test_the_same_words_print_the_same():
+    assert run(*SMALL).stdout == run(*SMALL).stdout != run(*SMALL, "--seed", "2").stdout
+
+
+def test_json_is_one_object_with_everything():
+    result = run(*SMALL, "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["ok"] is True
+    assert report["violations"] == []
+    assert report["plan"]["participants"] == 4
+    assert report["delivered"] == report["deliveries_owed"] > 0
+
+
+def test_a_violation_is_printed_with_the_command_that_runs_it_again_and_ends_in_exit_code_1():
+    result = run(*QUIET_NEVER)
+    assert result.exit_code == 1
+    assert "violated: the channel comes to rest: not quiet after 0 minutes" in result.stdout
+    again = next(line for line in result.stdout.splitlines() if line.startswith("run it again: fairway simulate "))
+    assert run(*shlex.split(again)[5:]).stdout == result.stdout
+
+
+def test_json_tells_violations_too():
+    result = run(*QUIET_NEVER, "--json")
+    assert result.exit_code == 1
+    assert {violation["invariant"] for violation in json.loads(result.stdout)["violations"]} >= {
+        "the channel comes to rest"
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--participants", "1"), "participants must be 2 to 1000, not 1"),
+        (("--loss", "1"), "loss must be 0 or more and less than 1"),
+        (("--hours", "0"), "duration_ms must be one second to 30 days, not 0"),
+        (("--hours", "nan"), "duration_ms must be one second to 30 days"),
+        (("--hours", "1e300"), "duration_ms must be one second to 30 days"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(words, text):
+    result = run(*words)
+    assert isinstance(result.exception, ConfigurationError)
+    assert text in str(result.exception)
+
+
+@pytest.mark.parametrize("words", [("--profile", "carrier-pigeon"), ("--loss", "half"), ("--unheard-of",)])
+def test_words_that_cannot_be_understood_end_in_exit_code_2(words):
+    assert run(*words).exit_code == 2
+
+
+def test_every_field_of_a_plan_survives_the_way_through_the_replay_command():
+    plan = SimulationPlan(
+        participants=3,
+        duration_ms=61_007,
+        loss=0.123456789,
+        seed=99,
+        profile=Profile.LOGOS,
+        delivery=Delivery.ARRIVAL,
+        duplication=0.2,
+        store_gaps=0.3,
+        min_delay_ms=1,
+        max_delay_ms=77,
+        messages_per_hour=61.5,
+        long_share=0.2,
+        ephemeral_share=0.3,
+        repeat_share=0.4,
+        ask_all_share=0.6,
+        crashes_per_hour=7,
+        absences_per_hour=8,
+        absence_ms=9_000,
+        joins=1,
+        leaves=1,
+        partitions=2,
+        partition_ms=10_000,
+        rate_limit=500,
+        segment_size_bytes=400,
+        parity_rate=0.5,
+        bloom_capacity=300,
+        lost_timeout_ms=500_000,
+        settle_ms=20_000,
+    )
+    assert all(getattr(plan, field.name) != field.default for field in fields(plan))
+    result = run(*shlex.split(replay_command(plan))[2:], "--json")
+    assert json.loads(result.stdout)["trace_hash"] == simulate(plan).trace_hash
+    assert json.loads(result.stdout)["plan"] == simulate(plan).as_json()["plan"]
