@@ -101,8 +101,8 @@ def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
     )
     assert not report.quiet
     assert not report.ok
-    assert "not quiet after 0 minutes" in report.violations[-1].sentence
-    assert "open sends" in report.violations[-1].sentence
+    assert "not quiet after 0 minutes" in report.violations[0].sentence
+    assert "open sends" in report.violations[0].sentence
 
 
 def test_progress_goes_from_nothing_to_all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
 
@@ -59,3 +60,13 @@ def save_payload(folder: Path, message_id: str, payload: bytes) -> Path:
             f"{path} cannot be written ({error.strerror}); make room and start again, the message is kept until then"
         ) from error
     return path
+
+
+def read_stream(stream: BinaryIO, limit_bytes: int) -> bytes:
+    """Return what a stream brings up to its end; raise `MessageTooLargeError` beyond ``limit_bytes``."""
+    content = stream.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise MessageTooLargeError(
+            len(content), limit_bytes, "the rest was not read; raise the limit or send it in parts"
+        )
+    return content

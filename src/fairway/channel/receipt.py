@@ -18,7 +18,9 @@ from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
     MessagePossiblyAcknowledged,
+    MessageQueued,
     MessageSendError,
+    MessageSending,
     MessageSent,
     RequestSent,
 )
@@ -196,12 +198,11 @@ class Receipt(EphemeralReceipt):
     def observe(self, event: Event) -> None:
         """Take notice of an event of this request."""
         match event:
-            case MessageSent(chunk_info=chunk):
+            case MessageSending(chunk_info=chunk) | MessageSent(chunk_info=chunk) | MessageQueued(chunk_info=chunk):
                 self._total_chunks = chunk.total_chunks
             case RequestSent():
                 self._was_sent = True
-            case MessagePossiblyAcknowledged(possible_ack_count=count, chunk_info=chunk):
-                self._total_chunks = chunk.total_chunks
+            case MessagePossiblyAcknowledged(possible_ack_count=count):
                 self._possible = max(self._possible, count)
             case MessageAcknowledged(chunks_acknowledged=chunks, total_chunks=total, acknowledged_by=names):
                 self._total_chunks, self._acknowledged = total, chunks

@@ -96,12 +96,14 @@ def command(
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
 
-    Participants talk, join, leave, crash, go offline and fall apart, all drawn from the seed; then everybody comes
-    back, the network staying as bad as it is, until the channel is quiet. Checked are: everything delivered, once, in
-    causal order; equal logs; one end of every send; no false delivery report; bounded buffers.
+    Participants talk, join, leave, crash, go offline and fall apart, all drawn from the seed.
+    Then everybody comes back, the network staying as bad as it is, until the channel is quiet.
 
-    Exit code 0 if all of it holds, 1 if something is violated (the last line runs the same world again), 2 for
-    a world that cannot be.
+    Checked are: everything delivered, once, in causal order; equal logs; one end of every send;
+    no false delivery report; bounded buffers.
+
+    Exit code 0 if all of it holds, 1 if something is violated (the last line runs the same world
+    again), 2 for a world that cannot be.
 
     Example: [bold]fairway simulate --participants 20 --hours 2 --loss 0.5 --seed 7[/bold]
     """

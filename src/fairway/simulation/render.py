@@ -182,7 +182,7 @@ def _size(size_bytes: int) -> str:
 def _share(part: int, whole: int) -> str:
     if not whole:
         return "-"
-    return f"{part / whole:.2%}" if part * 20 < whole else f"{part / whole:.0%}"
+    return f"{part / whole:.2%}" if part * 100 < whole else f"{part / whole:.1%}"
 
 
 def _ratio(part: int, whole: int) -> str:

@@ -65,7 +65,7 @@ class Run:
         others = max(1, len(self.ledger.presences) - 1)
         violations = [*checks.everything(), *self.peaks.beyond(self.world.options, others)]
         if not quiet:
-            violations.append(self._unrest())
+            violations.insert(0, self._unrest())
         return make_report(
             plan,
             self.ledger,

@@ -73,6 +73,7 @@ class NetworkServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
         self._clients: dict[str, _Client] = {}
+        self._closing = False
         self._accepted = 0
         self._malformed = 0
         self._turned_away = 0
@@ -121,12 +122,14 @@ class NetworkServer:
             raise NodeUnavailableError(
                 f"cannot listen on {self._host} port {self._port} ({error}); choose another port, or 0 for any"
             ) from error
+        self._closing = False
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Stop listening and end all connections; the network stays as it is. May be called twice."""
         if self._server is None:
             return
+        self._closing = True
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -137,8 +140,7 @@ class NetworkServer:
         self._server = None
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        listening = self._server is not None and self._server.is_serving()
-        if not listening or len(self._connections) >= self._max_connections:
+        if self._closing or len(self._connections) >= self._max_connections:
             self._turned_away += 1
             writer.transport.abort()
             return

@@ -1,0 +1,151 @@
+"""Send one message and wait as far as wanted.
+
+Whoever runs this only sends: received messages are not touched, so with a store they wait for a program that reads
+them. Whatever was accepted and not acknowledged when the waiting ends stays in the store, and its sending goes on
+whenever a program opens the channel with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+
+from fairway.apps.settings import ChannelSettings
+from fairway.channel.receipt import Progress, Receipt
+from fairway.errors import ConfigurationError, DeliveryFailedError
+from fairway.events import (
+    DeliveryError,
+    Event,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessagePossiblyAcknowledged,
+    MessageQueued,
+    MessageSendError,
+    MessageSending,
+    MessageSent,
+    RequestSent,
+)
+
+_OF_SENDS = (
+    MessageSending,
+    MessageSent,
+    RequestSent,
+    MessageQueued,
+    MessagePossiblyAcknowledged,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageSendError,
+    DeliveryError,
+)
+
+
+class Wait(Enum):
+    """How far to wait."""
+
+    NONE = "none"
+    """Until the message is durable in the store."""
+    SENT = "sent"
+    """Until the network took all of it."""
+    DELIVERED = "delivered"
+    """Until it is acknowledged as wished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a send is to achieve."""
+
+    wait: Wait = Wait.DELIVERED
+    count: int = 1
+    """Participants that must acknowledge it."""
+    by: tuple[str, ...] = ()
+    """Participants that must be among them."""
+    timeout_s: float | None = 120.0
+    """How long to wait; None: until the retries are exhausted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendReport:
+    """How far a message came while one waited."""
+
+    request_id: str
+    message_id: str
+    size_bytes: int
+    reached: bool
+    """Whether it got as far as was waited for."""
+    failed: bool
+    """Whether it ended without; otherwise its sending may go on."""
+    detail: str
+    """Why it was not reached; empty if it was."""
+    delivered_to: tuple[str, ...]
+    """Participants that are known to hold the whole message."""
+    earlier_open: int
+    """Earlier messages of the store whose sending went on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """Who is told what happens; each is called on the event loop."""
+
+    event: Callable[[Event], None] = lambda _: None
+    """Every event of a send."""
+    progress: Callable[[Progress], None] = lambda _: None
+    """Every progress of the message."""
+
+
+async def send_message(settings: ChannelSettings, payload: bytes, wish: Wish, watching: Watching) -> SendReport:
+    """Send a payload; raise a `FairwayError` if it was not accepted."""
+    if wish.wait is Wait.NONE and settings.store is None:
+        raise ConfigurationError(
+            "not to wait needs a store, in which the message stays until it is sent: give --store, or --wait sent"
+        )
+    async with settings.open() as (_, channel):
+        for kind in _OF_SENDS:
+            channel.on(kind, watching.event)
+        await channel.start()
+        earlier_open = channel.statistics().protocol.open_requests
+        receipt = await channel.send(payload, count=wish.count, by=wish.by)
+        following = asyncio.ensure_future(_follow(receipt, watching.progress))
+        try:
+            reached, delivered_to, detail = await _reach(receipt, wish)
+            # What happened last is shown as well.
+            watching.progress(receipt.progress)
+        finally:
+            following.cancel()
+        return SendReport(
+            request_id=receipt.request_id,
+            message_id=receipt.message_id,
+            size_bytes=len(payload),
+            reached=reached,
+            failed=not reached and receipt.has_ended,
+            detail=detail,
+            delivered_to=delivered_to,
+            earlier_open=earlier_open,
+        )
+
+
+async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
+    async for progress in receipt.updates():
+        tell(progress)
+
+
+async def _reach(receipt: Receipt, wish: Wish) -> tuple[bool, tuple[str, ...], str]:
+    """Wait; return whether it was reached, who has the message, and why not."""
+    limit: AbstractAsyncContextManager[object] = (
+        nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)
+    )
+    delivered_to: tuple[str, ...] = ()
+    try:
+        async with limit:
+            if wish.wait is Wait.SENT:
+                await receipt.sent()
+            elif wish.wait is Wait.DELIVERED:
+                delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
+    except DeliveryFailedError as error:
+        return False, (), str(error)
+    except TimeoutError:
+        what = "acknowledged as wished" if wish.wait is Wait.DELIVERED else "sent"
+        return False, (), f"not {what} within {wish.timeout_s:g} s"
+    return True, delivered_to, ""

@@ -1,0 +1,129 @@
+"""``fairway tail``: prints what `fairway.apps.tailing` reads."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from fairway.apps.event_json import as_line, event_as_json
+from fairway.apps.tailing import Until, as_text, tail
+from fairway.cli import _channel_options as given
+from fairway.events import EVENT_NAMES, Event, MessageReceived
+
+_QUIET_S: Final = 10.0
+_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
+
+
+def command(
+    node: given.Node = None,
+    channel: given.Channel = None,
+    sender: given.Sender = None,
+    topic: given.Topic = None,
+    store: given.Store = None,
+    key: given.Key = None,
+    profile: given.WireProfile = None,
+    options: given.OptionsFile = None,
+    retry_interval_ms: given.RetryInterval = None,
+    sync_interval_ms: given.SyncInterval = None,
+    max_message_bytes: given.MaxMessage = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Stop when nothing came for so long.",
+            show_default="10, or never with --follow",
+        ),
+    ] = None,
+    events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write each payload to FOLDER/MESSAGE_ID.")
+    ] = None,
+    machine: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
+) -> None:
+    """Print the messages of a channel: what an earlier run did not finish, what the network stored, what comes.
+
+    Shows time, sender and text, or the hash if it is no text. With --store, what was shown is not shown again.
+    Exit code 1 if --count messages did not come.
+
+    Examples: [bold]fairway tail --channel team --sender bob --store bob.db --follow[/bold]
+
+    [bold]fairway tail --channel team --sender bob --count 1 --save received --json[/bold]
+    """
+    settings = given.settings_of(
+        node=node,
+        channel=channel,
+        sender=sender,
+        topic=topic,
+        store=store,
+        key=key,
+        profile=profile,
+        options_file=options,
+        retry_interval_ms=retry_interval_ms,
+        sync_interval_ms=sync_interval_ms,
+        max_message_bytes=max_message_bytes,
+    )
+    console = Console(highlight=False)
+
+    def show(event: Event, saved: Path | None) -> None:
+        if not events and not isinstance(event, MessageReceived):
+            return
+        if machine:
+            told = event_as_json(event) | ({"saved": str(saved)} if saved is not None else {})
+            sys.stdout.buffer.write(as_line(told))
+            sys.stdout.buffer.flush()
+        elif isinstance(event, MessageReceived):
+            console.print(_message(event, saved), soft_wrap=True)
+        else:
+            console.print(_other(event), soft_wrap=True)
+
+    quiet_s = timeout if timeout is not None or follow else _QUIET_S
+    seen = asyncio.run(tail(settings, Until(count=count, quiet_s=quiet_s), show, save=save))
+    raise typer.Exit(1 if count is not None and seen < count else 0)
+
+
+def _message(message: MessageReceived, saved: Path | None) -> Text:
+    at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND if message.timestamp_ns else time.time()
+    marks = [
+        mark
+        for mark, holds in (
+            ("ephemeral", message.ephemeral),
+            ("redelivered", message.redelivered),
+            ("recovered by Reed-Solomon", message.recovered),
+            ("something before it is lost", not message.dependencies_met),
+            (f"saved as {saved}", saved is not None),
+        )
+        if holds
+    ]
+    text = as_text(message.payload)
+    return Text.assemble(
+        (time.strftime("%H:%M:%S ", time.localtime(at_s)), "dim"),
+        (f"{as_text(message.sender_id.encode()) or ascii(message.sender_id)} ", "bold cyan"),
+        (f"{len(message.payload):,} bytes  ", "dim"),
+        text.rstrip("\n") if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
+        (f"  [{', '.join(marks)}]" if marks else "", "dim"),
+    )
+
+
+def _other(event: Event) -> Text:
+    told = event_as_json(event)
+    name = EVENT_NAMES[type(event)][0]
+    fields = ", ".join(f"{key} {_short(value)}" for key, value in told.items() if key not in {"event", "type"})
+    return Text.assemble((time.strftime("%H:%M:%S "), "dim"), (f"{name}  ", "yellow"), (fields, "dim"))
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return "/".join(str(item) for item in value.values())
+    text = ascii(value) if not isinstance(value, str) else as_text(value.encode()) or ascii(value)
+    return f"{text[:12]}..." if len(text) == 64 and text.isalnum() else text

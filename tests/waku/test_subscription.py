@@ -1,0 +1,90 @@
+"""The queue between a node and a reader, and the status that everybody may watch."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from fairway.waku import NodeHealth, NodeStatus, Subscription
+from fairway.waku.status_board import StatusBoard
+
+WELL = NodeStatus(health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True)
+ILL = NodeStatus(health=NodeHealth.UNHEALTHY)
+
+
+async def read_all(items):
+    async with asyncio.timeout(5):
+        return [item async for item in items]
+
+
+def test_what_was_put_before_the_end_is_read_to_the_end():
+    async def story():
+        queue = Subscription()
+        for number in range(3):
+            queue.put(number)
+        queue.close()
+        queue.put(3)
+        return await read_all(queue)
+
+    assert asyncio.run(story()) == [0, 1, 2]
+
+
+def test_a_waiting_reader_is_woken_by_an_item_and_by_the_end():
+    async def story():
+        queue = Subscription()
+        reader = asyncio.create_task(read_all(queue))
+        await asyncio.sleep(0)
+        queue.put("item")
+        await asyncio.sleep(0)
+        queue.close()
+        return await reader
+
+    assert asyncio.run(story()) == ["item"]
+
+
+def test_beyond_the_bound_the_oldest_items_give_way_and_are_counted():
+    queue = Subscription(max_items=3)
+    for number in range(5):
+        queue.put(number)
+    assert (queue.take(), queue.dropped, len(queue)) == ([2, 3, 4], 2, 0)
+
+
+def test_a_batch_is_everything_that_waits_and_an_empty_one_is_the_end():
+    async def story():
+        queue = Subscription()
+        queue.put(1)
+        queue.put(2)
+        first = await queue.next_batch()
+        queue.close()
+        return first, await queue.next_batch()
+
+    assert asyncio.run(story()) == ([1, 2], [])
+
+
+def test_closing_twice_tells_the_node_once():
+    told = []
+    queue = Subscription(on_close=lambda: told.append(True))
+    queue.close()
+    queue.close()
+    assert told == [True]
+
+
+def test_a_watcher_sees_the_present_status_every_change_and_the_end():
+    async def story():
+        board = StatusBoard(ILL)
+        early = board.watch()
+        board.show(WELL)
+        board.show(WELL)
+        late = board.watch()
+        board.close(ILL)
+        board.close(ILL)
+        return await read_all(early), await read_all(late), await read_all(board.watch())
+
+    assert asyncio.run(story()) == ([ILL, WELL, ILL], [WELL, ILL], [ILL])
+
+
+def test_a_watcher_that_is_dropped_is_forgotten():
+    board = StatusBoard(ILL)
+    board.watch()
+    gc.collect()
+    assert len(board._watchers) == 0
