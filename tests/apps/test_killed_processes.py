@@ -50,53 +50,148 @@ class World:
         self.books = Bookkeeping(NAMES)
         self.commands = {}
         self.ready = {name: asyncio.Event() for name in (*NAMES, NETWORK)}
-        self.processes = {}
         self.errors = []
+        self.kills = []
         self.port = 0
         self.started_s = time.monotonic()
         (folder / "options.json").write_text(json.dumps(OPTIONS))
+        self.processes = {}
 
     @property
     def now_ms(self):
         return int((time.monotonic() - self.started_s) * 1000)
 
-    def process(self, name):
+    async def begin(self, group):
+        self.processes[NETWORK] = group.add(self.process(NETWORK, []))
+        await self.start(NETWORK)
+        # From now on it comes back where its clients look for it.
+        self.processes[NETWORK].command += ("--port", str(self.port))
+        for name in NAMES:
+            node = ["--node", f"local://127.0.0.1:{self.port}"]
+            self.processes[name] = group.add(self.process(name, node))
+        await asyncio.gather(*map(self.start, NAMES))
+
+    def process(self, name, node):
         if name == NETWORK:
-            arguments = ["network", "--json", "--until-stdin-closes", "--port", str(self.port), "--loss", "0.3"]
-            arguments += ["--min-delay-ms", "5", "--max-delay-ms", "60", "--seed", "1"]
-            arguments += ["--archive", str(self.folder / "archive.sqlite")]
+            arguments = ["network", "--json", "--until-stdin-closes", "--archive", self.folder / "archive.sqlite"]
+            arguments += ["--loss", 0.3, "--min-delay-ms", 5, "--max-delay-ms", 60]
         else:
-            arguments = ["participant", "--node", f"local://127.0.0.1:{self.port}", "--channel", "team"]
-            arguments += ["--sender", name, "--store", str(self.folder / f"{name}.db")]
-            arguments += ["--options", str(self.folder / "options.json")]
+            arguments = ["participant", *node, "--channel", "team", "--sender", name]
+            arguments += ["--store", self.folder / f"{name}.db", "--options", self.folder / "options.json"]
         log = self.folder / f"{name}.log"
-        return Process(name, fairway_command(*arguments), log, lambda line: self.hear(name, line))
-
-    def hear(self, name, line):
-        if "address" in line:
-            self.port = int(re.fullmatch(r"local://127\.0\.0\.1:(\d+)", line["address"])[1])
-            self.ready[name].set()
-        elif line.get("event") == "ready":
-            self.ready[name].set()
-            self.repeat(name)
-        elif line.get("event") == "error":
-            self.errors.append((name, line))
-        else:
-            self.books.line(name, line, life=self.processes[name].lives, at_ms=self.now_ms)
-            if line.get("event") == "accepted" and line["outcome"]:
-                message = self.books.messages[line["request_id"]]
-                # Its terminal event went down with an earlier life, or comes in the next lines.
-                message.asked_outcome = line["outcome"]
-
-    def repeat(self, name):
-        """Ask again about whatever this participant has not said to have ended."""
-        for message in self.books.messages.values():
-            if message.sender == name and not self.has_ended(message):
-                self.processes[name].tell(**self.commands[message.request_id])
-
-    def has_ended(self, message):
-        return message.has_ended or message.request_id in self.outcomes
+        return Process(name, fairway_command(*map(str, arguments)), log, lambda line: self.hear(name, line))
 
     async def start(self, name):
+        await self.processes[name].gone()
         self.ready[name].clear()
         await self.processes[name].start()
+        async with asyncio.timeout(START_S):
+            while not self.ready[name].is_set():
+                if failure := self.processes[name].failure:
+                    raise AssertionError(f"{failure}\n{failure.log_tail}")
+                if not self.processes[name].is_running:
+                    return  # killed while it was starting
+                await asyncio.sleep(0.02)
+
+    def hear(self, name, line):
+        match line:
+            case {"address": address}:
+                self.port = int(address.rpartition(":")[2])
+                self.ready[name].set()
+            case {"event": "ready"}:
+                self.ready[name].set()
+                self.ask_again(name)
+            case {"event": "error"}:
+                self.errors.append((name, line))
+            case _:
+                self.books.line(name, line, life=self.processes[name].lives, at_ms=self.now_ms)
+
+    def ask_again(self, name):
+        """Repeat each send that has not been said to have ended: its answer may have gone down with an earlier life."""
+        for message in self.books.messages.values():
+            if message.sender == name and not message.has_ended:
+                self.processes[name].tell(**self.commands[message.request_id])
+
+    async def talk(self, name, talking):
+        """Send texts and segmented messages while the talking goes on."""
+        while talking.is_set():
+            await asyncio.sleep(self.random.uniform(0.1, 0.8))
+            if not self.ready[name].is_set():
+                continue
+            request_id = f"{name}-{len(self.books.messages)}"
+            size = self.random.choice((20, 20, 300, 3 * SEGMENT_BYTES, 9 * SEGMENT_BYTES))
+            payload = request_id.encode() + self.random.randbytes(size)
+            wish = self.random.choice(({}, {"by": list(self.books.others(name))}))
+            content = {"base64": base64.b64encode(payload).decode(), "request_id": request_id}
+            self.commands[request_id] = {"command": "send", **content, **wish}
+            sha256 = hashlib.sha256(payload).hexdigest()
+            note = {"title": request_id, "sha256": sha256, "size_bytes": len(payload), "at_ms": self.now_ms}
+            self.books.command(name, request_id, **note)
+            self.processes[name].tell(**self.commands[request_id])
+
+    async def kill_again_and_again(self, kills):
+        """Kill whoever chance names, wait or not, and start it again; several may be down at once."""
+        reviving = []
+        for _ in range(kills):
+            await asyncio.sleep(self.random.expovariate(1 / MEAN_PAUSE_S))
+            name = self.random.choice([each for each, process in self.processes.items() if process.is_running])
+            self.kills.append((self.now_ms, name, self.ready[name].is_set()))
+            self.ready[name].clear()
+            self.processes[name].kill()
+            reviving.append(asyncio.ensure_future(self.revive(name, self.random.choice((0, 0, 0.2, 1.0)))))
+        await asyncio.gather(*reviving)
+
+    async def revive(self, name, after_s):
+        await asyncio.sleep(after_s)
+        await self.start(name)
+
+    def unfinished(self):
+        """Return what has still to come: who lacks what, and which sends have not ended."""
+        lacking = [f"{name} lacks {message.title}" for message, name in self.books.lacking()]
+        lacking += [f"{m.title} was not accepted" for m in self.books.messages.values() if m.accepted_at_ms is None]
+        return lacking + [f"{m.title} has not ended" for m in self.books.messages.values() if not m.has_ended]
+
+    async def heal(self):
+        """Wait until nothing more has to come, but not for ever; then a moment longer for what must not come."""
+        until_s = time.monotonic() + HEALING_S
+        while self.unfinished() and time.monotonic() < until_s:
+            for process in self.processes.values():
+                if failure := process.failure:
+                    raise AssertionError(f"{failure}\n{failure.log_tail}")
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2.0)
+
+
+async def live(world, kills):
+    async with ProcessGroup() as group:
+        await world.begin(group)
+        talking = asyncio.Event()
+        talking.set()
+        speakers = [asyncio.ensure_future(world.talk(name, talking)) for name in NAMES]
+        try:
+            await world.kill_again_and_again(kills)
+        finally:
+            talking.clear()
+            await asyncio.gather(*speakers)
+        await world.heal()
+
+
+def story_of(world):
+    """Return what a failure needs to be understood."""
+    kills = ", ".join(f"{name} at {at_ms} ms{'' if up else ' while starting'}" for at_ms, name, up in world.kills)
+    return f"{len(world.books.messages)} messages, {world.books.redelivered} told again; killed: {kills}"
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_killing_any_process_at_any_moment_loses_nothing_and_repeats_nothing(tmp_path, seed):
+    world = World(tmp_path, seed)
+    asyncio.run(live(world, KILLS))
+    books, told = world.books, f"seed {seed}; {story_of(world)}"
+    assert len(world.kills) == KILLS
+    assert {name for _, name, _ in world.kills} == {*NAMES, NETWORK}
+    assert len(books.messages) > KILLS, told
+    assert world.unfinished() == [], told
+    assert books.faults == [], told
+    assert books.irretrievable == [], told
+    assert world.errors == [], told
+    assert books.verdict().is_good, f"{books.verdict()}; {told}"

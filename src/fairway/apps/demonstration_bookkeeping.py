@@ -152,10 +152,8 @@ class Bookkeeping:
         if message is None or message.sender != name:
             return None
         match line:
-            case {"event": "accepted"} if message.accepted_at_ms is None:
-                message.accepted_at_ms = at_ms
-                self._known[name].add(message.request_id)
-                return Happening.ACCEPTED, message
+            case {"event": "accepted", "outcome": outcome}:
+                return self._accepted(message, outcome, at_ms)
             case {"type": "MessageSending" | "MessageSent", "chunk_info": {"total_chunks": total}}:
                 message.total_chunks = total
             case {"type": "MessageAcknowledged", "chunks_acknowledged": chunks, "total_chunks": total}:
@@ -163,24 +161,12 @@ class Bookkeeping:
                 message.acknowledged_by |= set(line["acknowledged_by"])
                 return Happening.ACKNOWLEDGED, message
             case {"type": "MessageDelivered", "delivered_to": names}:
-                self.ended(message, at_ms, delivered_to=names)
-                return Happening.DELIVERED, message
+                message.endings += 1
+                return _conclude(message, at_ms, delivered_to=names)
             case {"type": "DeliveryError", "detail": detail}:
-                self.ended(message, at_ms, failed=detail)
-                return Happening.FAILED, message
+                message.endings += 1
+                return _conclude(message, at_ms, failed=detail)
         return None
-
-    def ended(
-        self, message: Message, at_ms: int, *, delivered_to: Sequence[str] = (), failed: str | None = None
-    ) -> None:
-        """Note the terminal event of a send."""
-        message.endings += 1
-        if failed is None:
-            message.delivered_to = tuple(sorted({*message.delivered_to, *delivered_to}))
-            message.delivered_at_ms = at_ms if message.delivered_at_ms is None else message.delivered_at_ms
-            message.chunks_acknowledged = message.total_chunks
-        else:
-            message.failed = failed
 
     def lacking(self) -> Iterator[tuple[Message, str]]:
         """Yield who has not received which message."""
@@ -229,3 +215,16 @@ class Bookkeeping:
             lacking.recovered_by.add(name)
         self._known[name].add(lacking.request_id)
         return Happening.RECEIVED, lacking
+
+
+def _conclude(
+    message: Message, at_ms: int, *, delivered_to: Sequence[str] = (), failed: str | None = None
+) -> tuple[Happening, Message]:
+    """Note how a send ended."""
+    if failed is not None:
+        message.failed = failed
+        return Happening.FAILED, message
+    message.delivered_to = tuple(sorted({*message.delivered_to, *delivered_to}))
+    message.delivered_at_ms = at_ms if message.delivered_at_ms is None else message.delivered_at_ms
+    message.chunks_acknowledged = message.total_chunks
+    return Happening.DELIVERED, message
