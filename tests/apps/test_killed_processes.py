@@ -13,7 +13,6 @@ import base64
 import hashlib
 import json
 import random
-import re
 import time
 
 import pytest
@@ -52,6 +51,7 @@ class World:
         self.ready = {name: asyncio.Event() for name in (*NAMES, NETWORK)}
         self.errors = []
         self.kills = []
+        self.down = set()
         self.port = 0
         self.started_s = time.monotonic()
         (folder / "options.json").write_text(json.dumps(OPTIONS))
@@ -87,8 +87,7 @@ class World:
         await self.processes[name].start()
         async with asyncio.timeout(START_S):
             while not self.ready[name].is_set():
-                if failure := self.processes[name].failure:
-                    raise AssertionError(f"{failure}\n{failure.log_tail}")
+                self.processes[name].check()
                 if not self.processes[name].is_running:
                     return  # killed while it was starting
                 await asyncio.sleep(0.02)
@@ -131,18 +130,23 @@ class World:
 
     async def kill_again_and_again(self, kills):
         """Kill whoever chance names, wait or not, and start it again; several may be down at once."""
-        reviving = []
-        for _ in range(kills):
-            await asyncio.sleep(self.random.expovariate(1 / MEAN_PAUSE_S))
-            name = self.random.choice([each for each, process in self.processes.items() if process.is_running])
-            self.kills.append((self.now_ms, name, self.ready[name].is_set()))
-            self.ready[name].clear()
-            self.processes[name].kill()
-            reviving.append(asyncio.ensure_future(self.revive(name, self.random.choice((0, 0, 0.2, 1.0)))))
-        await asyncio.gather(*reviving)
+        async with asyncio.TaskGroup() as reviving:
+            while len(self.kills) < kills:
+                await asyncio.sleep(self.random.expovariate(1 / MEAN_PAUSE_S))
+                running = [name for name, process in self.processes.items() if process.is_running]
+                up = [name for name in running if name not in self.down]
+                if up:
+                    name = self.random.choice(up)
+                    self.kills.append((self.now_ms, name, self.ready[name].is_set()))
+                    self.down.add(name)
+                    self.ready[name].clear()
+                    self.processes[name].kill()
+                    reviving.create_task(self.revive(name, self.random.choice((0, 0, 0.2, 1.0))))
 
     async def revive(self, name, after_s):
         await asyncio.sleep(after_s)
+        await self.processes[name].gone()
+        self.down.discard(name)
         await self.start(name)
 
     def unfinished(self):
@@ -156,8 +160,7 @@ class World:
         until_s = time.monotonic() + HEALING_S
         while self.unfinished() and time.monotonic() < until_s:
             for process in self.processes.values():
-                if failure := process.failure:
-                    raise AssertionError(f"{failure}\n{failure.log_tail}")
+                process.check()
             await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
 

@@ -80,9 +80,7 @@ def test_an_allowance_is_spent_and_comes_back_with_the_next_epoch():
     assert allowance.remaining(NO_FAULTS, 6_999) is None
 
 
-@given(
-    limit=st.integers(0, 5), times=st.lists(st.integers(0, 5_000), max_size=60), epoch_ms=st.sampled_from([1, 700])
-)
+@given(limit=st.integers(0, 5), times=st.lists(st.integers(0, 5_000), max_size=60), epoch_ms=st.sampled_from([1, 700]))
 def test_no_epoch_ever_gets_more_than_its_limit_while_time_goes_forward(limit, times, epoch_ms):
     faults, allowance = NetworkFaults(messages_per_epoch=limit, epoch_ms=epoch_ms), Allowance()
     taken = [now_ms // epoch_ms for now_ms in sorted(times) if allowance.take(faults, now_ms)]

@@ -137,15 +137,11 @@ def test_a_partition_keeps_sides_apart_also_at_the_store_until_it_heals(say):
         nodes = {name: network.node(name) for name in "abcd"}
         heard = {name: await say.listen(node) for name, node in nodes.items()}
         await nodes["a"].send(say.message(1))
+        assert [len(each.take()) for each in heard.values()] == [0, 1, 1, 1]
         network.partition({"a", "b"}, {"c"})
         for number, name in enumerate("acd", 2):
             await nodes[name].send(say.message(number))
-        assert {name: say.payloads(each.take())[1 if name != "a" else 0 :] for name, each in heard.items()} == {
-            "a": [],
-            "b": [b"message 2"],
-            "c": [],
-            "d": [],
-        }
+        assert [say.payloads(each.take()) for each in heard.values()] == [[], [b"message 2"], [], []]
         seen = {name: (await say.all_pages(node, say.query()))[0] for name, node in nodes.items()}
         assert seen == {
             "a": [b"message 1", b"message 2"],
@@ -154,7 +150,7 @@ def test_a_partition_keeps_sides_apart_also_at_the_store_until_it_heals(say):
             "d": [b"message 1", b"message 4"],
         }
         network.heal()
-        assert all(len((await node.query(say.query())).messages) == 4 for node in nodes.values())
+        assert [len((await node.query(say.query())).messages) for node in nodes.values()] == [4] * 4
         await nodes["c"].send(say.message(5))
         assert len(heard["a"]) == 1
 
@@ -313,7 +309,7 @@ def test_names_are_unique_and_found_where_none_is_given():
     with LocalNetwork() as network:
         network.node("node-2")
         assert [network.node().name for _ in range(3)] == ["node-3", "node-4", "node-5"]
-        with pytest.raises(ConfigurationError, match="has a node 'node-2' already|a node 'node-2' in the network"):
+        with pytest.raises(ConfigurationError, match="a node 'node-2' in the network already"):
             network.node("node-2")
     with pytest.raises(ConfigurationError, match="closed"):
         network.node()

@@ -97,6 +97,7 @@ class Demonstration:
         self._waiting = self._story()
         self._told: dict[str, _Line] = {}
         self._steps = 0
+        self._revival: asyncio.Task[None] | None = None
         self._done_at_ms: int | None = None
 
     @property
@@ -179,8 +180,7 @@ class Demonstration:
         await process.start()
         async with _bounded(f"the process of {name}"):
             while name not in self.present:
-                if process.failure is not None:
-                    raise process.failure
+                process.check()
                 await asyncio.sleep(_STEP_S)
 
     def _hear_network(self, line: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class Demonstration:
                     self._tell_of(name, *happened)
 
     def _tell_of(self, name: str, happening: Happening, message: Message) -> None:
-        title = f"“{message.title}”" if not message.is_file else message.title
+        title = message.title if message.is_file else f'"{message.title}"'
         match happening:
             case Happening.ACCEPTED:
                 self._tell(f"{name} sends {title} ({message.size_bytes:,} bytes)")
@@ -250,26 +250,30 @@ class Demonstration:
                 self._processes[name].tell(command="statistics")
 
     async def _kill_and_revive(self) -> None:
+        """Kill the victim when it holds half of the file, and bring it back a moment later."""
         victim, file = self.plan.victim, self.file_message
-        if victim is None or file is None or file.accepted_at_ms is None:
+        if self._revival is not None and self._revival.done():
+            self._revival.result()
+        if self._revival is not None or victim is None or file is None or file.accepted_at_ms is None:
             return
-        killing = self.killing
-        if killing is None:
-            has_all = victim in file.received_at_ms
-            if has_all or 2 * self.held[victim] >= file.total_chunks > 1:
-                self._processes[victim].kill()
-                self.present.discard(victim)
-                held = file.total_chunks if has_all else self.held[victim]
-                self.killing = Killing(name=victim, killed_at_ms=self.elapsed_ms, segments_held=held)
-                await self._processes[victim].gone()
-                self._tell(f"{victim} was killed (SIGKILL) with {held} of {file.total_chunks} segments")
-        elif victim not in self.present and self.elapsed_ms >= killing.killed_at_ms + _AWAY_MS:
-            await self._start(victim)
-            self.killing = replace(killing, back_at_ms=self.elapsed_ms)
-            self._tell(f"{victim} is back, on the same store")
-            for request_id, line in self._told.items():
-                if line.sender == victim and self.books.messages[request_id].accepted_at_ms is None:
-                    self._command(request_id)
+        has_all = victim in file.received_at_ms
+        if has_all or 2 * self.held[victim] >= file.total_chunks > 1:
+            self._processes[victim].kill()
+            self.present.discard(victim)
+            held = file.total_chunks if has_all else self.held[victim]
+            self.killing = Killing(name=victim, killed_at_ms=self.elapsed_ms, segments_held=held)
+            self._tell(f"{victim} was killed (SIGKILL), holding {held} of {file.total_chunks} segments")
+            self._revival = asyncio.ensure_future(self._revive(self.killing))
+
+    async def _revive(self, killing: Killing) -> None:
+        await asyncio.sleep(_AWAY_MS / 1000)
+        await self._start(killing.name)
+        self.killing = replace(killing, back_at_ms=self.elapsed_ms)
+        self._tell(f"{killing.name} is back, on the same store")
+        for request_id, line in self._told.items():
+            if line.sender == killing.name and not self.books.messages[request_id].has_ended:
+                # Its answer may have gone down with the former life; with the same request id it is the same send.
+                self._command(request_id)
 
     def _is_over(self) -> bool:
         """Return whether all was said, received and acknowledged, and nothing came after that; or time is up."""
@@ -279,7 +283,7 @@ class Demonstration:
             and all(message.accepted_at_ms is not None and message.has_ended for message in messages)
             and next(self.books.lacking(), None) is None
             and self.present == set(self.plan.names)
-            and (self.plan.victim is None or self.killing is not None)
+            and (self.plan.victim is None or (self.killing is not None and self.killing.back_at_ms is not None))
         )
         if is_done and self._done_at_ms is None:
             self._done_at_ms = self.elapsed_ms

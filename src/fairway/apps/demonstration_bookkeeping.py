@@ -186,6 +186,20 @@ class Bookkeeping:
             ended_twice=sum(message.endings > 1 for message in messages),
         )
 
+    def _accepted(
+        self, message: Message, outcome: Mapping[str, Any] | None, at_ms: int
+    ) -> tuple[Happening, Message] | None:
+        """Note that a send is durable; the answer to a repeated one also says how it ended, if it did."""
+        is_first = message.accepted_at_ms is None
+        if is_first:
+            message.accepted_at_ms = at_ms
+            self._known[message.sender].add(message.request_id)
+        if outcome is not None and not message.has_ended:
+            names = outcome.get("delivered_to", ())
+            failed = None if outcome["delivered"] else outcome.get("detail", "")
+            return _conclude(message, at_ms, delivered_to=names, failed=failed)
+        return (Happening.ACCEPTED, message) if is_first else None
+
     def _received(self, name: str, line: Mapping[str, Any], life: int, at_ms: int) -> tuple[Happening, Message] | None:
         delivery = (name, tuple(line["sds_ids"]))
         earlier = self._lives.get(delivery)

@@ -124,13 +124,13 @@ class Process:
                     break
         return await self.gone()
 
-    @property
-    def failure(self) -> ProcessDiedError | None:
-        """Why it is not running although nobody ended it, or None."""
+    def check(self) -> None:
+        """Raise `ProcessDiedError` if it ended although nobody ended it, or whatever ``on_line`` raised."""
+        if self._reading is not None and self._reading.done():
+            self._reading.result()
         process = self._process
-        if process is None or process.returncode is None or self._is_ending:
-            return None
-        return ProcessDiedError(self.name, process.returncode, self.log)
+        if process is not None and process.returncode is not None and not self._is_ending:
+            raise ProcessDiedError(self.name, process.returncode, self.log)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         if process.stdout is None:
@@ -156,10 +156,9 @@ class ProcessGroup:
         return process
 
     def check(self) -> None:
-        """Raise `ProcessDiedError` if one of them ended by itself."""
+        """Raise `ProcessDiedError` if one of them ended by itself, or whatever its ``on_line`` raised."""
         for process in self._processes:
-            if (failure := process.failure) is not None:
-                raise failure
+            process.check()
 
     async def __aenter__(self) -> Self:
         """Return the group itself."""

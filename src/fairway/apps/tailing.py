@@ -16,7 +16,7 @@ from pathlib import Path
 from fairway.apps.files import make_folder, save_payload
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
-from fairway.events import Event, MessageReceived
+from fairway.events import ChannelStatus, Event, MessageReceived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Until:
     """After so many messages; None: never."""
     quiet_s: float | None = None
     """When no message came for so long; None: never."""
+    even_if_syncing: bool = True
+    """Whether quiet is enough although messages are known to be missing."""
 
 
 Show = Callable[[Event, Path | None], None]
@@ -46,7 +48,9 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
                 async with _within(until.quiet_s):
                     event = await _next_message(stream, show)
             except TimeoutError:
-                break
+                if until.even_if_syncing or channel.status is ChannelStatus.SYNCED:
+                    break
+                continue
             if event is None:
                 break
             path = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -14,7 +17,7 @@ from fairway.options import Profile
 _TAKING_PART = "Taking part"
 _TUNING = "Tuning"
 
-Node = Annotated[
+_Node = Annotated[
     str | None,
     typer.Option(
         "--node",
@@ -24,7 +27,7 @@ Node = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-Channel = Annotated[
+_Channel = Annotated[
     str | None,
     typer.Option(
         "--channel",
@@ -34,7 +37,7 @@ Channel = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-Sender = Annotated[
+_Sender = Annotated[
     str | None,
     typer.Option(
         "--sender",
@@ -44,7 +47,7 @@ Sender = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-Topic = Annotated[
+_Topic = Annotated[
     str | None,
     typer.Option(
         "--topic",
@@ -53,7 +56,7 @@ Topic = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-Store = Annotated[
+_Store = Annotated[
     Path | None,
     typer.Option(
         "--store",
@@ -63,7 +66,7 @@ Store = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-Key = Annotated[
+_Key = Annotated[
     str | None,
     typer.Option(
         "--key",
@@ -73,15 +76,15 @@ Key = Annotated[
         rich_help_panel=_TAKING_PART,
     ),
 ]
-WireProfile = Annotated[
+_WireProfile = Annotated[
     Profile | None,
     typer.Option("--profile", help="Which wire the channel speaks; waku if none.", rich_help_panel=_TUNING),
 ]
-OptionsFile = Annotated[
+_OptionsFile = Annotated[
     Path | None,
     typer.Option("--options", metavar="FILE", help="JSON object of ReliableChannelOptions.", rich_help_panel=_TUNING),
 ]
-RetryInterval = Annotated[
+_RetryInterval = Annotated[
     int | None,
     typer.Option(
         "--retry-interval-ms",
@@ -90,7 +93,7 @@ RetryInterval = Annotated[
         rich_help_panel=_TUNING,
     ),
 ]
-SyncInterval = Annotated[
+_SyncInterval = Annotated[
     int | None,
     typer.Option(
         "--sync-interval-ms",
@@ -99,13 +102,49 @@ SyncInterval = Annotated[
         rich_help_panel=_TUNING,
     ),
 ]
-MaxMessage = Annotated[
+_MaxMessage = Annotated[
     int | None,
     typer.Option("--max-message-bytes", metavar="BYTES", help="Larger messages are refused.", rich_help_panel=_TUNING),
 ]
 
 
-def settings_of(
+_OPTIONS: Final[dict[str, Any]] = {
+    "node": _Node,
+    "channel": _Channel,
+    "sender": _Sender,
+    "topic": _Topic,
+    "store": _Store,
+    "key": _Key,
+    "profile": _WireProfile,
+    "options": _OptionsFile,
+    "retry_interval_ms": _RetryInterval,
+    "sync_interval_ms": _SyncInterval,
+    "max_message_bytes": _MaxMessage,
+}
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options above in place of its first parameter, which is the settings that they make.
+
+    What typer looks at, signature and annotations, names all options after the command's own.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    own = list(signature(command).parameters.values())[1:]
+    kind = Parameter.KEYWORD_ONLY
+    added = [Parameter(name, kind, default=None, annotation=hint) for name, hint in _OPTIONS.items()]
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        options = {name: given.pop(name) for name in _OPTIONS}
+        command(_settings_of(**options), **given)
+
+    described: Any = wrapper
+    described.__signature__ = Signature([*(each.replace(annotation=hints[each.name]) for each in own), *added])
+    described.__annotations__ = {each.name: hints[each.name] for each in own} | _OPTIONS | {"return": None}
+    return wrapper
+
+
+def _settings_of(
     *,
     node: str | None,
     channel: str | None,
@@ -114,7 +153,7 @@ def settings_of(
     store: Path | None,
     key: str | None,
     profile: Profile | None,
-    options_file: Path | None,
+    options: Path | None,
     retry_interval_ms: int | None,
     sync_interval_ms: int | None,
     max_message_bytes: int | None,
@@ -128,7 +167,7 @@ def settings_of(
         store=store,
         options=load_options(
             profile=profile,
-            file=options_file,
+            file=options,
             retry_interval_ms=retry_interval_ms,
             sync_interval_ms=sync_interval_ms,
             max_message_bytes=max_message_bytes,

@@ -10,21 +10,13 @@ from typing import Annotated
 import typer
 
 from fairway.apps.participant import Reporting, run_participant
-from fairway.cli import _channel_options as given
+from fairway.apps.settings import ChannelSettings
+from fairway.cli._channel_options import with_settings
 
 
+@with_settings
 def command(
-    node: given.Node = None,
-    channel: given.Channel = None,
-    sender: given.Sender = None,
-    topic: given.Topic = None,
-    store: given.Store = None,
-    key: given.Key = None,
-    profile: given.WireProfile = None,
-    options: given.OptionsFile = None,
-    retry_interval_ms: given.RetryInterval = None,
-    sync_interval_ms: given.SyncInterval = None,
-    max_message_bytes: given.MaxMessage = None,
+    settings: ChannelSettings,
     *,
     save: Annotated[
         Path | None,
@@ -46,19 +38,6 @@ def command(
     Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node local://127.0.0.1:4000
     --channel team --sender alice --store alice.db[/bold]
     """
-    settings = given.settings_of(
-        node=node,
-        channel=channel,
-        sender=sender,
-        topic=topic,
-        store=store,
-        key=key,
-        profile=profile,
-        options_file=options,
-        retry_interval_ms=retry_interval_ms,
-        sync_interval_ms=sync_interval_ms,
-        max_message_bytes=max_message_bytes,
-    )
     asyncio.run(
         run_participant(
             settings,

@@ -19,23 +19,14 @@ from fairway.apps.files import read_payload, read_stream
 from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress
-from fairway.cli import _channel_options as given
+from fairway.cli._channel_options import with_settings
 from fairway.errors import ConfigurationError
 
 
+@with_settings
 def command(
+    settings: ChannelSettings,
     text: Annotated[list[str] | None, typer.Argument(help="The message; words are joined. Stdin if none.")] = None,
-    node: given.Node = None,
-    channel: given.Channel = None,
-    sender: given.Sender = None,
-    topic: given.Topic = None,
-    store: given.Store = None,
-    key: given.Key = None,
-    profile: given.WireProfile = None,
-    options: given.OptionsFile = None,
-    retry_interval_ms: given.RetryInterval = None,
-    sync_interval_ms: given.SyncInterval = None,
-    max_message_bytes: given.MaxMessage = None,
     *,
     file: Annotated[Path | None, typer.Option(metavar="PATH", help="Send the content of a file.")] = None,
     wait: Annotated[Wait, typer.Option(help="How far to wait; none leaves the sending to a later run.")] = (
@@ -55,19 +46,6 @@ def command(
 
     [bold]fairway send --channel team --sender alice --store alice.db --file holiday.jpg --by bob --by carol[/bold]
     """
-    settings = given.settings_of(
-        node=node,
-        channel=channel,
-        sender=sender,
-        topic=topic,
-        store=store,
-        key=key,
-        profile=profile,
-        options_file=options,
-        retry_interval_ms=retry_interval_ms,
-        sync_interval_ms=sync_interval_ms,
-        max_message_bytes=max_message_bytes,
-    )
     payload = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
     wish = Wish(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
     if machine:

@@ -13,26 +13,18 @@ from rich.console import Console
 from rich.text import Text
 
 from fairway.apps.event_json import as_line, event_as_json
+from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
-from fairway.cli import _channel_options as given
+from fairway.cli._channel_options import with_settings
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 
 _QUIET_S: Final = 10.0
 _NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 
 
+@with_settings
 def command(
-    node: given.Node = None,
-    channel: given.Channel = None,
-    sender: given.Sender = None,
-    topic: given.Topic = None,
-    store: given.Store = None,
-    key: given.Key = None,
-    profile: given.WireProfile = None,
-    options: given.OptionsFile = None,
-    retry_interval_ms: given.RetryInterval = None,
-    sync_interval_ms: given.SyncInterval = None,
-    max_message_bytes: given.MaxMessage = None,
+    settings: ChannelSettings,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
@@ -42,7 +34,7 @@ def command(
             metavar="SECONDS",
             min=0,
             help="Stop when nothing came for so long.",
-            show_default="10, or never with --follow",
+            show_default="10 if nothing is known to be missing; never with --follow",
         ),
     ] = None,
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
@@ -60,19 +52,6 @@ def command(
 
     [bold]fairway tail --channel team --sender bob --count 1 --save received --json[/bold]
     """
-    settings = given.settings_of(
-        node=node,
-        channel=channel,
-        sender=sender,
-        topic=topic,
-        store=store,
-        key=key,
-        profile=profile,
-        options_file=options,
-        retry_interval_ms=retry_interval_ms,
-        sync_interval_ms=sync_interval_ms,
-        max_message_bytes=max_message_bytes,
-    )
     console = Console(highlight=False)
 
     def show(event: Event, saved: Path | None) -> None:
@@ -87,8 +66,12 @@ def command(
         else:
             console.print(_other(event), soft_wrap=True)
 
-    quiet_s = timeout if timeout is not None or follow else _QUIET_S
-    seen = asyncio.run(tail(settings, Until(count=count, quiet_s=quiet_s), show, save=save))
+    until = Until(
+        count=count,
+        quiet_s=timeout if timeout is not None or follow else _QUIET_S,
+        even_if_syncing=timeout is not None,
+    )
+    seen = asyncio.run(tail(settings, until, show, save=save))
     raise typer.Exit(1 if count is not None and seen < count else 0)
 
 

@@ -345,9 +345,7 @@ def _range(part: ArchiveSlice) -> dict[str, int | bytes]:
 def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
     """Return the last place before a message: bounds of slices belong to them."""
     number = int.from_bytes(message_hash, "big")
-    if number == 0:
-        return ArchiveCursor(timestamp_ns - 1, _LARGEST_HASH)
-    return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big"))
+    return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big") if number else b"")
 
 
 def _message(row: _Row) -> ArchivedMessage:

@@ -1,6 +1,6 @@
-"""Messages, requests and trace points as records of a database file.
+"""Rows, messages, requests and trace points as records of a database file: a body and its check value.
 
-Fields are kept under their names and the types of the dataclasses say how to read them, so a record written before a
+Fields of dataclasses are kept under their names and their types say how to read them, so a record written before a
 field was added gives that field its default, and one written after it was removed is read without it.
 """
 
@@ -12,8 +12,11 @@ import msgspec
 
 from fairway.errors import StoreCorruptError
 from fairway.events import Event, MessageReceived
-from fairway.storage.channel_store import StoredRequest, TracePoint
-from fairway.storage.rows import encode, seal, unseal
+from fairway.protocol.effects import Change
+from fairway.protocol.journal import Row
+from fairway.storage.channel_store import Outcome, StoredRequest, TracePoint
+from fairway.storage.rows import check_value, decode_row, encode, verify
+from fairway.storage.trace_points import without_payload
 
 _Record = TypeVar("_Record")
 
@@ -24,41 +27,77 @@ _EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
 }
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Record], record: bytes, place: str) -> _Record:
+def _place(table: str, key: str | int) -> str:
+    return f"{table}/{key}"
+
+
+def _sealed(place: str, value: object) -> tuple[bytes, int]:
+    body = encode(value)
+    return body, check_value(body, place)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Record], place: str, body: bytes, check: int) -> _Record:
     try:
-        return decoder.decode(unseal(record, place))
+        return decoder.decode(verify(body, check, place))
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreCorruptError(f"the stored record {place!r:.120} cannot be read: {error}") from error
 
 
-def message_record(number: int, message: MessageReceived) -> bytes:
-    """Return a message of the inbox as it is stored."""
-    return seal(encode(message), f"inbox/{number}")
+def state_columns(table: str, key: str, row: Row) -> tuple[str, bytes, int]:
+    """Return a row of the protocol's state as columns of ``state``."""
+    place = _place(table, key)
+    return place, *_sealed(place, row)
 
 
-def read_message(number: int, record: bytes) -> MessageReceived:
-    """Return a stored message of the inbox."""
-    return _decode(_MESSAGES, record, f"inbox/{number}")
+def state_place(table: str, key: str) -> str:
+    """Return the key in ``state`` of a row of the protocol's state."""
+    return _place(table, key)
 
 
-def request_record(request: StoredRequest) -> bytes:
-    """Return a request as it is stored."""
-    return seal(encode(request), f"requests/{request.request_id}")
+def read_state(place: str, body: bytes, check: int) -> Change:
+    """Return a row of the protocol's state."""
+    table, _, key = place.partition("/")
+    return Change(table=table, key=key, row=decode_row(verify(body, check, place)))
 
 
-def read_request(request_id: str, record: bytes) -> StoredRequest:
-    """Return a stored request."""
-    return _decode(_REQUESTS, record, f"requests/{request_id}")
+def message_columns(number: int, message: MessageReceived) -> tuple[int, bytes, int]:
+    """Return a message as columns of ``inbox``."""
+    return number, *_sealed(_place("inbox", number), message)
 
 
-def point_record(number: int, point: TracePoint) -> bytes:
-    """Return the event of a trace point as it is stored; its identifiers are in there as plain UTF-8."""
-    return seal(encode(point.event), f"trace/{number}")
+def read_message(number: int, body: bytes, check: int) -> MessageReceived:
+    """Return a message of the inbox."""
+    return _decode(_MESSAGES, _place("inbox", number), body, check)
 
 
-def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, record: bytes) -> TracePoint | None:
-    """Return a stored trace point; None if its event is one that this version does not know."""
+def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int]:
+    """Return a request as columns of ``requests``."""
+    ended_at_ms = request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms
+    return (
+        request.request_id,
+        None if request.outcome is Outcome.OPEN else ended_at_ms,
+        *_sealed(_place("requests", request.request_id), request),
+    )
+
+
+def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
+    """Return a request."""
+    return _decode(_REQUESTS, _place("requests", request_id), body, check)
+
+
+def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
+    """Return a trace point as columns of ``trace``; its identifiers are in the body as plain UTF-8."""
+    kept = without_payload(point)
+    kind = type(kept.event).__name__
+    return number, kept.at_ms, kind, kept.size_bytes, *_sealed(_place("trace", number), kept.event)
+
+
+def read_point(
+    number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int
+) -> TracePoint | None:
+    """Return a trace point; None if its event is one that this version does not know."""
     decoder = _EVENTS.get(kind)
     if decoder is None:
         return None
-    return TracePoint(at_ms=at_ms, event=_decode(decoder, record, f"trace/{number}"), size_bytes=size_bytes)
+    event = _decode(decoder, _place("trace", number), body, check)
+    return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)

@@ -2,7 +2,7 @@
 
 A row of the protocol's state (`fairway.protocol.journal.Row`) comes back equal to what was put, tuples within tuples
 included, so a stack that is restored cannot tell. SQLite notices when its pages do not fit together, not when a bit
-within one has turned; so every record ends in a CRC-32 over its place and its bytes.
+within one has turned; so beside every record stands a CRC-32 of its place and its bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 from fairway.errors import StorageError, StoreCorruptError
 from fairway.protocol.journal import Row
 
-CHECK_BYTES: Final = 4
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
 
@@ -31,7 +30,7 @@ def encode(value: object) -> bytes:
         raise StorageError(f"a value cannot be stored, {error}: {value!r:.200}") from error
 
 
-def decode_row(body: bytes | memoryview) -> Row:
+def decode_row(body: bytes) -> Row:
     """Return the tuple that `encode` was given. Raises `StoreCorruptError` if it was given something else."""
     try:
         row = _ROW_DECODER.decode(body)
@@ -45,14 +44,16 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-def seal(body: bytes, place: str) -> bytes:
-    """Return the bytes of a record with their check value; ``place`` says where in the store they belong."""
-    return body + crc32(body, crc32(place.encode())).to_bytes(CHECK_BYTES, "little")
+def check_value(body: bytes, place: str) -> int:
+    """Return the check value of a record; ``place`` says where in the store it belongs."""
+    return crc32(body, crc32(place.encode()))
 
 
-def unseal(record: bytes, place: str) -> memoryview:
-    """Return the body of a sealed record. Raises `StoreCorruptError` if it is damaged or was moved."""
-    body = memoryview(record)[:-CHECK_BYTES]
-    if crc32(body, crc32(place.encode())).to_bytes(CHECK_BYTES, "little") != record[-CHECK_BYTES:]:
-        raise StoreCorruptError(f"the stored record {place!r:.120} is damaged: its bytes do not fit its check value")
+def verify(body: bytes, check: int, place: str) -> bytes:
+    """Return the body of a record. Raises `StoreCorruptError` if it is damaged or is in another's place."""
+    if crc32(body, crc32(place.encode())) != check:
+        raise StoreCorruptError(
+            f"the stored record {place!r:.120} is damaged, its bytes do not fit its check value: "
+            "put the file aside and restore a copy, or start with a new file"
+        )
     return body

@@ -19,29 +19,25 @@ APPLICATION_ID: Final = 0x46574159
 
 Migration = Callable[[sqlite3.Connection], None]
 
+_RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
+"""See `fairway.storage.records`."""
+
 
 def _first_schema(connection: sqlite3.Connection) -> None:
     """Create everything.
 
-    ``state`` is what most writes touch, by random keys: clustering by key saves a second tree. ``trace`` has no index,
-    for it is written with every message and searched rarely.
+    ``state`` is what most writes touch, by random keys (``table/key``): clustering by key saves a second tree.
+    ``trace`` has no index: every message writes to it, and it is searched rarely.
     """
-    connection.execute(
-        "CREATE TABLE channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL)"
-    )
-    connection.execute(
-        "CREATE TABLE state (tbl TEXT NOT NULL, key TEXT NOT NULL, record BLOB NOT NULL, PRIMARY KEY (tbl, key)) "
-        "WITHOUT ROWID"
-    )
-    connection.execute("CREATE TABLE inbox (number INTEGER PRIMARY KEY, record BLOB NOT NULL)")
-    connection.execute(
-        "CREATE TABLE requests (request_id TEXT PRIMARY KEY, ended_at_ms INTEGER, record BLOB NOT NULL) WITHOUT ROWID"
-    )
+    for columns in (
+        "channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL)",
+        f"state (place TEXT PRIMARY KEY, {_RECORD}) WITHOUT ROWID",
+        f"inbox (number INTEGER PRIMARY KEY, {_RECORD})",
+        f"requests (request_id TEXT PRIMARY KEY, ended_at_ms INTEGER, {_RECORD}) WITHOUT ROWID",
+        f"trace (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kind TEXT, size_bytes INTEGER, {_RECORD})",
+    ):
+        connection.execute(f"CREATE TABLE {columns}")
     connection.execute("CREATE INDEX ended_requests ON requests (ended_at_ms) WHERE ended_at_ms IS NOT NULL")
-    connection.execute(
-        "CREATE TABLE trace (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kind TEXT NOT NULL, "
-        "size_bytes INTEGER, record BLOB NOT NULL)"
-    )
 
 
 MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema}

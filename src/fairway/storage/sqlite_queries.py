@@ -11,8 +11,8 @@ from fairway.storage.trace_points import about
 
 def find_request(connection: sqlite3.Connection, request_id: str) -> StoredRequest | None:
     """Return a request by its id."""
-    found = connection.execute("SELECT record FROM requests WHERE request_id = ?", (request_id,)).fetchone()
-    return None if found is None else read_request(request_id, found[0])
+    found = connection.execute("SELECT body, check_value FROM requests WHERE request_id = ?", (request_id,)).fetchone()
+    return None if found is None else read_request(request_id, *found)
 
 
 def find_points(connection: sqlite3.Connection, identifier: str, before: int | None = None) -> list[TracePoint]:
@@ -21,8 +21,8 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
     Searches every point for the identifier's bytes, then looks at the fields of those few that have them.
     """
     found = connection.execute(
-        "SELECT number, at_ms, kind, size_bytes, record FROM trace "
-        "WHERE number < coalesce(?, number + 1) AND instr(record, ?) ORDER BY number",
+        "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace "
+        "WHERE number < coalesce(?, number + 1) AND instr(body, ?) ORDER BY number",
         (before, identifier.encode()),
     )
     points = (read_point(*row) for row in found)

@@ -15,11 +15,11 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fairway.errors import StorageError, StoreCorruptError
-from fairway.protocol.effects import Change
 from fairway.storage.channel_store import (
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
@@ -30,8 +30,7 @@ from fairway.storage.channel_store import (
     Write,
 )
 from fairway.storage.group_commit import GroupCommit
-from fairway.storage.records import read_message
-from fairway.storage.rows import decode_row, unseal
+from fairway.storage.records import read_message, read_state
 from fairway.storage.schema import claim, migrate
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_points, find_request
@@ -162,12 +161,9 @@ class SqliteStore(ChannelStore):
 
 
 def _read(connection: sqlite3.Connection) -> Stored:
-    changes = tuple(
-        Change(table=table, key=key, row=decode_row(unseal(record, f"{table}/{key}")))
-        for table, key, record in connection.execute("SELECT tbl, key, record FROM state")
+    state = connection.execute("SELECT place, body, check_value FROM state")
+    inbox = connection.execute("SELECT number, body, check_value FROM inbox ORDER BY number")
+    return Stored(
+        changes=tuple(starmap(read_state, state)),
+        inbox=tuple((row[0], replace(read_message(*row), redelivered=True)) for row in inbox),
     )
-    inbox = tuple(
-        (number, replace(read_message(number, record), redelivered=True))
-        for number, record in connection.execute("SELECT number, record FROM inbox ORDER BY number")
-    )
-    return Stored(changes=changes, inbox=inbox)

@@ -18,12 +18,10 @@ from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Outcome, StoredRequest, TracePoint
+from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.group_commit import Entry
-from fairway.storage.records import message_record, point_record, request_record
-from fairway.storage.rows import encode, seal
+from fairway.storage.records import message_columns, point_columns, request_columns, state_columns, state_place
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.storage.trace_points import without_payload
 
 TRIM_AFTER: Final = 1_000
 """Old requests and trace points are removed when so many came."""
@@ -37,24 +35,25 @@ _BYTES_PER_ROW: Final = 4_096
 
 
 class Statement(NamedTuple):
-    """Something that is done with many rows at once: SQL around a list of them, and how one is written."""
+    """Something that is done with many rows at once."""
 
     before: str
     row: str
-    after: str = ""
+    between: str
+    after: str
 
 
-PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES ", "(?, ?, ?)")
-REMOVE_STATE: Final = Statement("DELETE FROM state WHERE (tbl, key) IN (VALUES ", "(?, ?)", ")")
-PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO inbox VALUES ", "(?, ?)")
-REMOVE_MESSAGE: Final = Statement("DELETE FROM inbox WHERE number IN (VALUES ", "(?)", ")")
-PUT_REQUEST: Final = Statement("INSERT OR REPLACE INTO requests VALUES ", "(?, ?, ?)")
-PUT_POINT: Final = Statement("INSERT INTO trace VALUES ", "(?, ?, ?, ?, ?)")
+PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_STATE: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
+PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO inbox VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_MESSAGE: Final = Statement("DELETE FROM inbox WHERE number IN (", "?", ", ", ")")
+PUT_REQUEST: Final = Statement("INSERT OR REPLACE INTO requests VALUES (", "?, ?, ?, ?", "), (", ")")
+PUT_POINT: Final = Statement("INSERT INTO trace VALUES (", "?, ?, ?, ?, ?, ?", "), (", ")")
 
 
 @cache
 def _sql(statement: Statement, count: int) -> str:
-    return f"{statement.before}{', '.join([statement.row] * count)}{statement.after}"
+    return f"{statement.before}{statement.between.join([statement.row] * count)}{statement.after}"
 
 
 class Fold:
@@ -75,32 +74,17 @@ class Fold:
                     self.finished.append(number)
             for request in write.requests:
                 self.requests[request.request_id] = request
-            self.points += enumerate(map(without_payload, write.trace), first_point)
+            self.points += enumerate(write.trace, first_point)
 
     def statements(self) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
         """Yield what is to be done, and with which rows."""
-        put: list[tuple[Any, ...]] = []
-        removed: list[tuple[Any, ...]] = []
-        for (table, key), row in self.rows.items():
-            if row is None:
-                removed.append((table, key))
-            else:
-                put.append((table, key, seal(encode(row), f"{table}/{key}")))
-        yield PUT_STATE, put
-        yield REMOVE_STATE, removed
-        yield PUT_MESSAGE, [(number, message_record(number, message)) for number, message in self.delivered.items()]
+        rows = self.rows.items()
+        yield PUT_STATE, [state_columns(table, key, row) for (table, key), row in rows if row is not None]
+        yield REMOVE_STATE, [(state_place(table, key),) for (table, key), row in rows if row is None]
+        yield PUT_MESSAGE, [message_columns(number, message) for number, message in self.delivered.items()]
         yield REMOVE_MESSAGE, [(number,) for number in self.finished]
-        yield (
-            PUT_REQUEST,
-            [(key, _ended_at_ms(request), request_record(request)) for key, request in self.requests.items()],
-        )
-        yield (
-            PUT_POINT,
-            [
-                (number, point.at_ms, type(point.event).__name__, point.size_bytes, point_record(number, point))
-                for number, point in self.points
-            ],
-        )
+        yield PUT_REQUEST, [request_columns(request) for request in self.requests.values()]
+        yield PUT_POINT, [point_columns(number, point) for number, point in self.points]
 
 
 class SqliteWriter:
@@ -149,7 +133,7 @@ class SqliteWriter:
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[start : start + ROWS_PER_STATEMENT]
             self._connection.execute(_sql(statement, len(chunk)), tuple(chain.from_iterable(chunk)))
-            self._since_checkpoint += sum(len(row[-1]) for row in chunk if isinstance(row[-1], bytes))
+            self._since_checkpoint += sum(len(row[-2]) for row in chunk if len(row) > 1)
             self._since_checkpoint += _BYTES_PER_ROW * len(chunk)
 
     def _trim(self) -> None:
@@ -161,9 +145,3 @@ class SqliteWriter:
         self._connection.execute(
             "DELETE FROM trace WHERE number <= (SELECT max(number) FROM trace) - ?", (self._kept_trace_points,)
         )
-
-
-def _ended_at_ms(request: StoredRequest) -> int | None:
-    if request.outcome is Outcome.OPEN:
-        return None
-    return request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms

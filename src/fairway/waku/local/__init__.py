@@ -1,14 +1,15 @@
 """A Waku network without the network: inside one process, or between processes of one machine.
 
-`LocalNetwork` and its `LocalNode`s are what ``connect("local:")`` joins and what programs that use channels are tested
-with; `NetworkFaults` says how bad the network is. `NetworkServer` offers a network to other processes over a loopback
-socket, and `RemoteNode` is a node there.
+`LocalNetwork` and its `LocalNode`s are what ``connect("local:")`` joins (`process_network` gives that one) and what
+programs that use channels are tested with; `NetworkFaults` says how bad the network is. `NetworkServer` offers a network
+to other processes over a loopback socket, and `RemoteNode` is a node there.
 """
 
 from fairway.waku.local.faults import NO_FAULTS, NetworkFaults
 from fairway.waku.local.hub import NetworkServer, ServerStatistics
 from fairway.waku.local.network import LocalNetwork, NetworkStatistics
 from fairway.waku.local.node import LocalNode
+from fairway.waku.local.process_wide import process_network
 from fairway.waku.local.remote import RemoteNode
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "NetworkStatistics",
     "RemoteNode",
     "ServerStatistics",
+    "process_network",
 ]

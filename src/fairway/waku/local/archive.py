@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
-from fairway.errors import FairwayError, StoreQueryError
+from fairway.errors import FairwayError, StorageError, StoreQueryError
 from fairway.waku.local.store import PAGE_BYTES, MessageStore, Visible, page_size, unknown_cursor
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
@@ -97,17 +97,17 @@ class ArchiveStore(MessageStore):
         self._failing = False
 
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Hand a message to the archive; while that cannot be written to, none is kept."""
-        kept = False
-        if not self._failing:
-            try:
-                kept = self._archive.append(
-                    message.pubsub_topic, message.message, message.message_hash, received_ns=received_ns
-                )
-            except _FAULTS:
-                self._failing = True
+        """Hand a message to the archive; raises `StorageError` while that cannot be written to."""
         self._plan_flush()
-        return kept
+        if self._failing:
+            raise StorageError("the archive cannot be written now; the message is not kept")
+        try:
+            return self._archive.append(
+                message.pubsub_topic, message.message, message.message_hash, received_ns=received_ns
+            )
+        except _FAULTS as error:
+            self._failing = True
+            raise StorageError(f"the archive cannot be written ({error}); the message may not be kept") from error
 
     def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
         """Return one page of the answer to a query; what may not be seen makes it shorter."""
@@ -125,7 +125,10 @@ class ArchiveStore(MessageStore):
 
     def close(self) -> None:
         """Write everything and close the archive."""
-        self._archive.close()
+        try:
+            self._archive.close()
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"the last messages could not be written to the archive: {error}") from error
 
     def _found_by_hash(self, query: StoreQuery, cursor: bytes | None) -> Sequence[ArchivedRow]:
         rows = self._archive.find(query.message_hashes)

@@ -19,7 +19,7 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.waku.local.archive import ArchiveStore, MessageArchive
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
 from fairway.waku.local.node import LocalNode
@@ -233,7 +233,11 @@ class LocalNetwork:
         if not self._dice.is_stored():
             self._counts["store_missed"] += 1
             return
-        kept = self._store.put(message, self._clock_ns())
+        try:
+            kept = self._store.put(message, self._clock_ns())
+        except StorageError:
+            self._counts["store_missed"] += 1
+            return
         self._counts["stored"] += kept
         # A message that was in the store before the network fell apart stays visible to all.
         if self._partition is not None and (kept or self._partition.saw(message.message_hash)):

@@ -32,9 +32,9 @@ class MessageStore(ABC):
 
     @abstractmethod
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Keep a message that is not ephemeral, and return whether it is kept and was not there before.
+        """Keep a message that is not ephemeral, and return whether it is kept and, as far as is known, new.
 
-        ``received_ns`` dates a message that has no timestamp of its own.
+        ``received_ns`` dates a message that has no timestamp of its own. Raises `StorageError` if it cannot be kept.
         """
 
     @abstractmethod

@@ -1,0 +1,188 @@
+"""A conversation: what is typed is sent, what comes is shown, and who has it is marked.
+
+Nothing waits for an acknowledgement: a line is shown as soon as it is durable, and a mark follows when somebody is
+known to have it. A received message is finished once it is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rich.text import Text
+
+from fairway.apps.files import make_folder, read_payload, save_payload
+from fairway.apps.screen import Screen
+from fairway.apps.settings import ChannelSettings
+from fairway.apps.tailing import as_text
+from fairway.channel.listeners import EventStream
+from fairway.channel.receipt import Receipt
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import FairwayError
+from fairway.events import (
+    DeliveryError,
+    Event,
+    IrretrievableMessage,
+    LimitReached,
+    MessageDelivered,
+    MessageReceived,
+    StatusChanged,
+)
+
+_LAST_WORDS_S = 10.0
+"""How long the end waits for the network to take what was sent last."""
+_SHOWN_OF_A_LINE = 40
+_KEPT_RECEIPTS = 1_000
+_NANOSECONDS_PER_SECOND = 1_000_000_000
+COMMANDS = "/file PATH to send a file, /who to see who has your last message, /quit"
+
+
+async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None = None) -> None:
+    """Converse until ``/quit`` or the end of the input. Raises a `FairwayError` if the channel cannot go on."""
+    if save is not None:
+        make_folder(save)
+    async with settings.open() as (_, channel):
+        await _Chat(channel, screen, save).run()
+
+
+class _Chat:
+    """One conversation."""
+
+    def __init__(self, channel: ReliableChannel, screen: Screen, save: Path | None) -> None:
+        self._channel = channel
+        self._screen = screen
+        self._save = save
+        self._sent: dict[str, tuple[Receipt, str]] = {}
+        """By request id, newest last: the receipt, and what was sent."""
+
+    async def run(self) -> None:
+        channel = self._channel
+        stream = channel.events()
+        await channel.start()
+        self._note(f"you are {channel.sender_id} in {channel.channel_id}; type a line to send it; {COMMANDS}")
+        reading = asyncio.ensure_future(self._read())
+        listening = asyncio.ensure_future(self._listen(stream))
+        try:
+            await asyncio.wait((reading, listening), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, listening):
+                if task.done():
+                    # Raises if the channel failed.
+                    task.result()
+            await self._finish_sending()
+        finally:
+            for task in (reading, listening):
+                task.cancel()
+            await asyncio.gather(reading, listening, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for line in self._screen.lines():
+            words = line.strip()
+            if words == "/quit":
+                return
+            if words:
+                try:
+                    await self._obey(words)
+                except FairwayError as error:
+                    self._note(str(error), "red")
+
+    async def _obey(self, words: str) -> None:
+        command, _, rest = words.partition(" ")
+        if command == "/file":
+            limit_bytes = self._channel.options.segmentation.max_message_size_bytes
+            name, payload = await asyncio.to_thread(_read_file, rest.strip(), limit_bytes)
+            await self._send(payload, f"{name} ({len(payload):,} bytes)")
+        elif command == "/who":
+            self._who()
+        elif command.startswith("/") and not command.startswith("//"):
+            self._note(
+                f"there is no {command}; there are {COMMANDS}; to send a line that begins with / begin it with //",
+                "red",
+            )
+        else:
+            text = words.removeprefix("/") if command.startswith("//") else words
+            await self._send(text.encode(), text)
+
+    async def _send(self, payload: bytes, shown: str) -> None:
+        receipt = await self._channel.send(payload)
+        self._sent[receipt.request_id] = (receipt, shown)
+        if len(self._sent) > _KEPT_RECEIPTS:
+            del self._sent[next(iter(self._sent))]
+        self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
+
+    def _who(self) -> None:
+        if not self._sent:
+            self._note("you have sent nothing yet")
+            return
+        receipt, shown = next(reversed(self._sent.values()))
+        progress = receipt.progress
+        names = ", ".join(progress.acknowledged_by)
+        if names:
+            parts = f", {len(progress.chunks_acknowledged)} of {progress.total_chunks} segments so far"
+            self._note(f"{_quoted(shown)} was acknowledged by {names}{parts if not receipt.has_ended else ''}")
+        elif progress.possible_ack_count:
+            self._note(f"{_quoted(shown)} was probably received by {progress.possible_ack_count}")
+        else:
+            self._note(f"nobody acknowledged {_quoted(shown)} yet")
+
+    async def _listen(self, stream: EventStream) -> None:
+        async for event in stream:
+            if isinstance(event, MessageReceived):
+                await self._show(event)
+            else:
+                self._mark(event)
+
+    async def _show(self, message: MessageReceived) -> None:
+        text = as_text(message.payload)
+        if text is None:
+            text = f"a file of {len(message.payload):,} bytes, SHA-256 {message.message_id[:16]}"
+            if self._save is not None:
+                path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
+                text += f", saved as {path}"
+        at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND or time.time()
+        sender = as_text(message.sender_id.encode(errors="replace")) or ascii(message.sender_id)
+        self._screen.show(_line(at_s, sender, text, "bold cyan"))
+        if not message.ephemeral:
+            self._channel.finish(message)
+
+    def _mark(self, event: Event) -> None:
+        match event:
+            case MessageDelivered(delivered_to=names):
+                self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")
+            case DeliveryError(detail=detail):
+                self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
+            case IrretrievableMessage(sender_id=sender, reason=reason):
+                self._note(f"a message of {sender or 'somebody'} is lost ({reason.value})", "red")
+            case LimitReached(limit=limit, bound=bound):
+                self._note(f"the limit of {limit.value} is reached ({bound})", "yellow")
+            case StatusChanged(status=status):
+                self._note(status.value)
+
+    def _name(self, request_id: str) -> str:
+        known = self._sent.get(request_id)
+        return _quoted(known[1]) if known is not None else "an earlier message"
+
+    async def _finish_sending(self) -> None:
+        """Let the network take what was sent last, if it does so soon."""
+        waiting = [asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=_LAST_WORDS_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _note(self, text: str, style: str = "dim") -> None:
+        self._screen.show(Text(f"  {text}", style))
+
+
+def _read_file(given: str, limit_bytes: int) -> tuple[str, bytes]:
+    file = Path(given).expanduser()
+    return file.name, read_payload(file, limit_bytes)
+
+
+def _line(at_s: float, sender: str, text: str, style: str) -> Text:
+    return Text.assemble((time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{sender}  ", style), text)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if len(text) <= _SHOWN_OF_A_LINE else f'"{text[:_SHOWN_OF_A_LINE]}..."'

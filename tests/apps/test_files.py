@@ -1,0 +1,51 @@
+"""Payloads from files and into files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from fairway.apps.files import make_folder, read_payload, read_stream, save_payload
+from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
+
+
+def test_a_file_as_long_as_allowed_is_read(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_payload(tmp_path / "a", 5) == b"12345"
+
+
+def test_a_longer_file_is_refused_with_its_size(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"123456789")
+    with pytest.raises(MessageTooLargeError, match="9 bytes, at most 5"):
+        read_payload(tmp_path / "a", 5)
+
+
+@pytest.mark.parametrize("name", ["not there", ".", "nul\0"])
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str):
+    with pytest.raises(ConfigurationError, match="give the path of a readable file"):
+        read_payload(tmp_path / name, 5)
+
+
+def test_a_stream_is_read_to_its_end_unless_it_is_too_long():
+    assert read_stream(io.BytesIO(b"12345"), 5) == b"12345"
+    with pytest.raises(MessageTooLargeError):
+        read_stream(io.BytesIO(b"123456"), 5)
+
+
+def test_a_saved_payload_is_whole_and_nothing_else_is_left(tmp_path: Path):
+    make_folder(tmp_path / "in" / "here")
+    path = save_payload(tmp_path / "in" / "here", "ab12", b"content")
+    assert path == tmp_path / "in" / "here" / "ab12"
+    assert path.read_bytes() == b"content"
+    save_payload(tmp_path / "in" / "here", "ab12", b"content")
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_is_refused_and_one_that_vanished_is_told(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="cannot be used to save into"):
+        make_folder(tmp_path / "file")
+    with pytest.raises(StorageError, match="the message is kept until then"):
+        save_payload(tmp_path / "gone", "ab12", b"content")

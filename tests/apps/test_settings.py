@@ -1,0 +1,106 @@
+"""Settings of a participant: topics, keys, and options from a profile, a file and single knobs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.apps.settings import ChannelSettings, default_topic, load_options, shared_key
+from fairway.errors import ConfigurationError
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.wire.topics import ContentTopic
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "options.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_the_topic_of_a_channel_parses_and_names_it():
+    assert ContentTopic.parse(default_topic("team")).name == "team"
+
+
+@pytest.mark.parametrize("channel_id", ["", "a/b"])
+def test_a_channel_id_that_fits_in_no_topic_is_told_to_give_one(channel_id: str):
+    with pytest.raises(ConfigurationError, match="--topic"):
+        default_topic(channel_id)
+
+
+def test_a_topic_of_ones_own_is_used():
+    settings = ChannelSettings(node="local:", channel_id="a/b", sender_id="x", content_topic="/my/1/topic/proto")
+    assert settings.topic == "/my/1/topic/proto"
+
+
+def test_a_key_seals_for_whoever_has_it():
+    alice, bob, eve = shared_key("ab" * 32), shared_key("AB" * 32), shared_key("cd" * 32)
+    sealed = alice.encrypt(b"hello")
+    assert isinstance(sealed, bytes)
+    assert bob.decrypt(sealed) == b"hello"
+    with pytest.raises(Exception, match="not sealed with this key"):
+        eve.decrypt(sealed)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "zz" * 32, "ab" * 16])
+def test_what_is_no_key_is_refused_without_being_repeated(text: str):
+    with pytest.raises(ConfigurationError) as error:
+        shared_key(text)
+    assert "64" in str(error.value)
+    assert not text or text not in str(error.value)
+
+
+def test_without_anything_the_options_are_the_defaults():
+    assert load_options() == ReliableChannelOptions()
+    assert load_options(profile=Profile.LOGOS) == ReliableChannelOptions.logos()
+
+
+def test_a_file_changes_what_it_names_and_leaves_the_profile_for_the_rest(tmp_path: Path):
+    file = written(tmp_path, {"max_retry_attempts": 3, "sds": {"repair": {"t_min_ms": 7}}})
+    options = load_options(profile=Profile.LOGOS, file=file)
+    assert (options.max_retry_attempts, options.sds.repair.t_min_ms) == (3, 7)
+    assert options.sds.repair.t_max_ms == ReliableChannelOptions.logos().sds.repair.t_max_ms
+    assert options.profile is Profile.LOGOS
+
+
+def test_a_file_may_name_the_profile_whose_defaults_hold(tmp_path: Path):
+    options = load_options(file=written(tmp_path, {"profile": "logos"}))
+    assert options == ReliableChannelOptions.logos()
+
+
+def test_two_profiles_are_a_contradiction(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="leave one of them out"):
+        load_options(profile=Profile.WAKU, file=written(tmp_path, {"profile": "logos"}))
+
+
+def test_single_knobs_win_over_the_file(tmp_path: Path):
+    file = written(tmp_path, {"retry_interval_ms": 1, "sync_min_interval_ms": 2})
+    options = load_options(file=file, retry_interval_ms=10, max_message_bytes=20)
+    assert (options.retry_interval_ms, options.sync_min_interval_ms) == (10, 2)
+    assert options.segmentation.max_message_size_bytes == 20
+    assert load_options(sync_interval_ms=30).sync_min_interval_ms == 30
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("no json", "is not JSON"),
+        ("[1]", "must hold a JSON object"),
+        ({"retry_intervall_ms": 1}, "did you mean retry_interval_ms"),
+        ({"sds": {"repair": {"t_min": 1}}}, "sds.repair.t_min"),
+        ({"sds": 5}, "sds"),
+        ({"retry_interval_ms": "soon"}, "must be of type int"),
+        ({"profile": "walu"}, "'waku', 'logos'"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_why(tmp_path: Path, content: Any, told: str):
+    with pytest.raises(ConfigurationError) as error:
+        load_options(file=written(tmp_path, content))
+    assert told in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_options(file=tmp_path / "nowhere")

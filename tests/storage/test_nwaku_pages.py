@@ -1,0 +1,71 @@
+"""Looking things up in an archive as a store query does: by hash, and a page of a time range in either direction."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/1/0"
+TOPIC = "/fairway/1/tests/proto"
+
+
+def archive_of(path, keys):
+    """Make an archive of messages with these (timestamp, first byte of hash)."""
+    archive = NwakuArchive(path)
+    for stamp, byte in keys:
+        message = WakuMessage(payload=b"%d/%d" % (stamp, byte), content_topic=TOPIC, timestamp_ns=stamp)
+        archive.append(SHARD, message, bytes([byte]) * 32)
+    return archive
+
+
+def keys_of(rows):
+    return [(row.timestamp_ns, row.message_hash[0]) for row in rows]
+
+
+def test_messages_are_found_by_hash_in_their_order(tmp_path):
+    with archive_of(tmp_path / "a", [(3, 1), (1, 3), (2, 2)]) as archive:
+        found = archive.find([bytes([number]) * 32 for number in (1, 9, 3, 1)])
+        assert keys_of(found) == [(1, 3), (3, 1)]
+        assert archive.find([b"short", b""]) == ()
+
+
+@pytest.mark.parametrize("key", [(5, 0), (5, 255), (-(2**63), 0), (2**63 - 1, 255)])
+def test_a_page_beyond_a_message_does_not_have_that_message(tmp_path, key):
+    with archive_of(tmp_path / "a", [key]) as archive:
+        place = (key[0], bytes([key[1]]) * 32)
+        assert keys_of(archive.page()) == keys_of(archive.page(newest_first=True)) == [key]
+        assert archive.page(beyond=place) == archive.page(beyond=place, newest_first=True) == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    keys=st.sets(st.tuples(st.integers(1, 4), st.sampled_from([0, 1, 7, 254, 255])), min_size=1),
+    rows=st.integers(1, 6),
+    newest_first=st.booleans(),
+    data=st.data(),
+)
+def test_a_page_is_the_run_of_the_order_that_was_asked_for(tmp_path_factory, keys, rows, newest_first, data):
+    keys = {byte: (stamp, byte) for stamp, byte in keys}.values()  # a hash belongs to one message
+    ordered = sorted(keys)
+    start, end = data.draw(st.none() | st.integers(0, 5)), data.draw(st.none() | st.integers(0, 5))
+    beyond = data.draw(st.none() | st.sampled_from(ordered))
+    expected = [
+        key
+        for key in ordered
+        if (start is None or key[0] >= start)
+        and (end is None or key[0] < end)
+        and (beyond is None or (key < beyond if newest_first else key > beyond))
+    ]
+    with archive_of(tmp_path_factory.mktemp("pages") / "a", keys) as archive:
+        page = archive.page(
+            start_ns=start,
+            end_ns=end,
+            beyond=None if beyond is None else (beyond[0], bytes([beyond[1]]) * 32),
+            newest_first=newest_first,
+            rows=rows,
+        )
+    assert keys_of(page) == (expected[-rows:] if newest_first else expected[:rows])

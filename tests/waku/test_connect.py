@@ -1,0 +1,82 @@
+"""From an address to a node, or to an error that shows which addresses there are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairway.errors import ConfigurationError, NodeUnavailableError
+from fairway.waku import connect
+from fairway.waku.local import LocalNetwork, LocalNode, NetworkServer, RemoteNode, process_network
+
+
+def test_local_is_one_network_for_the_whole_process(say):
+    async def story():
+        async with await connect("local:") as alice, await connect("local:", name="bob") as bob:
+            assert isinstance(alice, LocalNode)
+            assert bob.name == "bob"
+            assert bob in process_network().nodes
+            heard = await say.listen(bob)
+            await alice.send(say.message(1))
+            assert say.payloads(heard.take()) == [b"message 1"]
+
+    asyncio.run(story())
+    asyncio.run(story())
+
+
+def test_named_networks_do_not_hear_each_other(say):
+    async def story():
+        async with await connect("local:one") as here, await connect("local:two") as there:
+            heard = await say.listen(there)
+            await here.send(say.message(1))
+            assert len(heard) == 0
+            assert process_network("one") is not process_network("two")
+
+    asyncio.run(story())
+
+
+def test_a_network_that_was_closed_is_followed_by_a_new_one():
+    network = process_network("closed in between")
+    network.close()
+    assert process_network("closed in between") is not network
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_address_of_a_server_leads_to_it(say, host):
+    async def story():
+        with LocalNetwork() as network:
+            async with NetworkServer(network, host) as server:
+                async with await connect(server.address, name="alice") as node:
+                    assert isinstance(node, RemoteNode)
+                    assert (await node.send(say.message(1))).accepted
+                    assert network.nodes[0].name == "alice"
+            with pytest.raises(NodeUnavailableError, match="no local network answers"):
+                await connect(server.address, connect_timeout_s=0.05)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "http://127.0.0.1:8645", "/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2HA", "Local:", None, 7]
+)
+def test_an_address_that_is_not_understood_is_answered_with_those_that_are(address):
+    with pytest.raises(ConfigurationError, match=r"not understood; .* local://127\.0\.0\.1:PORT, local: or local:NAME"):
+        asyncio.run(connect(address))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["local://", "local://127.0.0.1", "local://:60010", "local://127.0.0.1:0", "local://127.0.0.1:x", "local://[::1"]
+    + ["local://127.0.0.1:99999", "local://127.0.0.1:6001/path", "local://me@127.0.0.1:60010"],
+)
+def test_an_address_without_host_and_port_is_answered_with_an_example(address):
+    with pytest.raises(ConfigurationError, match=r"like local://127\.0\.0\.1:60010"):
+        asyncio.run(connect(address))
+
+
+def test_an_unknown_option_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigurationError, match="no option 'seed'; it has name"):
+        asyncio.run(connect("local:", seed=1))
+    with pytest.raises(ConfigurationError, match="it has name, connect_timeout_s, request_timeout_s"):
+        asyncio.run(connect("local://127.0.0.1:1", colour="blue"))
