@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
 from fairway.waku import NodeHealth, RoutedMessage, StoreQuery
+from fairway.waku.local import LocalNetwork, NetworkServer, RemoteNode
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/1/0"
@@ -59,7 +61,7 @@ class Words:
     async def until(condition):
         """Wait until a condition holds; fails if it does not."""
         async with asyncio.timeout(SECONDS):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - conditions of all kinds, nobody to set an event
                 await asyncio.sleep(0.005)
 
     @staticmethod
@@ -82,6 +84,52 @@ class Words:
             if cursor is None:
                 return pages
         raise AssertionError("the pages have no end")
+
+
+class Sockets:
+    """A server, its clients, and connections that do as the test likes."""
+
+    @staticmethod
+    def story_of(story, *args, server=None, **options):
+        """Run a story with a server of a network of its own, and return what it returns."""
+
+        async def run():
+            with LocalNetwork(*args, **options) as network:
+                async with asyncio.timeout(20), NetworkServer(network, **(server or {})) as serving:
+                    return await story(serving)
+
+        return asyncio.run(run())
+
+    @staticmethod
+    async def connect(server, name=None, **options):
+        """Return a node at the server."""
+        return await RemoteNode.connect("127.0.0.1", server.port, name=name, **options)
+
+    @staticmethod
+    @asynccontextmanager
+    async def raw_connection(server):
+        """Give a reader and a writer of bytes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    @staticmethod
+    async def is_ended_by_the_server(reader):
+        """Return whether the server ends the connection, whatever it says before."""
+        async with asyncio.timeout(SECONDS):
+            try:
+                while await reader.read(65_536):
+                    continue
+            except ConnectionError:
+                return True
+            return True
+
+
+@pytest.fixture(scope="session")
+def sockets():
+    return Sockets
 
 
 @pytest.fixture(scope="session")

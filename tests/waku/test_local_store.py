@@ -284,7 +284,7 @@ def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(
     async def story():
         network = LocalNetwork(archive=FullDisk(tmp_path / "messages.sqlite"))
         await network.node().send(say.message(1))
-        with pytest.raises(StorageError, match="last messages could not be written.*disk is full"):
+        with pytest.raises(StorageError, match=r"last messages could not be written.*disk is full"):
             network.close()
 
     asyncio.run(story())

@@ -3,67 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.waku import NodeHealth, NodeQuota, NodeStatus, SendResult, StoreQuery
 from fairway.waku.local import NO_FAULTS, LocalNetwork, NetworkFaults, NetworkServer, RemoteNode
-from fairway.waku.local.frames import (
-    MAX_FRAME_BYTES,
-    VERSION,
-    Carried,
-    Filter,
-    Hello,
-    Publish,
-    Pushed,
-    Query,
-    Subscribe,
-    Welcome,
-    pack,
-)
+from fairway.waku.local.frames import MAX_FRAME_BYTES, VERSION, Hello, Welcome, pack
 
 
-def story_of(story, *args, server=None, **options):
-    """Run a story with a server of a network of its own, and return what it returns."""
-
-    async def run():
-        with LocalNetwork(*args, **options) as network:
-            async with asyncio.timeout(20), NetworkServer(network, **(server or {})) as serving:
-                return await story(serving)
-
-    return asyncio.run(run())
-
-
-async def connect(server, name=None, **options):
-    return await RemoteNode.connect("127.0.0.1", server.port, name=name, **options)
-
-
-@asynccontextmanager
-async def raw_connection(server):
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-
-
-async def is_ended_by_the_server(reader):
-    async with asyncio.timeout(5):
-        try:
-            while await reader.read(65_536):
-                continue
-        except ConnectionError:
-            return True
-        return True
-
-
-def test_what_one_process_sends_the_others_hear_and_find_in_the_store(say):
+def test_what_one_process_sends_the_others_hear_and_find_in_the_store(sockets, say):
     async def story(server):
-        async with await connect(server, "alice") as alice, await connect(server, "bob") as bob:
+        async with await sockets.connect(server, "alice") as alice, await sockets.connect(server, "bob") as bob:
             heard = await say.listen(bob)
             sent = [say.message(number, payload=bytes([number]) * 1_000) for number in range(20)]
             assert [await alice.send(message) for message in sent] == [SendResult(accepted=True)] * 20
@@ -73,14 +24,14 @@ def test_what_one_process_sends_the_others_hear_and_find_in_the_store(say):
             by_hash = await bob.query(StoreQuery(message_hashes=(sent[3].message_hash,)))
             assert by_hash.messages == (sent[3],)
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_remote_nodes_and_nodes_in_the_process_of_the_server_share_one_network(say):
+def test_remote_nodes_and_nodes_in_the_process_of_the_server_share_one_network(sockets, say):
     async def story(server):
         here = server.network.node("here")
         heard_here = await say.listen(here)
-        async with await connect(server, "there") as there:
+        async with await sockets.connect(server, "there") as there:
             heard_there = await say.listen(there)
             await here.send(say.message(1))
             await there.send(say.message(2))
@@ -92,38 +43,41 @@ def test_remote_nodes_and_nodes_in_the_process_of_the_server_share_one_network(s
             assert len((await there.query(say.query())).messages) == 2
         await say.until(lambda: len(server.network.nodes) == 1)
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_two_clients_of_one_name_live_side_by_side(say):
+def test_two_clients_of_one_name_live_side_by_side(sockets, say):
     async def story(server):
-        async with await connect(server, "alice") as one, await connect(server, "alice") as other:
+        async with await sockets.connect(server, "alice") as one, await sockets.connect(server, "alice") as other:
             assert (one.name, other.name) == ("alice", "alice-2")
             heard = await say.listen(other)
             await one.send(say.message(1))
             assert await say.next_of(heard) == [b"message 1"]
             assert one.connections == other.connections == 1
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_a_client_that_comes_back_before_its_end_was_noticed_keeps_its_name():
+def test_a_client_that_comes_back_before_its_end_was_noticed_keeps_its_name(sockets):
     async def story(server):
         hello = pack(Hello(version=VERSION, token=b"the same", name="alice"))
-        async with raw_connection(server) as (first_reader, first), raw_connection(server) as (reader, second):
+        async with (
+            sockets.raw_connection(server) as (first_reader, first),
+            sockets.raw_connection(server) as (reader, second),
+        ):
             first.write(hello)
             await first_reader.readexactly(10)
             second.write(hello)
-            assert await is_ended_by_the_server(first_reader)
+            assert await sockets.is_ended_by_the_server(first_reader)
             await reader.readexactly(10)
             assert [node.name for node in server.network.nodes] == ["alice"]
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_refusals_and_the_quota_reach_the_client(say):
+def test_refusals_and_the_quota_reach_the_client(sockets, say):
     async def story(server):
-        async with await connect(server) as node:
+        async with await sockets.connect(server) as node:
             assert node.quota == NodeQuota(limit=1, epoch_ms=600_000)
             large = await node.send(say.message(payload=bytes(300)))
             assert (large.accepted, large.permanent) == (False, True)
@@ -137,12 +91,12 @@ def test_refusals_and_the_quota_reach_the_client(say):
             assert node.quota is None
 
     faults = NetworkFaults(max_message_bytes=200, messages_per_epoch=1, min_delay_ms=0, max_delay_ms=0)
-    story_of(story, faults, clock_ns=lambda: 0)
+    sockets.story_of(story, faults, clock_ns=lambda: 0)
 
 
-def test_a_message_that_no_frame_holds_and_one_that_is_none_are_refused_for_good(say):
+def test_a_message_that_no_frame_holds_and_one_that_is_none_are_refused_for_good(sockets, say):
     async def story(server):
-        async with await connect(server) as node:
+        async with await sockets.connect(server) as node:
             large = await node.send(say.message(payload=bytes(MAX_FRAME_BYTES)))
             assert (large.accepted, large.permanent) == (False, True)
             good = say.message(1)
@@ -156,12 +110,12 @@ def test_a_message_that_no_frame_holds_and_one_that_is_none_are_refused_for_good
             assert (refused.accepted, refused.permanent) == (False, True)
             assert (await node.send(good)).accepted
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_the_health_of_a_node_at_the_server_reaches_its_client(say):
+def test_the_health_of_a_node_at_the_server_reaches_its_client(sockets, say):
     async def story(server):
-        async with await connect(server, "alice") as node:
+        async with await sockets.connect(server, "alice") as node:
             (inside,) = server.network.nodes
             inside.store_available = False
             await say.until(lambda: not node.status.store)
@@ -172,37 +126,37 @@ def test_the_health_of_a_node_at_the_server_reaches_its_client(say):
             assert not (await say.status(node, connected=False)).connected
             assert not (await node.send(say.message(1))).accepted
 
-    story_of(story)
+    sockets.story_of(story)
 
 
 @pytest.mark.parametrize("cursor", [bytes(32), b"?"])
-def test_an_unknown_cursor_is_a_store_query_error_also_from_afar(say, cursor):
+def test_an_unknown_cursor_is_a_store_query_error_also_from_afar(sockets, say, cursor):
     async def story(server):
-        async with await connect(server) as node:
+        async with await sockets.connect(server) as node:
             with pytest.raises(StoreQueryError, match="ask again without a cursor"):
                 await node.query(say.query(), cursor)
             with pytest.raises(StoreQueryError, match="cannot be asked"):
                 await node.query(say.query(start_ns=2**70))
             assert (await node.query(say.query())).messages == ()
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_a_closed_subscription_is_closed_at_the_server_too(say):
+def test_a_closed_subscription_is_closed_at_the_server_too(sockets, say):
     async def story(server):
-        async with await connect(server) as node:
+        async with await sockets.connect(server) as node:
             heard = await say.listen(node)
             (inside,) = server.network.nodes
             assert inside.wants(say.message(1))
             heard.close()
             await say.until(lambda: not inside.wants(say.message(1)))
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_a_closed_node_ends_its_readers_and_sends_nothing(say):
+def test_a_closed_node_ends_its_readers_and_sends_nothing(sockets, say):
     async def story(server):
-        node = await connect(server)
+        node = await sockets.connect(server)
         heard, changes = await say.listen(node), node.status_changes()
         await node.close()
         await node.close()
@@ -214,12 +168,12 @@ def test_a_closed_node_ends_its_readers_and_sends_nothing(say):
         with pytest.raises(StoreQueryError, match="cannot be asked"):
             await node.query(say.query())
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_a_node_comes_back_to_a_server_that_starts_anew_with_all_its_subscriptions(say):
+def test_a_node_comes_back_to_a_server_that_starts_anew_with_all_its_subscriptions(sockets, say):
     async def story(server):
-        async with await connect(server, "alice") as alice, await connect(server, "bob") as bob:
+        async with await sockets.connect(server, "alice") as alice, await sockets.connect(server, "bob") as bob:
             heard = await say.listen(bob)
             await server.close()
             await say.status(alice, connected=False)
@@ -238,10 +192,10 @@ def test_a_node_comes_back_to_a_server_that_starts_anew_with_all_its_subscriptio
                 assert await say.next_of(also) == [b"message 2"]
                 assert (bob.name, bob.connections) == ("bob", 2)
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_without_a_server_connecting_fails_with_a_next_step_or_waits_in_the_background(say):
+def test_without_a_server_connecting_fails_with_a_next_step_or_waits_in_the_background(sockets, say):
     async def story(server):
         port = server.port
         await server.close()
@@ -255,10 +209,10 @@ def test_without_a_server_connecting_fails_with_a_next_step_or_waits_in_the_back
                 await server.network.node().send(say.message(1))
                 assert await say.next_of(heard) == [b"message 1"]
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(say):
+def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(sockets, say):
     async def silent(reader, writer):
         await reader.read(4)
         writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
@@ -285,132 +239,28 @@ def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(say):
     asyncio.run(story())
 
 
-GOOD_HELLO = pack(Hello(version=VERSION, token=b"t"))
-FILTER = Filter(1, "/waku/2/rs/1/0", ("/fairway/1/tests/proto",))
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\0\0\0\0",
-        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
-        b"\0\0\0\1\xc1",
-        pack(Publish(request=1, pubsub_topic="", encoded=b"")),
-        pack(Hello(version=VERSION + 1, token=b"t")),
-        pack(Hello(version=VERSION, token=b"t", filters=(Filter(1, "", ()),))),
-        GOOD_HELLO * 2,
-        GOOD_HELLO + b"\0\0\0\2\x91\x91",
-        GOOD_HELLO + pack(Subscribe(request=1, filter=FILTER)) * 2,
-        GOOD_HELLO + pack(Subscribe(request=1, filter=Filter(1, "", ()))),
-        GOOD_HELLO + pack(Pushed(1, Carried("", b"", b""))),
-    ],
-    ids=range(12),
-)
-def test_who_says_what_is_no_frame_or_out_of_place_is_cut_off_and_nobody_else_is(say, said):
-    async def story(server):
-        async with await connect(server) as alice, await connect(server) as bob:
-            heard = await say.listen(bob)
-            async with raw_connection(server) as (reader, writer):
-                writer.write(said)
-                assert await is_ended_by_the_server(reader)
-            await alice.send(say.message(1))
-            assert await say.next_of(heard) == [b"message 1"]
-            assert alice.connections == bob.connections == 1
-            await say.until(lambda: len(server.network.nodes) == 2)
-
-    story_of(story)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=st.binary(max_size=200), introduced=st.booleans(), framed=st.booleans())
-def test_whatever_bytes_a_client_sends_the_others_are_served(say, said, introduced, framed):
-    async def story(server):
-        async with await connect(server) as node:
-            async with raw_connection(server) as (_, writer):
-                writer.write((GOOD_HELLO if introduced else b"") + (len(said).to_bytes(4, "big") if framed else b""))
-                writer.write(said)
-                writer.write_eof()
-                assert (await node.send(say.message(1))).accepted
-            await say.until(lambda: server.statistics().connections == 1)
-            assert say.payloads((await node.query(say.query())).messages) == [b"message 1"]
-
-    story_of(story)
-
-
-def test_who_says_nothing_costs_nobody_anything(say):
-    async def story(server):
-        async with raw_connection(server), raw_connection(server) as (_, half):
-            half.write(b"\0\0\1")
-            async with await connect(server) as node:
-                assert (await node.send(say.message(1))).accepted
-
-    story_of(story)
-
-
-def test_a_reader_that_does_not_keep_up_loses_messages_which_are_counted_and_others_lose_none(say):
-    async def story(server):
-        async with await connect(server) as alice, await connect(server) as bob, raw_connection(server) as (_, slow):
-            heard = await say.listen(bob)
-            slow.write(pack(Hello(version=VERSION, token=b"t", filters=(FILTER,))))
-            slow.transport.pause_reading()
-            await say.until(lambda: server.statistics().connections == 3)
-            for number in range(100):
-                await alice.send(say.message(number, payload=bytes([number]) * 200_000))
-            assert [payload[0] for payload in await say.next_of(heard, 100)] == list(range(100))
-            assert 0 < server.statistics().pushes_dropped <= 100
-
-    story_of(story, server={"max_waiting_bytes": 1_000_000})
-
-
-def test_a_client_that_asks_without_reading_is_no_longer_read(say):
-    async def story(server):
-        async with await connect(server) as alice, raw_connection(server) as (_, greedy):
-            for number in range(10):
-                await alice.send(say.message(number, payload=bytes(100_000)))
-            greedy.write(GOOD_HELLO + b"".join(pack(Query(n, say.query())) for n in range(1, 2_001)))
-            greedy.transport.pause_reading()
-            await say.until(lambda: server.network.statistics().queries > 2)
-            for _ in range(20):
-                assert (await alice.send(say.message(99))).accepted
-                await asyncio.sleep(0.005)
-            assert server.network.statistics().queries < 200
-
-    story_of(story)
-
-
-def test_connections_beyond_the_bound_are_turned_away(say):
-    async def story(server):
-        async with await connect(server) as node, raw_connection(server) as (reader, _):
-            assert await is_ended_by_the_server(reader)
-            assert server.statistics().turned_away == 1
-            assert (await node.send(say.message(1))).accepted
-
-    story_of(story, server={"max_connections": 1})
-
-
-def test_a_network_is_served_on_this_machine_only():
+def test_a_network_is_served_on_this_machine_only(sockets):
     with LocalNetwork() as network:
         for host in ("0.0.0.0", "192.0.2.1", "example.org", ""):
             with pytest.raises(ConfigurationError, match="this machine only"):
                 NetworkServer(network, host)
 
 
-def test_a_port_that_is_taken_is_an_error_with_a_next_step():
+def test_a_port_that_is_taken_is_an_error_with_a_next_step(sockets):
     async def story(server):
         with pytest.raises(NodeUnavailableError, match="choose another port"):
             await NetworkServer(server.network, port=server.port).start()
 
-    story_of(story)
+    sockets.story_of(story)
 
 
-def test_answers_that_take_their_time_do_not_hold_up_other_requests(say):
+def test_answers_that_take_their_time_do_not_hold_up_other_requests(sockets, say):
     async def story(server):
-        async with await connect(server) as node, asyncio.TaskGroup() as sends:
+        async with await sockets.connect(server) as node, asyncio.TaskGroup() as sends:
             waiting = [sends.create_task(node.send(say.message(number))) for number in range(30)]
             await say.until(lambda: server.network.statistics().published == 30)
             assert not any(each.done() for each in waiting)
             for each in waiting:
                 each.cancel()
 
-    story_of(story, NetworkFaults(min_delay_ms=60_000, max_delay_ms=60_000))
+    sockets.story_of(story, NetworkFaults(min_delay_ms=60_000, max_delay_ms=60_000))

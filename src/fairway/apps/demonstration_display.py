@@ -30,7 +30,7 @@ def progress_view(demonstration: Demonstration) -> RenderableType:
     file = demonstration.file_message
     if file is not None:
         _add_file_bars(bars, demonstration, file)
-    texts = _texts(demonstration)
+    texts = _texts(demonstration) if demonstration.books.messages else ""
     happened = [Text(said_line(said), style="dim") for said in demonstration.said[-_LINES:]]
     head = Text(f"{demonstration.elapsed_ms / 1000:6.1f} s", style="bold")
     return Group(head, "", bars, "", texts, "", *happened)
@@ -51,11 +51,11 @@ def _add_file_bars(bars: Table, demonstration: Demonstration, file: Message) -> 
                 state += ", back on its store"
         bars.add_row(name, "receives", title, ProgressBar(total=total, completed=held, width=_BAR_WIDTH), state)
     acknowledged = ProgressBar(total=total, completed=file.chunks_acknowledged, width=_BAR_WIDTH)
-    names = ", ".join(sorted(file.acknowledged_by))
+    names = " or ".join(sorted(file.acknowledged_by))
     if file.delivered_at_ms is not None:
         state = f"[green]acknowledged by {', '.join(file.delivered_to)}[/]"
     else:
-        state = f"{file.chunks_acknowledged} of {total} acknowledged" + (f", by {names}" if names else "")
+        state = f"{file.chunks_acknowledged} of {total} acknowledged" + (f" by {names}" if names else "")
     bars.add_row(file.sender, "sends", title, acknowledged, state)
 
 

@@ -46,6 +46,7 @@ class LineReader:
     def close(self) -> None:
         """End the iteration now. A read that is under way is left to itself."""
         self._is_closed = True
+        self._wanted.release()
         self._arrived.set()
 
     def __aiter__(self) -> Self:
@@ -66,6 +67,8 @@ class LineReader:
         block = b"."
         while block:
             self._wanted.acquire()
+            if self._is_closed:
+                return
             try:
                 block = os.read(self._descriptor, _BLOCK_BYTES)
             except OSError:

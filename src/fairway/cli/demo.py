@@ -1,30 +1,29 @@
-"""``fairway demo``: the main job, to look at."""
+"""``fairway demo``: the main job, to look at; run by `fairway.apps.demonstration`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
-import time
-from contextlib import nullcontext
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
+from fairway.apps.demonstration import Demonstration, Said
+from fairway.apps.demonstration_display import progress_view, said_line, summary
+from fairway.apps.demonstration_picture import make_picture
+from fairway.apps.demonstration_processes import ProcessDiedError
+from fairway.apps.demonstration_result import DemonstrationPlan, DemonstrationResult
 from fairway.errors import ConfigurationError
-from fairway.simulation.demo import Demo, DemoResult
-from fairway.simulation.picture import make_picture
 
-_STEP_MS: Final = 250
-_PAUSE_S: Final = 0.02
-"""Real time per step on a terminal: virtual time runs some 12 times faster than real time."""
+_FRAMES_PER_SECOND: Final = 10
+_PICTURE: Final = "sea.png"
 
 
 def command(
@@ -32,118 +31,100 @@ def command(
     *,
     loss: Annotated[float, typer.Option(help="Share of deliveries that the network loses, 0 to 1.")] = 0.3,
     participants: Annotated[int, typer.Option(help="How many take part, 2 to 8.")] = 3,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the network's dice and of the picture.")] = 1,
     archive: Annotated[
-        Path | None, typer.Option(help="Keep what was broadcast here, as a nwaku store would (SQLite).")
+        Path | None,
+        typer.Option(metavar="PATH", help="Keep what was broadcast here, as a nwaku store would (SQLite); a new file."),
     ] = None,
     spark: Annotated[bool, typer.Option(help="End with a Spark job over the archive.")] = True,
+    kill: Annotated[bool, typer.Option(help="Kill a participant half-way, and start it again.")] = True,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep stores, archive, logs and received files here; a new folder."),
+    ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Send texts and a file between participants over a network that loses a third of everything.
+    """Send texts and a file between processes over a network that loses a third of everything.
 
-    Everybody gets everything once, in order, and everybody's acknowledgement comes back; then Spark reads what was
-    broadcast through the same protocol core and finds the same. Exit code 1 if anything was lost, came twice, or the
-    two disagree.
+    Half-way through the file one receiver is killed and started again. Everybody gets everything once, in order, and
+    everybody's acknowledgement comes back; then Spark reads what was broadcast through the same protocol core and
+    finds the same. Exit code 1 if anything was lost, came twice or differs.
 
     Examples: [bold]fairway demo[/bold]
 
-    [bold]fairway demo holiday.jpg --participants 5 --loss 0.5 --archive demo.sqlite[/bold]
+    [bold]fairway demo holiday.jpg --participants 5 --loss 0.5 --keep demo-run[/bold]
     """
     console = Console(highlight=False, stderr=machine)
-    content, title = _read(file)
-    demo = Demo(content, loss=loss, participants=participants, seed=seed)
-    _watch(demo, title, console)
-    result = demo.result()
-    _print_result(result, title, console)
-    with nullcontext(None) if archive else tempfile.TemporaryDirectory() as folder:
-        path = archive or Path(str(folder)) / "demo.sqlite"
-        count = demo.write_archive(path)
-        console.print(f"{count} broadcasts archived in nwaku's SQLite layout" + (f": {archive}" if archive else ""))
-        agrees = _analyse(path, result, console) if spark else True
+    if archive is not None and archive.exists():
+        raise ConfigurationError(f"{archive} is there already; give --archive a path that is new")
+    with _run_folder(keep) as folder:
+        plan = DemonstrationPlan(
+            file=file if file is not None else _picture(folder, seed),
+            title=file.name if file is not None else _PICTURE,
+            loss=loss,
+            participants=participants,
+            seed=seed,
+            kill=kill,
+        )
+        path = archive if archive is not None else folder / "archive.sqlite"
+        result = _watch(plan, folder, path, console)
+        console.print(summary(result, plan.title))
+        agrees = _analyse(path, result, console) if spark else None
+        if keep is not None:
+            console.print(f"stores, logs and received files are kept in {keep}", markup=False)
     if machine:
-        typer.echo(json.dumps({**asdict(result), "succeeded": result.succeeded, "spark_agrees": agrees}))
-    raise typer.Exit(0 if result.succeeded and agrees else 1)
+        told = {**asdict(result), "succeeded": result.succeeded, "spark_agrees": agrees}
+        typer.echo(json.dumps(told))
+    raise typer.Exit(0 if result.succeeded and agrees is not False else 1)
 
 
-def _read(file: Path | None) -> tuple[bytes, str]:
-    if file is None:
-        return make_picture(), "sea.png"
+@contextmanager
+def _run_folder(keep: Path | None) -> Iterator[Path]:
+    """Give the folder in which everything of this run lies."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="fairway-demo-") as folder:
+            yield Path(folder)
+        return
     try:
-        return file.read_bytes(), file.name
+        keep.mkdir(parents=True)
     except OSError as error:
         raise ConfigurationError(
-            f"{file} cannot be read ({error.strerror}); give the path of a readable file"
+            f"{keep} cannot be made ({error.strerror}); give --keep a folder that is not there yet"
         ) from error
+    yield keep
 
 
-def _watch(demo: Demo, title: str, console: Console) -> None:
-    """Run the demo; on a terminal slowly enough to be watched."""
-    if not console.is_terminal:
-        while not demo.finished:
-            demo.advance(60_000)
-        return
-    with Live(_picture_of(demo, title), console=console, refresh_per_second=20, transient=True) as live:
-        while not demo.finished:
-            demo.advance(_STEP_MS)
-            live.update(_picture_of(demo, title))
-            time.sleep(_PAUSE_S)
+def _picture(folder: Path, seed: int) -> Path:
+    path = folder / _PICTURE
+    path.write_bytes(make_picture(seed))
+    return path
 
 
-def _picture_of(demo: Demo, title: str) -> Group:
-    bars = Table.grid(padding=(0, 2))
-    messages = list(demo.messages())
-    total = max((message.total_chunks for message in messages), default=1)
-    for name in demo.names[1:]:
-        held = total if demo.has_file(name) else min(demo.segments_held(name), total)
-        state = "[green]complete, hash verified[/green]" if demo.has_file(name) else f"{held}/{total} segments"
-        bars.add_row(name, "receives", escape(title), ProgressBar(total=total, completed=held, width=30), state)
-    for message in messages:
-        done = "[green]delivered to " + ", ".join(message.delivered_to) + "[/green]"
-        acknowledged = f"{message.chunks_acknowledged}/{message.total_chunks} acknowledged"
-        bars.add_row(
-            message.sender,
-            "sends",
-            escape(title if message.size_bytes > len(message.title.encode()) else message.title),
-            ProgressBar(total=message.total_chunks, completed=message.chunks_acknowledged, width=30),
-            done if message.delivered_at_ms is not None else acknowledged,
-        )
-    return Group(Text(f"virtual time {demo.elapsed_ms / 1000:6.1f} s", style="dim"), bars)
+def _watch(plan: DemonstrationPlan, folder: Path, archive: Path, console: Console) -> DemonstrationResult:
+    """Run the demonstration, shown live on a terminal and as lines elsewhere."""
+    is_live = console.is_terminal
+
+    def say(said: Said) -> None:
+        if not is_live:
+            console.print(said_line(said), markup=False)
+
+    demonstration = Demonstration(plan, folder, archive=archive, say=say)
+    try:
+        if not is_live:
+            return asyncio.run(demonstration.run())
+        with Live(
+            get_renderable=lambda: progress_view(demonstration),
+            console=console,
+            refresh_per_second=_FRAMES_PER_SECOND,
+            transient=True,
+        ):
+            return asyncio.run(demonstration.run())
+    except ProcessDiedError as error:
+        console.print(f"the log of {error.name} ends:\n{error.log_tail}", markup=False, style="red")
+        raise
 
 
-def _print_result(result: DemoResult, title: str, console: Console) -> None:
-    table = Table(title="What was sent", title_justify="left")
-    for heading in ("from", "what", "bytes", "received by", "acknowledged whole by", "after"):
-        table.add_column(heading, justify="right" if heading in {"bytes", "after"} else "left")
-    for message in result.messages:
-        if message.delivered_at_ms is None:
-            outcome = f"[red]{escape(message.failed or 'unknown')}[/red]"
-        else:
-            outcome = f"{(message.delivered_at_ms - message.sent_at_ms) / 1000:.1f} s"
-        is_file = message.size_bytes > len(message.title.encode())
-        table.add_row(
-            message.sender,
-            escape(title if is_file else message.title),
-            f"{message.size_bytes:,}",
-            ", ".join(message.received_by),
-            ", ".join(message.delivered_to),
-            outcome,
-        )
-    console.print(table)
-    copies = len(result.participants) - 1
-    offered = result.deliveries_made + result.deliveries_lost
-    share = result.deliveries_lost / offered if offered else 0.0
-    verdict = "[green]nothing lost, nothing twice[/green]" if result.succeeded else "[red]something went wrong[/red]"
-    console.print(
-        f"{verdict}: {result.lost} lost, {result.duplicates} twice, in {result.elapsed_ms / 1000:.0f} s of virtual "
-        f"time; the network swallowed {result.deliveries_lost} of {offered} deliveries ({share:.0%})"
-    )
-    console.print(
-        f"{result.copies_with_same_hash} of {copies} copies of {escape(title)} have SHA-256 "
-        f"{result.file_sha256[:16]}..., {result.recovered_by_parity} of them rebuilt with Reed-Solomon"
-    )
-
-
-def _analyse(archive: Path, result: DemoResult, console: Console) -> bool:
+def _analyse(archive: Path, result: DemonstrationResult, console: Console) -> bool:
     """Let Spark read the archive, and say whether it finds what the participants found."""
     try:
         from fairway.pipeline.render import print_report  # noqa: PLC0415 - needs the [spark] extra
@@ -153,16 +134,13 @@ def _analyse(archive: Path, result: DemoResult, console: Console) -> bool:
             f"the Spark job needs the [spark] extra ({error.name} is missing): "
             "install fairway[spark], or pass --no-spark"
         ) from error
-    with (
-        console.status("Spark reads the archive (the first start takes some seconds)")
-        if console.is_terminal
-        else (nullcontext())
-    ):
+    waiting = console.status("Spark reads the archive (the first start takes some seconds)")
+    with waiting if console.is_terminal else nullcontext():
         report = run_report(archive)
-    print_report(report, console)
-    sent = sorted((m.sender, m.message_id, m.size_bytes) for m in result.messages)
+    print_report(replace(report, archive=archive.name), console)
+    got = sorted((m.sender, m.message_id, m.size_bytes) for m in result.messages if m.received_by)
     found = sorted((m.sender_id, m.message_id, m.size_bytes) for m in report.delivered)
-    agrees = sent == found
+    agrees = got == found
     console.print(
         "[green]Spark delivers the very messages that the participants got[/green]"
         if agrees

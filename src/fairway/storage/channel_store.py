@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from fairway.errors import StorageError
+from fairway.errors import ConfigurationError, StorageError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 
@@ -24,6 +24,13 @@ KEPT_REQUESTS: Final = 100_000
 """How many ended requests a store remembers unless it is told otherwise."""
 KEPT_TRACE_POINTS: Final = 200_000
 """How many trace points a store remembers unless it is told otherwise."""
+
+
+def check_bounds(**bounds: int) -> None:
+    """See that every bound is at least 1. Raises `ConfigurationError`."""
+    for name, bound in bounds.items():
+        if bound < 1:
+            raise ConfigurationError(f"{name} must be at least 1, not {bound}")
 
 
 class Outcome(Enum):
@@ -104,12 +111,22 @@ class ChannelStore(ABC):
 
     @abstractmethod
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return what is known of a send, also of one that ended; the oldest ended ones are forgotten."""
+        """Return what is known of a send, also of one that ended; the oldest ended ones are forgotten.
+
+        Writes that were submitted count, durable yet or not. May be called from any thread.
+        """
 
     @abstractmethod
     def trace(self, identifier: str) -> Iterable[TracePoint]:
-        """Yield what happened to a message: by message id, request id or SDS id, oldest first."""
+        """Return what happened to a message: by message id, request id or SDS id, oldest first.
+
+        Writes that were submitted count, durable yet or not. May be called from any thread, and searches everything
+        that is kept: a tenth of a second on disk, so an event loop does better to call it from another thread.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Finish the writes under way and let go of the store. May be called twice; it can be opened again."""
+        """Finish the writes under way and let go of the store. May be called twice; it can be opened again.
+
+        Not to be called from ``done``.
+        """

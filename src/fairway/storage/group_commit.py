@@ -8,7 +8,6 @@ worse than nothing. Answers are given on the writing thread.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -59,12 +58,15 @@ class GroupCommit:
     def submit(self, write: Write, done: Done) -> None:
         """Queue a write. Cheap: nothing is encoded here."""
         with self._lock:
-            queued = self._queued
-            queued.append(Entry(write, self._next_point, done))
-            self._next_point += len(write.trace)
-            for request in write.requests:
-                self._requests[request.request_id] = request
-        if len(queued) == 1:
+            queued, is_open = self._queued, not self._closing
+            if is_open:
+                queued.append(Entry(write, self._next_point, done))
+                self._next_point += len(write.trace)
+                for request in write.requests:
+                    self._requests[request.request_id] = request
+        if not is_open:
+            done(StorageError("the store is being closed: nothing more is written"))
+        elif len(queued) == 1:
             self._wake.put(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -81,11 +83,10 @@ class GroupCommit:
 
     def close(self) -> None:
         """Finish the writes under way and end the thread. Not to be called from an answer."""
-        self._closing = True
+        with self._lock:
+            self._closing = True
         self._wake.put(None)
-        # While the interpreter is being torn down the thread does not run any more, and would be waited for in vain.
-        if not sys.is_finalizing():
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from fairway.storage.channel_store import (
     StoredRequest,
     TracePoint,
     Write,
+    check_bounds,
 )
 from fairway.storage.trace_points import about, without_payload
 
@@ -31,6 +32,7 @@ class MemoryStore(ChannelStore):
 
     def __init__(self, *, kept_requests: int = KEPT_REQUESTS, kept_trace_points: int = KEPT_TRACE_POINTS) -> None:
         """Make an empty store that keeps so many ended requests and trace points."""
+        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
         self._rows: dict[tuple[str, str], Change] = {}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fairway.errors import StoreCorruptError, StoreMismatchError, StoreVersionError
+from fairway.storage.sqlite_connection import transaction
 
 APPLICATION_ID: Final = 0x46574159
 """``FWAY``, at offset 68 of the file."""
@@ -34,7 +35,10 @@ def _first_schema(connection: sqlite3.Connection) -> None:
         f"state (place TEXT PRIMARY KEY, {_RECORD}) WITHOUT ROWID",
         f"inbox (number INTEGER PRIMARY KEY, {_RECORD})",
         f"requests (request_id TEXT PRIMARY KEY, ended_at_ms INTEGER, {_RECORD}) WITHOUT ROWID",
-        f"trace (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kind TEXT, size_bytes INTEGER, {_RECORD})",
+        (
+            "trace (number INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, kind TEXT NOT NULL, size_bytes INTEGER, "
+            f"{_RECORD})"
+        ),
     ):
         connection.execute(f"CREATE TABLE {columns}")
     connection.execute("CREATE INDEX ended_requests ON requests (ended_at_ms) WHERE ended_at_ms IS NOT NULL")
@@ -70,42 +74,31 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int,
     """Bring a store, or an empty database, up to the newest schema. A crash in between leaves a whole version."""
     newest = max(migrations)
     for version in range(version_of(connection, path, newest) + 1, newest + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             migrations[version](connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> None:
-    """Give a new store to a channel and sender, and see that an old one is theirs.
+    """Give a new store to a channel and sender, or see that it is theirs. Raises `StoreMismatchError`.
 
-    Raises `StoreMismatchError`. Writes in any case, so that a file that cannot be written is found out here.
+    Writes in any case, so that a file that cannot be written is found out here.
     """
     given = {"channel": channel_id, "sender": sender_id, "content topic": content_topic}
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         owner = connection.execute("SELECT channel_id, sender_id, content_topic FROM channel").fetchone()
+        wrong = [
+            f"{name} {kept!r}, not {wanted!r}"
+            for (name, wanted), kept in zip(given.items(), owner or given.values(), strict=True)
+            if kept != wanted
+        ]
+        if wrong:
+            raise StoreMismatchError(
+                f"{path} belongs to {' and '.join(wrong)}: give each channel and sender a store of its own, "
+                "or create the channel with the names that the store has"
+            )
         if owner is None:
             connection.execute("INSERT INTO channel VALUES (?, ?, ?)", tuple(given.values()))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    if owner is None or owner == tuple(given.values()):
-        return
-    wrong = [
-        f"{name} {kept!r}, not {wanted!r}"
-        for (name, wanted), kept in zip(given.items(), owner, strict=True)
-        if kept != wanted
-    ]
-    raise StoreMismatchError(
-        f"{path} belongs to {' and '.join(wrong)}: give each channel and sender a store of its own, "
-        "or create the channel with the names that the store has"
-    )
+        else:
+            connection.execute("UPDATE channel SET channel_id = channel_id")

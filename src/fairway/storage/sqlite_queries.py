@@ -15,6 +15,16 @@ def find_request(connection: sqlite3.Connection, request_id: str) -> StoredReque
     return None if found is None else read_request(request_id, *found)
 
 
+def find_requests(connection: sqlite3.Connection, identifier: str) -> list[StoredRequest]:
+    """Return the requests with a request id or message id, in the order in which they were accepted."""
+    found = connection.execute(
+        "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (identifier.encode(),)
+    )
+    requests = [read_request(*row) for row in found]
+    wanted = [request for request in requests if identifier in {request.request_id, request.message_id}]
+    return sorted(wanted, key=lambda request: request.accepted_at_ms)
+
+
 def find_points(connection: sqlite3.Connection, identifier: str, before: int | None = None) -> list[TracePoint]:
     """Return the trace points about an identifier, oldest first, of those numbered below ``before``.
 
@@ -27,3 +37,17 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
     )
     points = (read_point(*row) for row in found)
     return about(identifier, (point for point in points if point is not None))
+
+
+def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:
+    """Return the message ids that begin with a prefix, of requests and of trace points."""
+    found = connection.execute(
+        "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)", (prefix.encode(),)
+    )
+    points = (read_point(*row) for row in found)
+    ids = {getattr(point.event, "message_id", "") for point in points if point is not None}
+    requests = connection.execute(
+        "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (prefix.encode(),)
+    )
+    ids |= {read_request(*row).message_id for row in requests}
+    return {message_id for message_id in ids if message_id.startswith(prefix)}

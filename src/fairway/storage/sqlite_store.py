@@ -4,7 +4,7 @@ Write-ahead log, an fsync per transaction, and one process at a time (`StoreLock
 (`GroupCommit`); look-ups read over a connection of their own, and see what is still queued as well.
 
 Beside the file ``alice.db`` lie ``alice.db-wal`` and ``alice.db-shm`` while it is in use, which belong to it, and
-``alice.db.lock``. After a crash the next `open` goes on with them; to copy a store, close it first.
+``alice.db.lock``. After a crash the next `open` goes on with them. To copy a store, close it first.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import atexit
 import os
 import sqlite3
+import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from fairway.errors import StorageError, StoreCorruptError
+from fairway.errors import StorageError
 from fairway.storage.channel_store import (
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
@@ -28,19 +29,17 @@ from fairway.storage.channel_store import (
     StoredRequest,
     TracePoint,
     Write,
+    check_bounds,
 )
 from fairway.storage.group_commit import GroupCommit
 from fairway.storage.records import read_message, read_state
 from fairway.storage.schema import claim, migrate
+from fairway.storage.sqlite_connection import check_structure, connect, refuse_other_files, use_log
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_points, find_request
-from fairway.storage.sqlite_writer import STATEMENTS_CACHED, SqliteWriter
+from fairway.storage.sqlite_writer import SqliteWriter
 from fairway.storage.store_lock import StoreLock
 from fairway.storage.trace_points import about
-
-BUSY_TIMEOUT_S: Final = 5.0
-"""How long to wait for a reader of another process that is in the way for a moment."""
-PAGE_CACHE_KIB: Final = 16_384
 
 
 class _Open(NamedTuple):
@@ -64,8 +63,10 @@ class SqliteStore(ChannelStore):
     ) -> None:
         """Name a file; nothing is touched until `open`.
 
-        ``kept_requests`` and ``kept_trace_points`` bound what is remembered of the past, ``max_bytes`` bounds the file.
+        ``kept_requests`` and ``kept_trace_points`` bound what is remembered of the past, ``max_bytes`` the file without
+        its log: what does not fit fails as if the disk were full.
         """
+        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points, max_bytes=max_bytes or 1)
         self._path = Path(path).absolute()
         self._kept_requests = kept_requests
         self._kept_trace_points = kept_trace_points
@@ -84,17 +85,17 @@ class SqliteStore(ChannelStore):
         """Open the file, create it if there is none, and return what it keeps."""
         with ExitStack() as resources, typed_errors(self._path, "opening"):
             path = self._path.resolve()
-            if path.is_dir():
-                raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
+            refuse_other_files(path)
             resources.callback(StoreLock(path).release)
-            connection = self._connect(path, resources)
+            connection = resources.enter_context(closing(connect(path)))
             migrate(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
+            use_log(connection, path)
             self._limit(connection)
             claim(connection, path, channel_id, sender_id, content_topic)
+            check_structure(connection, path)
             stored = _read(connection)
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
-            reading = self._connect(path, resources)
+            reading = resources.enter_context(closing(connect(path)))
             writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
             committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1)
             self._open = _Open(resources.pop_all(), committing, reading)
@@ -130,6 +131,9 @@ class SqliteStore(ChannelStore):
         current, self._open = self._open, None
         if current is None:
             return
+        if sys.is_finalizing():
+            # Threads do not run any more, and this one may hold the file: the end of the process lets go of it.
+            return
         atexit.unregister(self.close)
         current.writer.close()
         current.resources.close()
@@ -138,21 +142,6 @@ class SqliteStore(ChannelStore):
         if self._open is None:
             raise StorageError(f"{self._path} is not open: open the store before asking it")
         return self._open
-
-    def _connect(self, path: Path, resources: ExitStack) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            path,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=STATEMENTS_CACHED,
-        )
-        resources.callback(connection.close)
-        connection.execute("PRAGMA synchronous = FULL")
-        # Where fsync alone leaves data in the drive's cache (macOS), ask for more.
-        connection.execute("PRAGMA fullfsync = ON")
-        connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
-        return connection
 
     def _limit(self, connection: sqlite3.Connection) -> None:
         if self._max_bytes is not None:

@@ -21,6 +21,7 @@ from fairway.protocol.journal import Row
 from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.group_commit import Entry
 from fairway.storage.records import message_columns, point_columns, request_columns, state_columns, state_place
+from fairway.storage.sqlite_connection import transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 TRIM_AFTER: Final = 1_000
@@ -28,8 +29,6 @@ TRIM_AFTER: Final = 1_000
 CHECKPOINT_AFTER_BYTES: Final = 8_388_608
 """The log is copied into the file when about so much was written to it."""
 ROWS_PER_STATEMENT: Final = 32
-STATEMENTS_CACHED: Final = 8 * ROWS_PER_STATEMENT
-"""A connection keeps so many: those below for every number of rows, and a few more."""
 _BYTES_PER_ROW: Final = 4_096
 """A row costs the log a page, or less if it shares one."""
 
@@ -106,23 +105,16 @@ class SqliteWriter:
         groups = [(statement, rows) for statement, rows in fold.statements() if rows]
         if not groups:
             return
-        with typed_errors(self._path, "writing"):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                for statement, rows in groups:
-                    self._execute(statement, rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with typed_errors(self._path, "writing"), transaction(self._connection):
+            for statement, rows in groups:
+                self._execute(statement, rows)
         self._since_trim += len(fold.requests) + len(fold.points)
 
     def housekeeping(self) -> None:
         """Remove what is older than what is kept, and copy the log into the file, each when it is time."""
         if self._since_trim >= TRIM_AFTER:
             self._since_trim = 0
-            with typed_errors(self._path, "removing old records"):
+            with typed_errors(self._path, "removing old records"), transaction(self._connection):
                 self._trim()
         if self._since_checkpoint >= CHECKPOINT_AFTER_BYTES:
             self._since_checkpoint = 0

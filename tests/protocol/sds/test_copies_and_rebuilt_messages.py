@@ -99,6 +99,26 @@ def test_what_waits_for_a_message_cites_it(new_channel, a_message, start):
     assert cited(bob.send(b"x", start)) == ["m2"]
 
 
+def test_what_only_a_message_cites_that_waits_itself_is_still_owed(new_channel, a_message, start):
+    """Else whoever is told of neither could be delivered ours before it."""
+    bob = new_channel("bob", causal_history_size=1)
+    bob.receive(a_message("m3", "m1", "lost", lamport=start + 3), None, start)
+    bob.receive(a_message("m1", lamport=start + 1), None, start)
+    bob.receive(a_message("m4", "m2", "lost", lamport=start + 4), None, start)
+    bob.receive(a_message("m2", lamport=start + 2), None, start)
+    bob.receive(a_message("m5", sender="yan", lamport=start + 5), None, start)
+    assert cited(bob.send(b"x", start)) == ["m1", "m2", "m5"]
+    bob.receive(a_message("lost", lamport=start), None, start)
+
+
+def test_once_it_waits_no_longer_what_it_cites_is_owed_no_more(new_channel, a_message, start):
+    bob = new_channel("bob", causal_history_size=1)
+    bob.receive(a_message("m3", "m1", "lost", lamport=start + 3), None, start)
+    bob.receive(a_message("m1", lamport=start + 1), None, start)
+    bob.receive(a_message("lost", lamport=start), None, start)
+    assert cited(bob.send(b"x", start)) == ["m3"]
+
+
 def test_whoever_cites_nothing_owes_nothing(new_channel, a_message, start):
     bob = new_channel("bob", causal_history_size=0)
     for number in range(3):
@@ -114,7 +134,7 @@ def test_what_nobody_has_cited_is_known_after_a_restart(new_channel, a_message, 
     bob.receive(a_message("o", "m2", "unknown", lamport=start + 9), None, start)
     reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
     SdsState(reborn).load(list(SdsState(bob).rows()))
-    assert cited(reborn.send(b"x", start)) == cited(bob.send(b"x", start)) == ["m0", "m3", "n"]
+    assert cited(reborn.send(b"x", start)) == cited(bob.send(b"x", start)) == ["m0", "m2", "m3", "n"]
     assert cited(reborn.send(b"y", start)) == ["n"]
 
 

@@ -212,7 +212,6 @@ class MessageChannel:
             outcomes += self._review_acknowledgements(message, cited)
         if kind is Kind.CONTENT:
             self.bloom.insert(message_id)
-            self.owed.cited(cited)
         missing = self.dependencies.unmet(message_id, cited)
         if missing:
             outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
@@ -385,14 +384,15 @@ class MessageChannel:
         sender_id = intern(message.sender_id)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id))
         self._entered_history(message_id)
+        # Not when it came: what waits in the incoming buffer is cited by nobody here, and so tells of nothing either.
+        self.owed.cited(self.dependencies.cited(message))
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
 
     def _entered_history(self, message_id: str) -> None:
         self.journal.touch(HISTORY, message_id)
         self.dependencies.came(message_id)
-        if not self.dependencies.incoming.is_waited_for(message_id):
-            self.owed.entered(message_id)
+        self.owed.entered(message_id)
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
         self._follow_clock(parked.message.lamport_timestamp, now_ms)

@@ -3,7 +3,8 @@
 * A message that nobody has cited yet. When several participants send at once, only the newest few of their messages are
   ever cited as such (SDS spec, "Send Message": the last few of the log); whoever misses one of the others would never
   notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
-  next, and from then on everybody who follows the citations comes upon it.
+  next, and from then on everybody who follows the citations comes upon it. Only what is in the history itself counts as
+  having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.
 * A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof.
 
 The spec allows it ("MAY be more" than the recommended two). Where participants speak in turn, nothing is added.
@@ -59,7 +60,7 @@ class OwedCitations:
         _remember(self._uncited, message_id)
 
     def cited(self, entries: tuple[HistoryEntry, ...]) -> None:
-        """Note what a content message cites, whoever sent it: each is known to have a successor."""
+        """Note what a content message of the history cites, whoever sent it: each is known to have a successor."""
         uncited = self._uncited
         for entry in reversed(entries):
             if not uncited:

@@ -175,8 +175,7 @@ class SdsState:
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
             channel.owed.entered(message.message_id)
-        parked = [parked.message for parked in channel.dependencies.incoming.parked.values()]
-        for message in (*entered, *parked, *(waiting.message for waiting in own.values())):
+        for message in (*entered, *(waiting.message for waiting in own.values())):
             channel.owed.cited(message.causal_history)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:

@@ -1,0 +1,247 @@
+"""Where did my message go? One story, told from the stores of everybody who took part.
+
+Every participant's store keeps what happened to a message there. Put together in order of time they tell how often each
+segment was sent and under which hash, who acknowledged it, how the send ended, and who received the message. Clocks of
+different machines may disagree; the order within one store is right in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fairway.errors import ConfigurationError
+from fairway.events import (
+    DeliveryError,
+    EphemeralMessageDropped,
+    Event,
+    MessageAcknowledged,
+    MessageDelivered,
+    MessageEvent,
+    MessagePossiblyAcknowledged,
+    MessageQueued,
+    MessageReceived,
+    MessageSendError,
+    MessageSending,
+    MessageSent,
+)
+from fairway.storage.channel_store import StoredRequest
+from fairway.storage.store_reader import Owner, StoreReader
+
+_SHORTEST_PREFIX: Final = 4
+_SHOWN_IDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something that happened to the message."""
+
+    at_ms: int
+    who: str
+    """Whose store tells it."""
+    event: Event
+    size_bytes: int | None
+    """Of a received payload, which is not kept here itself."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """What one segment of a send went through."""
+
+    chunk_index: int
+    is_parity: bool
+    attempts: int = 0
+    """Transmissions that were begun."""
+    message_hashes: list[bytes] = field(default_factory=list)
+    """Of the WakuMessages that the network took, oldest first."""
+    possible_ack_count: int = 0
+    acknowledged: bool = False
+    acknowledged_by: tuple[str, ...] = ()
+    """Who is known to have acknowledged it; a later one may not be told any more."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """One send of the message: who sent it, what became of it."""
+
+    who: str
+    request_id: str
+    request: StoredRequest | None
+    """None if the store has forgotten it."""
+    segments: tuple[Segment, ...]
+    ending: Event | None
+    """The last event that ended it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTrace:
+    """The story of one message."""
+
+    message_id: str
+    channel_id: str
+    sendings: tuple[Sending, ...]
+    steps: tuple[Step, ...]
+    """Everything, in order of time."""
+
+    @property
+    def receipts(self) -> tuple[Step, ...]:
+        """Who received the message, and when."""
+        return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
+
+
+class _Witness(NamedTuple):
+    owner: Owner
+    reader: StoreReader
+
+
+def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
+    """Return the story of a message; None if no store knows anything of it.
+
+    ``identifier`` is a message id or the beginning of one, a request id, or an SDS id. Raises `ConfigurationError` if
+    it is the beginning of several, and a `StorageError` if a store cannot be read.
+    """
+    if not stores:
+        raise ConfigurationError("no store is given; name at least one: --store alice.db")
+    witnesses = []
+    for path in stores:
+        reader = StoreReader(path)
+        witnesses.append(_Witness(reader.owner(), reader))
+    found = _resolve(identifier, witnesses)
+    if found is None:
+        return None
+    message_id, request_id = found
+    steps: list[Step] = []
+    requests: dict[tuple[str, str], StoredRequest] = {}
+    for owner, reader in witnesses:
+        who = owner.sender_id
+        requests |= {(who, stored.request_id): stored for stored in reader.requests(message_id)}
+        steps += [
+            Step(at_ms=point.at_ms, who=who, event=point.event, size_bytes=point.size_bytes)
+            for point in reader.trace(message_id)
+        ]
+    if request_id is not None:
+        steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
+        requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
+    # Stable: what one store tells within one millisecond stays in its order.
+    steps.sort(key=lambda step: step.at_ms)
+    return MessageTrace(
+        message_id=message_id,
+        channel_id=witnesses[0].owner.channel_id,
+        sendings=_sendings(steps, requests),
+        steps=tuple(steps),
+    )
+
+
+def describe(event: Event) -> str:
+    """Return what an event of a message means, in a few words."""
+    match event:
+        case MessageSending(attempt=0):
+            return "goes over the wire"
+        case MessageSending(attempt=attempt):
+            return f"goes over the wire again, retry {attempt}"
+        case MessageSent(message_hash=message_hash):
+            return f"taken by the network, hash {message_hash.hex()[:16]}"
+        case MessageQueued():
+            return "held back by the rate limit"
+        case MessagePossiblyAcknowledged(participant=name, possible_ack_count=count):
+            return f"probably received by {name} ({count} so far)"
+        case MessageAcknowledged(acknowledged_by=names, chunks_acknowledged=chunks, total_chunks=total):
+            return f"acknowledged by {', '.join(names)}; {len(chunks)} of {total} segments are"
+        case MessageDelivered(delivered_to=names):
+            return f"delivered to {', '.join(names) or 'several together'}"
+        case MessageSendError(reason=reason, detail=detail):
+            return f"cannot be sent: {reason.value} {detail}".rstrip()
+        case DeliveryError(detail=detail):
+            return f"given up: {detail}"
+        case EphemeralMessageDropped(reason=reason):
+            return f"dropped: {reason.value}"
+        case MessageReceived():
+            return ", ".join(["received", *_remarks(event)])
+        case _:
+            return "all of it taken by the network"
+
+
+def _remarks(message: MessageReceived) -> list[str]:
+    remarks = []
+    if message.ephemeral:
+        remarks.append("ephemeral")
+    if message.recovered:
+        remarks.append("recovered by Reed-Solomon")
+    if not message.dependencies_met:
+        remarks.append("something before it is lost")
+    return remarks
+
+
+def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str | None] | None:
+    """Return the message id, and the request id if that was what was given."""
+    prefixed: set[str] = set()
+    for _, reader in witnesses:
+        request = reader.request(identifier)
+        if request is not None:
+            return request.message_id, identifier
+        for point in reader.trace(identifier):
+            message_id = getattr(point.event, "message_id", "")
+            # A request that the store has forgotten may still be in its trace.
+            by_request = isinstance(point.event, MessageEvent) and point.event.request_id == identifier
+            return message_id, identifier if by_request else None
+        if len(identifier) >= _SHORTEST_PREFIX:
+            prefixed |= reader.message_ids(identifier.lower())
+    if len(prefixed) > 1:
+        some = ", ".join(sorted(prefixed)[:_SHOWN_IDS])
+        raise ConfigurationError(
+            f"{identifier} is the beginning of {len(prefixed)} message ids; give more of it: {some}"
+        )
+    return (prefixed.pop(), None) if prefixed else None
+
+
+def _sendings(steps: Iterable[Step], requests: dict[tuple[str, str], StoredRequest]) -> tuple[Sending, ...]:
+    """Return every send of the message, in the order in which they began."""
+    stories: dict[tuple[str, str], list[Event]] = {}
+    for key in sorted(requests, key=lambda key: requests[key].accepted_at_ms):
+        stories[key] = []
+    for step in steps:
+        if isinstance(step.event, MessageEvent):
+            stories.setdefault((step.who, step.event.request_id), []).append(step.event)
+    return tuple(
+        Sending(
+            who=who,
+            request_id=request_id,
+            request=requests.get((who, request_id)),
+            segments=_segments(events),
+            ending=next(
+                (each for each in reversed(events) if isinstance(each, MessageDelivered | DeliveryError)),
+                None,
+            ),
+        )
+        for (who, request_id), events in stories.items()
+    )
+
+
+def _segments(events: Iterable[Event]) -> tuple[Segment, ...]:
+    segments: dict[int, Segment] = {}
+    known: frozenset[int] = frozenset()
+    for event in events:
+        match event:
+            case MessageSending(chunk_info=chunk):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).attempts += 1
+            case MessageSent(chunk_info=chunk, message_hash=message_hash):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).message_hashes.append(message_hash)
+            case MessagePossiblyAcknowledged(chunk_info=chunk, possible_ack_count=count):
+                segment = _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity)
+                segment.possible_ack_count = max(segment.possible_ack_count, count)
+            case MessageSendError(chunk_info=chunk, reason=reason):
+                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).error = reason.value
+            case MessageAcknowledged(chunks_acknowledged=chunks, acknowledged_by=names):
+                # The event is about the segment that the list did not have before.
+                for index in frozenset(chunks) - known:
+                    segment = _segment(segments, index, is_parity=False)
+                    segment.acknowledged, segment.acknowledged_by = True, names
+                known = frozenset(chunks)
+    return tuple(segments[index] for index in sorted(segments))
+
+
+def _segment(segments: dict[int, Segment], index: int, *, is_parity: bool) -> Segment:
+    return segments.setdefault(index, Segment(chunk_index=index, is_parity=is_parity))

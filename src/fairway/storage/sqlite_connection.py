@@ -1,0 +1,89 @@
+"""How a store's file is opened, and what a transaction is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from fairway.errors import StorageError, StoreCorruptError
+
+BUSY_TIMEOUT_S: Final = 5.0
+"""How long to wait for a reader of another process that is in the way for a moment."""
+SMALLEST_PAGE_BYTES: Final = 512
+PAGE_CACHE_KIB: Final = 16_384
+STATEMENTS_CACHED: Final = 256
+"""The writer has a statement for every number of rows that it writes at once, of six kinds."""
+
+
+def refuse_other_files(path: Path) -> None:
+    """Raise `StoreCorruptError` for what SQLite would not tell from an empty database, and then write to.
+
+    Looks at no content: a file that SQLite has open elsewhere in this process must not be opened and closed beside it.
+    """
+    if path.is_dir():
+        raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
+    if path.exists() and 0 < path.stat().st_size < SMALLEST_PAGE_BYTES:
+        raise StoreCorruptError(
+            f"{path} is no SQLite database, for those have {SMALLEST_PAGE_BYTES} bytes at least: "
+            "give the path of a fairway store, or one where nothing is yet"
+        )
+
+
+def connect(path: Path, *, uri: str | None = None) -> sqlite3.Connection:
+    """Open a file, or create it, without transactions of its own making; with a ``uri``, as that says.
+
+    A transaction is on the disk when it ends. The connection may be used from any thread, by one at a time.
+    """
+    connection = sqlite3.connect(
+        uri or path,
+        uri=uri is not None,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS_CACHED,
+    )
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        # Where fsync alone leaves data in the drive's cache (macOS), ask for more.
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def use_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Write to a log beside the file from now on. Raises `StorageError` where the file system cannot do that."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StorageError(
+            f"{path} cannot have a write-ahead log (SQLite offers {mode!r}): put it on a disk of this machine, "
+            "for a file system over a network may not do"
+        )
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do everything within, or nothing of it if something raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some errors end the transaction by themselves.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check_structure(connection: sqlite3.Connection, path: Path) -> None:
+    """See that the pages of a file fit together; reads all of them once. Raises `StoreCorruptError`."""
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        raise StoreCorruptError(
+            f"{path} is damaged ({finding}): put the file aside and restore a copy, or start with a new file"
+        )

@@ -1,0 +1,106 @@
+"""Look into a store from outside, also while a channel uses it: for whoever asks where a message went.
+
+Nothing is written and no file is made. While a process uses the store, or if it crashed with it, the file is read
+together with its log; else there is no log and the file alone is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
+from fairway.storage.channel_store import StoredRequest, TracePoint
+from fairway.storage.schema import MIGRATIONS, version_of
+from fairway.storage.sqlite_connection import connect, refuse_other_files
+from fairway.storage.sqlite_errors import typed_errors
+from fairway.storage.sqlite_queries import find_message_ids, find_points, find_request, find_requests
+
+_Answer = TypeVar("_Answer")
+
+
+class Owner(NamedTuple):
+    """Whose store it is."""
+
+    channel_id: str
+    sender_id: str
+    content_topic: str
+
+
+class StoreReader:
+    """Answers questions about a store; holds nothing open in between.
+
+    Every question raises `StorageError` if there is no such file, `StoreCorruptError` if it is no store or damaged,
+    and `StoreVersionError` if another version of fairway must read it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Name the file of a store; nothing is touched yet."""
+        self._path = Path(path).absolute()
+
+    def __repr__(self) -> str:
+        return f"<StoreReader {str(self._path)!r}>"
+
+    def owner(self) -> Owner:
+        """Return whose store it is."""
+        row = self._ask(lambda connection: connection.execute("SELECT * FROM channel").fetchone())
+        if row is None:
+            raise StoreCorruptError(f"{self._path} belongs to no channel yet: its first opening did not finish")
+        return Owner(*row)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        """Return what is known of a send."""
+        return self._ask(lambda connection: find_request(connection, request_id))
+
+    def requests(self, identifier: str) -> list[StoredRequest]:
+        """Return the sends with a request id or message id, in the order in which they were accepted."""
+        return self._ask(lambda connection: find_requests(connection, identifier))
+
+    def message_ids(self, prefix: str) -> set[str]:
+        """Return the message ids that begin with a prefix, such as the first digits that a person copied."""
+        return self._ask(lambda connection: find_message_ids(connection, prefix))
+
+    def trace(self, identifier: str) -> list[TracePoint]:
+        """Return what happened to a message: by message id, request id or SDS id, oldest first."""
+        return self._ask(lambda connection: find_points(connection, identifier))
+
+    def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+        path = self._path.resolve()
+        if not path.exists():
+            raise StorageError(f"there is no store {path}: give the path that the channel was created with")
+        refuse_other_files(path)
+        with typed_errors(path, "reading"):
+            log = path.with_name(f"{path.name}-wal")
+            if not _has_content(log):
+                # SQLite would make a log to read the file as one that may change.
+                answer = _read(path, f"{path.as_uri()}?mode=ro&immutable=1", question)
+                if not _has_content(log):
+                    return answer
+                # A channel began to write meanwhile: what was read may be half old, half new.
+            if not path.with_name(f"{path.name}-shm").exists():
+                raise StorageError(
+                    f"{path} has a log, but not the file {path.name}-shm that belongs to it: "
+                    "start its channel once, or copy a store only when it is closed"
+                )
+            return _read(path, f"{path.as_uri()}?mode=ro", question)
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _read(path: Path, uri: str, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
+    with closing(connect(path, uri=uri)) as connection:
+        newest = max(MIGRATIONS)
+        version = version_of(connection, path, newest)
+        if version == 0:
+            raise StoreCorruptError(f"{path} is empty: give the path of a store that a channel has used")
+        if version < newest:
+            raise StoreVersionError(
+                f"{path} has schema version {version}, older than {newest}: start its channel once, which updates it"
+            )
+        return question(connection)

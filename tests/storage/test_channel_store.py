@@ -1,0 +1,244 @@
+"""What every store promises, whatever it keeps things in."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from fairway.errors import ConfigurationError, StorageError, StoreLockedError, StoreMismatchError
+from fairway.events import (
+    ChannelStatus,
+    ChunkInfo,
+    IrretrievableMessage,
+    LossReason,
+    MessageDelivered,
+    MessageSent,
+    RequestSent,
+    StatusChanged,
+)
+from fairway.storage.channel_store import Outcome, TracePoint, Write
+
+
+@pytest.fixture
+def kept(new_store, keeper):
+    return keeper(new_store())
+
+
+def test_a_new_store_keeps_nothing(kept):
+    assert kept.stored.changes == kept.stored.inbox == ()
+
+
+def test_rows_are_there_again_and_the_newest_counts(kept, make):
+    assert kept.keep(changes=(make.put("a", 1, "x", (b"y", (None, 2.5))), make.put("b", True))) is None
+    assert kept.keep(changes=(make.put("a", 2), make.put("", table="sds"))) is None
+    kept.reopen()
+    assert kept.rows == {("history", "a"): (2,), ("history", "b"): (True,), ("sds", ""): ()}
+
+
+def test_a_removed_row_is_gone_and_may_come_back(kept, make):
+    kept.keep(changes=(make.put("a", 1), make.put("b", 1), make.put("c", 1)))
+    kept.keep(changes=(make.removed("a"), make.removed("never there"), make.removed("c")))
+    kept.keep(changes=(make.put("c", 2),))
+    kept.reopen()
+    assert kept.rows == {("history", "b"): (1,), ("history", "c"): (2,)}
+
+
+def test_within_one_write_the_last_change_of_a_row_counts(kept, make):
+    kept.keep(changes=(make.put("a", 1), make.removed("a"), make.put("b", 1), make.put("b", 2)))
+    kept.reopen()
+    assert kept.rows == {("history", "b"): (2,)}
+
+
+def test_a_key_may_hold_anything(kept, make):
+    keys = ["", "/", "a/b", "ü\N{GRINNING FACE}", "x" * 5_000, "\x00", "'; DROP TABLE state; --", "%"]
+    kept.keep(changes=tuple(make.put(key, number) for number, key in enumerate(keys)))
+    kept.reopen()
+    assert kept.rows == {("history", key): (number,) for number, key in enumerate(keys)}
+
+
+def test_a_large_row_is_kept_whole(kept, make):
+    row = (bytes(range(256)) * 8_192, ("x" * 1_000_000,))
+    kept.keep(changes=(make.put("a", *row),))
+    kept.reopen()
+    assert kept.rows["history", "a"] == row
+
+
+def test_a_message_is_handed_over_again_until_it_is_finished_and_says_so(kept, make):
+    messages = {number: make.received(number) for number in (3, 7, 20)}
+    for number, message in messages.items():
+        kept.keep(delivered=((number, message),))
+    kept.keep(finished=(7,))
+    assert kept.reopen().inbox == tuple((number, replace(messages[number], redelivered=True)) for number in (3, 20))
+    kept.keep(finished=(3, 20, 99))
+    assert kept.reopen().inbox == ()
+
+
+def test_a_message_keeps_every_field(kept, make):
+    message = make.received(
+        payload=bytes(range(256)), timestamp_ns=-(2**63), ephemeral=True, dependencies_met=False, recovered=True
+    )
+    kept.keep(delivered=((1, message),))
+    assert kept.reopen().inbox == ((1, replace(message, redelivered=True)),)
+
+
+def test_a_message_that_is_delivered_and_finished_together_is_not_kept(kept, make):
+    kept.keep(delivered=((1, make.received(1)), (2, make.received(2))), finished=(1,))
+    assert [number for number, _ in kept.reopen().inbox] == [2]
+
+
+def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
+    begun = make.request(1)
+    ended = replace(begun, outcome=Outcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"), detail="")
+    kept.keep(requests=(begun, make.request(2)))
+    assert kept.store.request("request-1") == begun
+    kept.keep(requests=(ended,))
+    assert kept.store.request("request-1") == ended
+    kept.reopen()
+    assert kept.store.request("request-1") == ended
+    assert kept.store.request("request-2") == make.request(2)
+    assert kept.store.request("request-3") is None
+
+
+def test_the_oldest_ended_requests_are_forgotten_and_open_ones_never(new_store, keeper, make):
+    kept = keeper(new_store(kept_requests=10))
+    kept.keep(requests=(make.request(0),))
+    for start in range(1, 3_001, 500):
+        ended = (
+            make.request(number, outcome=Outcome.FAILED, ended_at_ms=number) for number in range(start, start + 500)
+        )
+        kept.keep(requests=tuple(ended))
+    kept.reopen()
+    known = [number for number in range(3_001) if kept.store.request(f"request-{number}") is not None]
+    # Old ones are removed in chunks, so a few more than asked for may be there.
+    assert known[0] == 0
+    assert known[1:] == list(range(known[1], 3_001))
+    assert 10 <= len(known[1:]) <= 1_500
+
+
+def test_a_reopened_request_is_not_forgotten(new_store, keeper, make):
+    kept = keeper(new_store(kept_requests=1))
+    kept.keep(requests=(make.request(0, outcome=Outcome.DELIVERED, ended_at_ms=0),))
+    kept.keep(requests=(make.request(0),))
+    ended = (make.request(n, outcome=Outcome.DELIVERED, ended_at_ms=n) for n in range(1, 1_500))
+    kept.keep(requests=tuple(ended))
+    assert kept.store.request("request-0") == make.request(0)
+
+
+def test_a_trace_is_found_by_message_request_and_sds_id_oldest_first(kept, make):
+    chunk = ChunkInfo(chunk_index=0, total_chunks=1)
+    sent = MessageSent(request_id="r1", message_id="m1", chunk_info=chunk, message_hash=b"h" * 32)
+    whole = RequestSent(request_id="r1", message_id="m1")
+    again = RequestSent(request_id="r2", message_id="m1")
+    delivered = MessageDelivered(request_id="r1", message_id="m1", delivered_to=("r2",), at_ms=30)
+    points = [TracePoint(at_ms=10 * place, event=event) for place, event in enumerate((sent, whole, again, delivered))]
+    kept.keep(trace=tuple(points[:2]))
+    kept.keep(trace=(TracePoint(at_ms=1, event=StatusChanged(status=ChannelStatus.SYNCED)), *points[2:]))
+    lost = TracePoint(at_ms=50, event=IrretrievableMessage(message_id="sds-9", reason=LossReason.TIMEOUT))
+    kept.keep(trace=(lost,))
+    for _ in range(2):
+        assert list(kept.store.trace("m1")) == points
+        assert list(kept.store.trace("r1")) == [points[0], points[1], points[3]]
+        # An identifier is a whole field that names a message, not a part of one nor another field's value.
+        assert list(kept.store.trace("r2")) == [points[2]]
+        assert list(kept.store.trace("m")) == []
+        assert list(kept.store.trace("")) == []
+        assert list(kept.store.trace("sds-9")) == [lost]
+        kept.reopen()
+
+
+def test_of_a_received_message_the_trace_keeps_the_size_and_not_the_payload(kept, make):
+    message = make.received(4, payload=b"x" * 777)
+    kept.keep(trace=(TracePoint(at_ms=1, event=message), TracePoint(at_ms=2, event=message, size_bytes=5)))
+    expected = [
+        TracePoint(at_ms=1, event=replace(message, payload=b""), size_bytes=777),
+        TracePoint(at_ms=2, event=replace(message, payload=b""), size_bytes=5),
+    ]
+    for identifier in ("message-4", "sds-4-0", "sds-4-1"):
+        assert list(kept.store.trace(identifier)) == expected
+
+
+def test_the_oldest_trace_points_are_forgotten(new_store, keeper):
+    kept = keeper(new_store(kept_trace_points=10))
+    for start in range(0, 3_000, 300):
+        events = (RequestSent(request_id=f"r{number}", message_id="m") for number in range(start, start + 300))
+        kept.keep(trace=tuple(TracePoint(at_ms=0, event=event) for event in events))
+    kept.reopen()
+    names = [point.event.request_id for point in kept.store.trace("m")]
+    assert 10 <= len(names) <= 1_300
+    assert names == [f"r{number}" for number in range(3_000 - len(names), 3_000)]
+
+
+def test_answers_come_in_the_order_of_the_writes(new_store, make):
+    store, answered = new_store(), []
+    store.open(*make.owner)
+    for number in range(200):
+        write = Write(changes=(make.put(str(number), number),))
+        store.submit(write, lambda error, number=number: answered.append((number, error)))
+    store.close()
+    assert answered == [(number, None) for number in range(200)]
+
+
+def test_an_answer_may_lead_to_the_next_write(new_store, keeper, make):
+    kept, done = keeper(new_store()), threading.Event()
+
+    def next_one(number):
+        def answer(error):
+            assert error is None
+            if number == 20:
+                done.set()
+            else:
+                kept.store.submit(Write(changes=(make.put("a", number + 1),)), next_one(number + 1))
+
+        return answer
+
+    next_one(0)(None)
+    assert done.wait(30)
+    kept.reopen()
+    assert kept.rows == {("history", "a"): (20,)}
+
+
+def test_a_store_is_opened_once_at_a_time(kept, make):
+    with pytest.raises(StoreLockedError, match="open already"):
+        kept.store.open(*make.owner)
+    assert kept.keep(changes=(make.put("a", 1),)) is None
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "channel"), (1, "sender"), (2, "content topic")])
+def test_a_store_belongs_to_one_channel_sender_and_content_topic(kept, make, place, name):
+    kept.keep(changes=(make.put("a", 1),))
+    kept.store.close()
+    other = list(make.owner)
+    other[place] = "/fairway/1/another/proto"
+    with pytest.raises(StoreMismatchError, match=f"{name}.*another.* a store of its own"):
+        kept.store.open(*other)
+    assert kept.store.open(*make.owner).changes == (make.put("a", 1),)
+
+
+def test_a_store_that_is_not_open_answers_with_an_error(new_store, make):
+    store, answers = new_store(), []
+    store.submit(Write(changes=(make.put("a", 1),)), answers.append)
+    store.open(*make.owner)
+    store.close()
+    store.submit(Write(changes=(make.put("a", 1),)), answers.append)
+    assert [type(answer) for answer in answers] == [StorageError, StorageError]
+    assert "open" in str(answers[0])
+    assert store.open(*make.owner).changes == ()
+    store.close()
+
+
+def test_closing_twice_or_before_opening_is_no_mistake(new_store, make):
+    store = new_store()
+    store.close()
+    store.open(*make.owner)
+    assert "open" in repr(store)
+    store.close()
+    store.close()
+    assert "closed" in repr(store)
+
+
+@pytest.mark.parametrize("bound", ["kept_requests", "kept_trace_points"])
+def test_a_bound_that_keeps_nothing_is_refused(new_store, bound):
+    with pytest.raises(ConfigurationError, match=f"{bound} must be at least 1, not 0"):
+        new_store(**{bound: 0})

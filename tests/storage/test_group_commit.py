@@ -1,0 +1,165 @@
+"""Who waits together commits together; after a failure nobody does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from fairway.errors import StorageError, StoreFullError
+from fairway.events import RequestSent
+from fairway.storage.channel_store import TracePoint, Write
+from fairway.storage.group_commit import GroupCommit
+
+WAIT_S = 30.0
+
+
+class Disk:
+    """Takes groups of writes, as slowly as a test wants, and fails once if it is told to."""
+
+    def __init__(self):
+        self.groups = []
+        self.tidied = 0
+        self.fails_with = None
+        self.tidying_fails_with = None
+        self.writing = threading.Event()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def commit(self, entries):
+        self.writing.set()
+        assert self.may_go_on.wait(WAIT_S)
+        failure, self.fails_with = self.fails_with, None
+        if failure is not None:
+            raise failure
+        self.groups.append([entry.write for entry in entries])
+
+    def housekeeping(self):
+        self.tidied += 1
+        if self.tidying_fails_with is not None:
+            raise self.tidying_fails_with
+
+
+@pytest.fixture
+def disk():
+    return Disk()
+
+
+@pytest.fixture
+def committing(disk):
+    group_commit = GroupCommit(disk.commit, disk.housekeeping, next_point=100)
+    yield group_commit
+    disk.may_go_on.set()
+    group_commit.close()
+
+
+def trace(*names):
+    points = (TracePoint(at_ms=0, event=RequestSent(request_id=name, message_id="m")) for name in names)
+    return Write(trace=tuple(points))
+
+
+def hold(disk, committing, answers):
+    """Let the disk take one write and not finish with it."""
+    disk.may_go_on.clear()
+    committing.submit(trace("held"), answers.append)
+    assert disk.writing.wait(WAIT_S)
+
+
+def test_what_queues_up_during_a_commit_shares_the_next_one(disk, committing):
+    answers = []
+    hold(disk, committing, answers)
+    writes = [Write(finished=(number,)) for number in range(50)]
+    for write in writes:
+        committing.submit(write, answers.append)
+    assert answers == []
+    disk.may_go_on.set()
+    committing.close()
+    assert disk.groups == [[trace("held")], writes]
+    assert answers == [None] * 51
+    assert disk.tidied == 2
+
+
+def test_writes_of_many_threads_are_each_answered(disk, committing):
+    answers = []
+
+    def write():
+        for number in range(200):
+            committing.submit(Write(finished=(number,)), answers.append)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    committing.close()
+    assert answers == [None] * 800
+    assert sum(map(len, disk.groups)) == 800
+
+
+@pytest.mark.parametrize("cause", [StoreFullError("full"), ZeroDivisionError("what")])
+def test_after_a_failure_everything_fails_and_nothing_is_tried(disk, committing, cause):
+    answers = []
+    hold(disk, committing, answers)
+    committing.submit(Write(), answers.append)
+    disk.fails_with = cause
+    disk.may_go_on.set()
+    committing.submit(Write(), answers.append)
+    committing.close()
+    assert disk.fails_with is None
+    assert len(answers) == 3
+    assert len(set(map(id, answers))) == 1
+    assert isinstance(answers[0], StorageError)
+    assert cause in {answers[0], answers[0].__cause__}
+    assert disk.groups == []
+
+
+def test_when_tidying_fails_what_was_written_is_answered_for_and_later_writes_fail(disk, committing):
+    answers, first = [], threading.Event()
+    disk.tidying_fails_with = StoreFullError("full")
+    committing.submit(Write(), lambda error: (answers.append(error), first.set()))
+    assert first.wait(WAIT_S)
+    committing.submit(Write(), answers.append)
+    committing.close()
+    assert answers == [None, disk.tidying_fails_with]
+    assert disk.groups == [[Write()]]
+
+
+def test_an_answer_that_raises_is_logged_and_keeps_nobody_from_theirs(disk, committing, caplog):
+    answers = []
+
+    def raising(error):
+        raise RuntimeError("the loop is closed")
+
+    with caplog.at_level(logging.ERROR):
+        hold(disk, committing, answers)
+        committing.submit(Write(), raising)
+        committing.submit(Write(), answers.append)
+        disk.may_go_on.set()
+        committing.close()
+    assert answers == [None, None]
+    assert "the loop is closed" in caplog.text
+
+
+def test_what_is_under_way_can_be_looked_up(disk, committing, make):
+    answers = []
+    hold(disk, committing, answers)
+    committing.submit(Write(requests=(make.request(1),)), answers.append)
+    committing.submit(trace("a", "b"), answers.append)
+    committing.submit(Write(requests=(make.request(1, detail="newer"),)), answers.append)
+    assert committing.request("request-1").detail == "newer"
+    first, points = committing.points()
+    assert first == 100
+    assert [point.event.request_id for point in points] == ["held", "a", "b"]
+    disk.may_go_on.set()
+    committing.close()
+    assert committing.points() == (None, [])
+    assert committing.request("request-1") is None
+
+
+def test_what_is_written_after_the_end_is_answered_with_an_error(disk, committing):
+    answers = []
+    committing.close()
+    committing.submit(Write(), answers.append)
+    assert [type(answer) for answer in answers] == [StorageError]
+    assert disk.groups == []

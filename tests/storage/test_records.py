@@ -1,0 +1,102 @@
+"""Events and requests as records: whole, and readable by versions with more or fewer fields."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import Enum
+from typing import get_args, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import StoreCorruptError
+from fairway.events import ChunkInfo, Event, MessageReceived, RequestSent
+from fairway.storage.channel_store import StoredRequest, TracePoint
+from fairway.storage.records import (
+    message_columns,
+    point_columns,
+    read_message,
+    read_point,
+    read_request,
+    request_columns,
+)
+from fairway.storage.rows import check_value
+
+INTEGERS = st.integers(-(2**63), 2**64 - 1)
+TEXT = st.text(st.characters(codec="utf-8"))
+OF_TYPE = {
+    str: TEXT,
+    int: INTEGERS,
+    bool: st.booleans(),
+    bytes: st.binary(),
+    int | None: st.none() | INTEGERS,
+    str | None: st.none() | TEXT,
+    bytes | None: st.none() | st.binary(),
+    tuple[str, ...]: st.lists(TEXT).map(tuple),
+    tuple[int, ...]: st.lists(INTEGERS).map(tuple),
+    tuple[bytes, ...]: st.lists(st.binary()).map(tuple),
+}
+KINDS = get_args(Event)
+
+
+def strategy_of(kind):
+    """Return a strategy for the values of a type that fields of events have."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
+    return OF_TYPE[kind] if kind in OF_TYPE else built(kind)
+
+
+def built(kind):
+    return st.builds(kind, **{name: strategy_of(hint) for name, hint in get_type_hints(kind).items()})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.__name__ for kind in KINDS])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_event_comes_back_from_a_trace(kind, data):
+    overrides = {"payload": st.just(b"")} if kind is MessageReceived else {}
+    hints = {name: overrides.get(name, strategy_of(hint)) for name, hint in get_type_hints(kind).items()}
+    point = TracePoint(at_ms=5, event=data.draw(st.builds(kind, **hints)), size_bytes=data.draw(st.none() | INTEGERS))
+    assert read_point(*point_columns(7, point)) == point
+
+
+@settings(max_examples=50, deadline=None)
+@given(message=built(MessageReceived))
+def test_a_message_comes_back_from_the_inbox(message):
+    assert read_message(*message_columns(3, message)) == message
+
+
+@settings(max_examples=50, deadline=None)
+@given(request=built(StoredRequest))
+def test_a_request_comes_back(request):
+    request_id, _, body, check = request_columns(request)
+    assert read_request(request_id, body, check) == request
+
+
+def record_of(value, place):
+    body = msgspec.msgpack.encode(value)
+    return body, check_value(body, place)
+
+
+def test_a_field_that_was_added_since_has_its_default(make):
+    old = {f.name: getattr(make.received(1), f.name) for f in fields(MessageReceived) if f.name != "recovered"}
+    assert read_message(1, *record_of(old, "inbox/1")) == make.received(1)
+
+
+def test_a_field_that_is_no_more_is_passed_over():
+    body = record_of({"request_id": "r", "message_id": "m", "mood": "gay"}, "trace/1")
+    assert read_point(1, 2, "RequestSent", None, *body).event == RequestSent(request_id="r", message_id="m")
+
+
+def test_an_event_of_a_later_version_is_passed_over():
+    assert read_point(1, 2, "MessageSung", None, *record_of({}, "trace/1")) is None
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"request_id": 5, "message_id": "m"}, [], ChunkInfo(chunk_index=0, total_chunks=1)]
+)
+def test_a_record_of_another_shape_is_corrupt(value):
+    with pytest.raises(StoreCorruptError, match="trace/1"):
+        read_point(1, 2, "RequestSent", None, *record_of(value, "trace/1"))
