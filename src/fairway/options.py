@@ -135,7 +135,7 @@ class SdsConfig:
     """Wanted rate of false positives at capacity."""
     possible_acks_threshold: int = 2
     """Participants whose bloom filters must hold a message before that alone acknowledges it."""
-    lost_timeout_ms: int = 600_000
+    lost_timeout_ms: int = 3_600_000
     """A dependency missing for this long is declared lost and its dependants are delivered; 0 = never."""
     lamport_tolerance_ms: int = 3_600_000
     """Received Lamport timestamps move the own clock at most to now plus this; 0 = no bound."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 
 import pytest
 
@@ -36,11 +35,19 @@ def is_alive(pid):
 class Recorder(list):
     """The lines of a process."""
 
+    def __init__(self):
+        super().__init__()
+        self.grown = asyncio.Event()
+
+    def append(self, line):
+        super().append(line)
+        self.grown.set()
+
     async def until(self, count):
-        end_s = time.monotonic() + PATIENCE_S
-        while len(self) < count and time.monotonic() < end_s:
-            await asyncio.sleep(0.01)
-        assert len(self) >= count, list(self)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self) < count:
+                self.grown = asyncio.Event()
+                await self.grown.wait()
 
 
 @pytest.fixture
@@ -108,7 +115,9 @@ def test_a_process_that_ends_unasked_is_told_with_the_end_of_its_log(make):
             await process.gone()
             group.check()
 
-    with pytest.raises(ProcessDiedError, match="process of child ended with exit code 3; its log ends: it died") as told:
+    with pytest.raises(
+        ProcessDiedError, match="process of child ended with exit code 3; its log ends: it died"
+    ) as told:
         asyncio.run(talk())
     assert told.value.log_tail == "why\nit died\n"
 

@@ -59,7 +59,6 @@ class Driver:
         for pipe in self._pipes:
             os.close(pipe)
 
-
     async def _drain(self) -> None:
         """Read on: a participant that nobody listens to waits for a while before it gives up."""
         async for _ in self._reader:
@@ -100,7 +99,11 @@ def test_a_message_is_accepted_told_received_and_delivered(make_settings: MakeSe
             received = await bob.line("message-received")
             assert received["message_id"] == accepted["message_id"]
             assert (received["sender_id"], received["payload_base64"], received["size"]) == ("alice", "aGVsbG8=", 5)
-            assert (received["redelivered"], received["ephemeral"], received["dependencies_met"]) == (False, False, True)
+            assert (received["redelivered"], received["ephemeral"], received["dependencies_met"]) == (
+                False,
+                False,
+                True,
+            )
             assert (tmp_path / received["message_id"]).read_bytes() == b"hello"
             delivered = await alice.line("reliable:message:delivered", request_id=accepted["request_id"])
             assert delivered["delivered_to"] == ["bob"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,8 +16,11 @@ from fairway.apps.demonstration_bookkeeping import Message
 from fairway.apps.demonstration_result import DemonstrationResult, Killing, SentMessage
 
 _BAR_WIDTH: Final = 28
-_LINES: Final = 8
+_MOST_LINES: Final = 8
 """Of what happened last, while it goes on."""
+_OTHER_LINES: Final = 11
+"""What the view needs beside bars and these lines, for the texts of the story."""
+_MOST_NAMES: Final = 3
 
 
 def said_line(said: Said) -> str:
@@ -24,14 +28,19 @@ def said_line(said: Said) -> str:
     return f"{said.at_ms / 1000:6.1f} s  {said.text}"
 
 
-def progress_view(demonstration: Demonstration) -> RenderableType:
-    """Return how far everything is: bars for the file, who has which text, what happened last."""
+def progress_view(demonstration: Demonstration, *, height: int) -> RenderableType:
+    """Return how far everything is: bars for the file, who has which text, what happened last.
+
+    ``height`` is that of the terminal, in lines; what happened last gives way if it is too small.
+    """
     bars = Table.grid(padding=(0, 2))
     file = demonstration.file_message
     if file is not None:
         _add_file_bars(bars, demonstration, file)
     texts = _texts(demonstration) if demonstration.books.messages else ""
-    happened = [Text(said_line(said), style="dim") for said in demonstration.said[-_LINES:]]
+    room = min(_MOST_LINES, max(0, height - _OTHER_LINES - len(demonstration.books.names)))
+    newest = demonstration.said[-room:] if room else []
+    happened = [Text(said_line(said), style="dim") for said in newest]
     head = Text(f"{demonstration.elapsed_ms / 1000:6.1f} s", style="bold")
     return Group(head, "", bars, "", texts, "", *happened)
 
@@ -51,9 +60,10 @@ def _add_file_bars(bars: Table, demonstration: Demonstration, file: Message) -> 
                 state += ", back on its store"
         bars.add_row(name, "receives", title, ProgressBar(total=total, completed=held, width=_BAR_WIDTH), state)
     acknowledged = ProgressBar(total=total, completed=file.chunks_acknowledged, width=_BAR_WIDTH)
-    names = " or ".join(sorted(file.acknowledged_by))
+    by, others = sorted(file.acknowledged_by), len(demonstration.held)
+    names = " or ".join(by) if len(by) <= _MOST_NAMES else f"{len(by)} of {others}"
     if file.delivered_at_ms is not None:
-        state = f"[green]acknowledged by {', '.join(file.delivered_to)}[/]"
+        state = f"[green]acknowledged by {_names(file.delivered_to, others)}[/]"
     else:
         state = f"{file.chunks_acknowledged} of {total} acknowledged" + (f" by {names}" if names else "")
     bars.add_row(file.sender, "sends", title, acknowledged, state)
@@ -115,11 +125,16 @@ def _messages(result: DemonstrationResult) -> Table:
             message.sender,
             escape(message.title),
             f"{message.size_bytes:,}",
-            ", ".join(message.received_by),
-            ", ".join(message.delivered_to),
+            _names(message.received_by, len(result.participants) - 1),
+            _names(message.delivered_to, len(result.participants) - 1),
             _outcome(message),
         )
     return table
+
+
+def _names(names: Sequence[str], everybody: int) -> str:
+    """Return names as a list, or how many they are if that is everybody and many."""
+    return f"all {everybody} others" if len(names) == everybody > _MOST_NAMES else ", ".join(names)
 
 
 def _outcome(message: SentMessage) -> str:

@@ -80,7 +80,7 @@ class _Participant:
         self._channel = channel
         self._out = out
         self._reporting = reporting
-        self._under_way: dict[asyncio.Task[None], str] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
 
     async def run(self, lines: LineReader, stopping: asyncio.Event) -> None:
@@ -104,13 +104,14 @@ class _Participant:
             # The loop over commands ends with the command that it is at, and only then no further send begins.
             await asyncio.wait((ends[0],), timeout=_LAST_WORDS_S)
             if self._under_way:
-                await asyncio.wait(self._under_way, timeout=_LAST_WORDS_S)
+                await asyncio.wait(self._under_way.values(), timeout=_LAST_WORDS_S)
             stream.close()
             await asyncio.wait((reporting,), timeout=_LAST_WORDS_S)
         finally:
-            for task in (reporting, *ends, *self._under_way):
+            sending = list(self._under_way.values())
+            for task in (reporting, *ends, *sending):
                 task.cancel()
-            results = await asyncio.gather(reporting, ends[0], *self._under_way, return_exceptions=True)
+            results = await asyncio.gather(reporting, ends[0], *sending, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -135,9 +136,9 @@ class _Participant:
 
     async def _answered(self, request_id: str) -> None:
         """Wait until a send that became durable this moment is answered."""
-        answering = [task for task, name in self._under_way.items() if name == request_id]
-        if answering:
-            await asyncio.wait(answering)
+        answering = self._under_way.get(request_id)
+        if answering is not None:
+            await asyncio.wait((answering,))
 
     async def _obey(self, lines: LineReader) -> None:
         """Carry out commands until one says stop, or there are no more."""
@@ -186,12 +187,14 @@ class _Participant:
         assert content is not None, "parse_command sees to it"
         await self._room.acquire()
         request_id = command.request_id if command.request_id is not None else secrets.token_hex(_ID_BYTES)
+        # The same request twice: one after the other.
+        await self._answered(request_id)
         task = asyncio.ensure_future(self._send(command, content, request_id))
-        self._under_way[task] = request_id
-        task.add_done_callback(self._sent)
+        self._under_way[request_id] = task
+        task.add_done_callback(lambda _: self._sent(request_id))
 
-    def _sent(self, task: asyncio.Task[None]) -> None:
-        del self._under_way[task]
+    def _sent(self, request_id: str) -> None:
+        del self._under_way[request_id]
         self._room.release()
 
     async def _send(self, command: Command, payload: bytes, request_id: str) -> None:

@@ -1,7 +1,7 @@
 """Read what a channel brings, until told to stop.
 
 A message is finished once whoever shows it has returned: what was shown does not come again, what was not does, if the
-channel has a store.
+channel has a store. Who leaves right after a message has not acknowledged it yet, so a tail stays a little longer.
 """
 
 from __future__ import annotations
@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 import unicodedata
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairway.apps.files import make_folder, save_payload
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
+from fairway.channel.reliable_channel import ReliableChannel
 from fairway.events import ChannelStatus, Event, MessageReceived
+
+_POLL_S: Final = 0.05
+_STEERING: Final = frozenset({"Cc", "Cs", "Co", "Cn"})
+"""Unicode categories: controls, surrogates, private use, not assigned."""
+_REORDERING: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Make a text look like another one (Unicode bidirectional controls)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,8 @@ class Until:
     """When no message came for so long; None: never."""
     even_if_syncing: bool = True
     """Whether quiet is enough although messages are known to be missing."""
+    linger_s: float = 20.0
+    """How long to stay at most until the last message is acknowledged."""
 
 
 Show = Callable[[Event, Path | None], None]
@@ -39,7 +49,7 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
     """Show every event of a channel, messages that earlier runs did not finish first; return how many messages came."""
     if save is not None:
         make_folder(save)
-    seen = 0
+    seen, before = 0, None
     async with settings.open() as (_, channel):
         stream = channel.events()
         await channel.start()
@@ -60,7 +70,24 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
             seen += 1
             if not event.ephemeral:
                 channel.finish(event)
+                # Acknowledgements ride on whatever is transmitted from now on.
+                before = _transmitted(channel)
+        if before is not None:
+            await _acknowledge(channel, before, until.linger_s)
     return seen
+
+
+async def _acknowledge(channel: ReliableChannel, before: int, at_most_s: float) -> None:
+    """Stay until something was transmitted since the last message, which acknowledges it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(at_most_s):
+            # Sync messages are no events that one could wait for.
+            while _transmitted(channel) <= before or channel.statistics().publishing:  # noqa: ASYNC110 - see above
+                await asyncio.sleep(_POLL_S)
+
+
+def _transmitted(channel: ReliableChannel) -> int:
+    return sum(channel.statistics().protocol.transmissions.values())
 
 
 async def _next_message(stream: EventStream, show: Show) -> MessageReceived | None:
@@ -82,8 +109,5 @@ def as_text(payload: bytes) -> str | None:
         text = payload.decode()
     except UnicodeDecodeError:
         return None
-    if any(
-        unicodedata.category(character) in {"Cc", "Cs", "Co", "Cn"} for character in text if character not in "\n\t"
-    ):
-        return None
-    return text
+    steering = any(unicodedata.category(character) in _STEERING for character in text if character not in "\n\t")
+    return None if steering or not _REORDERING.isdisjoint(text) else text

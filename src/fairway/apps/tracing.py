@@ -149,7 +149,7 @@ def describe(event: Event) -> str:
         case MessagePossiblyAcknowledged(participant=name, possible_ack_count=count):
             return f"probably received by {name} ({count} so far)"
         case MessageAcknowledged(acknowledged_by=names, chunks_acknowledged=chunks, total_chunks=total):
-            return f"acknowledged by {', '.join(names)}; {len(chunks)} of {total} segments are"
+            return f"acknowledged by {', '.join(names)}, {len(chunks)} of {total} segments so far"
         case MessageDelivered(delivered_to=names):
             return f"delivered to {', '.join(names) or 'several together'}"
         case MessageSendError(reason=reason, detail=detail):

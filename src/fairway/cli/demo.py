@@ -113,7 +113,7 @@ def _watch(plan: DemonstrationPlan, folder: Path, archive: Path, console: Consol
         if not is_live:
             return asyncio.run(demonstration.run())
         with Live(
-            get_renderable=lambda: progress_view(demonstration),
+            get_renderable=lambda: progress_view(demonstration, height=console.height),
             console=console,
             refresh_per_second=_FRAMES_PER_SECOND,
             transient=True,

@@ -37,6 +37,10 @@ def command(
             show_default="10 if nothing is known to be missing; never with --follow",
         ),
     ] = None,
+    linger: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Stay at most so long until the last message is acknowledged."),
+    ] = 20.0,
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write each payload to FOLDER/MESSAGE_ID.")
@@ -70,6 +74,7 @@ def command(
         count=count,
         quiet_s=timeout if timeout is not None or follow else _QUIET_S,
         even_if_syncing=timeout is not None,
+        linger_s=linger,
     )
     seen = asyncio.run(tail(settings, until, show, save=save))
     raise typer.Exit(1 if count is not None and seen < count else 0)

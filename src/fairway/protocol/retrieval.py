@@ -16,7 +16,7 @@ from fairway.protocol.effects import QueryStore
 from fairway.protocol.sds.incoming import MissingMessage
 
 _TRIES_BEFORE_SPACING: Final = 3
-_MAX_DOUBLINGS: Final = 8
+_MAX_DOUBLINGS: Final = 4
 _RANGE_BEFORE_MS: Final = 3_600_000
 """How far before it was noticed a missing message is looked for by time."""
 _RANGE_EVERY_MS: Final = 60_000

@@ -16,6 +16,7 @@ from fairway.options import (
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
+    SdsConfig,
 )
 from fairway.simulation.network import NetworkFaults
 
@@ -83,7 +84,7 @@ class SimulationPlan:
     """Parity segments per data segment; None for the profile's default."""
     bloom_capacity: int = 10_000
     """Messages that bloom filters are made for."""
-    lost_timeout_ms: int = 600_000
+    lost_timeout_ms: int = SdsConfig().lost_timeout_ms
     """How long a cited message may be missing before it is declared lost; 0 = for ever."""
     settle_ms: int = 3 * HOUR_MS
     """How long the world may take to become quiet afterwards."""

@@ -66,7 +66,9 @@ class SqliteStore(ChannelStore):
         ``kept_requests`` and ``kept_trace_points`` bound what is remembered of the past, ``max_bytes`` the file without
         its log: what does not fit fails as if the disk were full.
         """
-        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points, max_bytes=max_bytes or 1)
+        check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
+        if max_bytes is not None:
+            check_bounds(max_bytes=max_bytes)
         self._path = Path(path).absolute()
         self._kept_requests = kept_requests
         self._kept_trace_points = kept_trace_points

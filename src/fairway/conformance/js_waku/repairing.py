@@ -25,7 +25,7 @@ class JsRepairBuffer(RepairBuffer):
         super().__init__(limit)
         self._notice = notice
 
-    def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0) -> tuple[bool, str | None]:
+    def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0, heard: int = 0) -> tuple[bool, str | None]:
         """Schedule an entry unless its id is there; a full buffer lets its last entry go first, however early."""
         if entry.message_id in self:
             return False, None
@@ -36,7 +36,7 @@ class JsRepairBuffer(RepairBuffer):
             self.remove(evicted)
         if any(scheduled.at_ms == at_ms for scheduled in self):
             self._notice(Fault.TIES_BY_ARRIVAL)
-        self._by_id[entry.message_id] = scheduled = Scheduled(at_ms, entry.message_id, entry, asked)
+        self._by_id[entry.message_id] = scheduled = Scheduled(at_ms, entry.message_id, entry, asked, heard)
         insort(self._ordered, scheduled, key=_time_of)
         return True, evicted
 

@@ -20,8 +20,10 @@ from fairway.wire.sds import HistoryEntry
 
 _MAX_OWED: Final = 1_000
 """Ids remembered for either reason; beyond it the oldest are forgotten."""
+_MAX_HEADS: Final = 100
+"""Messages without a successor that one content message cites, some 110 bytes each."""
 _MAX_PER_MESSAGE: Final = 20
-"""Citations added to one message, some 110 bytes each."""
+"""Messages that came again that one message cites, and heads that a sync message does."""
 _LARGE_CONTENT_BYTES: Final = 65_536
 _CITATION_BYTES_BESIDE_LARGE_CONTENT: Final = 24_576
 """What a full segment of 102,400 bytes and a bloom filter leave of 150 KiB, less what encryption and a proof take."""
@@ -74,7 +76,7 @@ class OwedCitations:
 
         A sync message settles nothing about what is uncited, for no repair brings it to whoever misses it.
         """
-        entries = newest if self._is_enough(newest) else self._with_owed(newest, history)
+        entries = newest if self._is_enough(newest) else self._with_owed(newest, history, is_content=is_content)
         if is_content:
             self.cited(entries)
         return entries
@@ -84,18 +86,24 @@ class OwedCitations:
         beside = len(self._uncited) - bool(newest and newest[-1].message_id in self._uncited)
         return not self._came_again and not beside
 
-    def _with_owed(self, newest: tuple[HistoryEntry, ...], history: LocalHistory) -> tuple[HistoryEntry, ...]:
+    def _with_owed(
+        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+    ) -> tuple[HistoryEntry, ...]:
         chosen: dict[str, HistoryRecord] = {}
         skipped = {entry.message_id for entry in newest}
-        while self._came_again and len(chosen) < _MAX_PER_MESSAGE:
+        # Heads come first: a message is ordered after all that its sender had sent or read only if it cites every head
+        # of that, of which his own last message is one.
+        heads = reversed(self._uncited) if is_content else list(self._uncited)
+        for message_id in heads:
+            if len(chosen) >= (_MAX_HEADS if is_content else _MAX_PER_MESSAGE):
+                break
+            if _choose(message_id, history, chosen, skipped) and not is_content:
+                # The next sync message begins with others.
+                self._uncited.move_to_end(message_id)
+        full = len(chosen) + _MAX_PER_MESSAGE
+        while self._came_again and len(chosen) < full:
             message_id, _ = self._came_again.popitem(last=False)
             _choose(message_id, history, chosen, skipped)
-        for message_id in list(self._uncited):
-            if len(chosen) >= _MAX_PER_MESSAGE:
-                break
-            if _choose(message_id, history, chosen, skipped):
-                # If this is a sync message, the next one begins with others.
-                self._uncited.move_to_end(message_id)
         return (*(record.entry for record in sorted(chosen.values())), *newest)
 
 

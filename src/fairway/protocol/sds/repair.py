@@ -21,7 +21,9 @@ from fairway.wire.hashing import farmhash64
 from fairway.wire.sds import HistoryEntry
 
 _PARTICIPANTS_PER_GROUP: Final = 128
-_MAX_BACKOFF_DOUBLINGS: Final = 6
+_MAX_BACKOFF_DOUBLINGS: Final = 1
+"""A gap has an hour (lost_timeout_ms), half of what is asked and answered may get lost, and a message carries few
+requests: asking seldom loses messages, and asking at this pace costs some hundred bytes in minutes."""
 
 
 class RepairHash(Protocol):
@@ -109,6 +111,8 @@ class Scheduled(NamedTuple):
     entry: HistoryEntry
     asked: int = 0
     """How often it was asked for already."""
+    heard: int = 0
+    """How often others asked since; not kept over a restart."""
 
 
 class RepairBuffer:
@@ -135,11 +139,11 @@ class RepairBuffer:
         """Return the entry of a message."""
         return self._by_id.get(message_id)
 
-    def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0) -> tuple[bool, str | None]:
+    def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0, heard: int = 0) -> tuple[bool, str | None]:
         """Schedule an entry unless its id is there; return (whether added, id that had to make room)."""
         if entry.message_id in self._by_id:
             return False, None
-        scheduled = Scheduled(at_ms, entry.message_id, entry, asked)
+        scheduled = Scheduled(at_ms, entry.message_id, entry, asked, heard)
         evicted: str | None = None
         if len(self._ordered) >= self._limit:
             if not self._ordered or scheduled > self._ordered[-1]:
@@ -158,13 +162,13 @@ class RepairBuffer:
         del self._ordered[bisect_left(self._ordered, scheduled)]
         return True
 
-    def reschedule(self, message_id: str, at_ms: int, asked: int) -> bool:
+    def reschedule(self, message_id: str, at_ms: int, asked: int, heard: int = 0) -> bool:
         """Move an entry to another time; return whether it was there."""
         old = self._by_id.get(message_id)
         if old is None:
             return False
         self.remove(message_id)
-        self.add(old.entry, at_ms, asked)
+        self.add(old.entry, at_ms, asked, heard)
         return True
 
     def due(self, now_ms: int, limit: int | None = None) -> list[Scheduled]:

@@ -1,7 +1,7 @@
 """Both sides of SDS-R for one participant: when to ask, whom to answer, when to be silent.
 
-A request is repeated, each time after twice the wait, for as long as the message is missing; hearing somebody else ask
-counts as having asked (js-waku asks once and then never again). An answer is called off when the message is heard, and
+A request is repeated for as long as the message is missing, after twice the first wait; hearing somebody else ask puts
+it off, twice at most (js-waku asks once and then never again). An answer is called off when the message is heard, and
 none is repeated within t_min_ms, which no honest participant wants: else a forger who asks for one message with
 everything that he sends would have its author repeat it as often.
 """
@@ -24,6 +24,9 @@ from fairway.protocol.sds.repair import (
     response_groups_for,
 )
 from fairway.wire.sds import HistoryEntry, SdsMessage
+
+_MAX_HEARD_IN_BETWEEN: Final = 2
+"""Requests of others that put off our own, until it is made."""
 
 REPAIR_REQUESTS: Final = "repair_requests"
 REPAIR_RESPONSES: Final = "repair_responses"
@@ -71,10 +74,13 @@ class Repair:
         return tuple(scheduled.entry for scheduled in due)
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
-        """Somebody else asked for a message: our own request waits as though it had been made."""
+        """Somebody else asked for a message: our own request waits as though it had been made.
+
+        Only so often: old requests come again out of stores, and anybody may make new ones without end.
+        """
         scheduled = self.requests.get(message_id)
-        if scheduled is not None:
-            self._back_off(message_id, scheduled.asked + 1, now_ms)
+        if scheduled is not None and scheduled.heard < _MAX_HEARD_IN_BETWEEN:
+            self._back_off(message_id, scheduled.asked, now_ms, scheduled.heard + 1)
 
     def review_requests(
         self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
@@ -149,6 +155,7 @@ class Repair:
     def _request_offset(self, message_id: str) -> int:
         return request_offset(self._hashes, self._participant_id, message_id, self.config)
 
-    def _back_off(self, message_id: str, asked: int, now_ms: int) -> None:
-        self.requests.reschedule(message_id, now_ms + backed_off(self._request_offset(message_id), asked), asked)
+    def _back_off(self, message_id: str, asked: int, now_ms: int, heard: int = 0) -> None:
+        at_ms = now_ms + backed_off(self._request_offset(message_id), asked + heard)
+        self.requests.reschedule(message_id, at_ms, asked, heard)
         self._journal.touch(REPAIR_REQUESTS, message_id)

@@ -1,0 +1,152 @@
+"""A conversation over lines: what is sent, shown and marked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from rich.text import Text
+
+from fairway.apps.chat import chat
+from fairway.apps.screen import Screen
+from fairway.apps.settings import ChannelSettings
+
+MakeSettings = Callable[..., ChannelSettings]
+
+
+class Keyboard(Screen):
+    """A screen that a test types on and reads."""
+
+    def __init__(self) -> None:
+        self.typed: asyncio.Queue[str | None] = asyncio.Queue()
+        self.shown: list[str] = []
+        self._changed = asyncio.Event()
+
+    def type(self, line: str | None) -> None:
+        self.typed.put_nowait(line)
+
+    async def lines(self) -> AsyncIterator[str]:
+        while (line := await self.typed.get()) is not None:
+            yield line
+
+    def show(self, text: Text) -> None:
+        self.shown.append(text.plain)
+        self._changed.set()
+
+    async def see(self, words: str) -> str:
+        """Wait until something with these words is shown, and return that line."""
+        while True:
+            for line in self.shown:
+                if words in line:
+                    return line
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await work
+
+    asyncio.run(bounded())
+
+
+class Conversation:
+    """Two people who talk."""
+
+    def __init__(self, make_settings: MakeSettings, save: Path | None = None) -> None:
+        self.alice, self.bob = Keyboard(), Keyboard()
+        self._chats = [
+            asyncio.ensure_future(chat(make_settings("alice"), self.alice)),
+            asyncio.ensure_future(chat(make_settings("bob"), self.bob, save=save)),
+        ]
+
+    async def __aenter__(self) -> Self:
+        await self.alice.see("you are alice in team")
+        await self.bob.see("you are bob in team")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.alice.type("/quit")
+        self.bob.type(None)
+        await asyncio.gather(*self._chats)
+
+
+def test_a_line_is_sent_shown_to_the_others_and_marked_when_they_have_it(make_settings: MakeSettings):
+    async def work() -> None:
+        async with Conversation(make_settings) as talk:
+            talk.alice.type("  hello [bold]bob[/bold]  ")
+            assert (await talk.alice.see("alice  hello")).endswith("alice  hello [bold]bob[/bold]")
+            assert (await talk.bob.see("alice  hello")).endswith("alice  hello [bold]bob[/bold]")
+            assert await talk.alice.see("✓") == '  ✓ "hello [bold]bob[/bold]": bob'
+            talk.alice.type("/who")
+            await talk.alice.see("was acknowledged by bob")
+
+    run(work())
+
+
+def test_before_anything_was_sent_nobody_has_it(make_settings: MakeSettings):
+    async def work() -> None:
+        alice = Keyboard()
+        talking = asyncio.ensure_future(chat(make_settings("alice"), alice))
+        alice.type("/who")
+        await alice.see("you have sent nothing yet")
+        alice.type("into the void")
+        alice.type("/who")
+        await alice.see('nobody acknowledged "into the void" yet')
+        alice.type(None)
+        await talking
+
+    run(work())
+
+
+def test_a_file_is_sent_and_saved(make_settings: MakeSettings, tmp_path: Path):
+    (tmp_path / "picture").write_bytes(b"\x00" * 200_000)
+
+    async def work() -> None:
+        async with Conversation(make_settings, save=tmp_path / "in") as talk:
+            talk.alice.type(f"/file {tmp_path / 'picture'}")
+            await talk.alice.see("picture (200,000 bytes)")
+            await talk.bob.see("a file of 200,000 bytes")
+        (saved,) = (tmp_path / "in").iterdir()
+        assert saved.read_bytes() == b"\x00" * 200_000
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("/fly", "there is no /fly; there are /file PATH"),
+        ("/file not there", "not there cannot be read"),
+        ("/file", "cannot be read"),
+        ("x" * 1_100_000, "at most 1048576 are allowed"),
+    ],
+    ids=["unknown", "no file", "no path", "too long"],
+)
+def test_a_line_that_cannot_be_obeyed_is_told_and_the_talk_goes_on(make_settings: MakeSettings, line: str, shown: str):
+    async def work() -> None:
+        async with Conversation(make_settings) as talk:
+            talk.alice.type(line)
+            await talk.alice.see(shown)
+            talk.alice.type("")
+            talk.alice.type("//me too")
+            assert (await talk.bob.see("alice  ")).endswith("alice  /me too")
+
+    run(work())
+
+
+def test_what_is_given_up_is_marked_as_such(make_settings: MakeSettings):
+    async def work() -> None:
+        alice = Keyboard()
+        settings = make_settings("alice", max_retry_attempts=1, retry_interval_ms=50)
+        talking = asyncio.ensure_future(chat(settings, alice))
+        alice.type("anybody?")
+        assert (await alice.see("✗")).startswith('  ✗ "anybody?": ')
+        alice.type("/quit")
+        await talking
+
+    run(work())

@@ -1,0 +1,129 @@
+"""Sending one message and waiting as far as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
+from fairway.apps.settings import ChannelSettings
+from fairway.apps.tailing import Until, tail
+from fairway.channel.receipt import Progress
+from fairway.errors import ConfigurationError, EmptyPayloadError
+from fairway.events import Event, MessageDelivered, MessageReceived
+
+MakeSettings = Callable[..., ChannelSettings]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await work
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def listening(*everybody: ChannelSettings) -> AsyncIterator[None]:
+    tails = [asyncio.ensure_future(tail(settings, Until(), lambda *_: None)) for settings in everybody]
+    await asyncio.sleep(0.05)
+    try:
+        yield
+    finally:
+        for each in tails:
+            each.cancel()
+        await asyncio.gather(*tails, return_exceptions=True)
+
+
+async def sent(settings: ChannelSettings, payload: bytes = b"hello", **wish: Any) -> SendReport:
+    return await send_message(settings, payload, Wish(**wish), Watching())
+
+
+def test_a_message_is_waited_for_until_those_who_were_named_have_it(make_settings: MakeSettings):
+    async def work() -> None:
+        events: list[Event] = []
+        steps: list[Progress] = []
+        watching = Watching(event=events.append, progress=steps.append)
+        async with listening(make_settings("bob"), make_settings("carol")):
+            wish = Wish(count=2, by=("carol",), timeout_s=15)
+            report = await send_message(make_settings("alice"), b"x" * 300_000, wish, watching)
+        assert report.reached
+        assert not report.failed
+        assert report.delivered_to == ("bob", "carol")
+        assert isinstance(events[-1], MessageDelivered)
+        assert steps[-1].chunks_acknowledged == (0, 1, 2)
+        assert steps[-1].acknowledged_by == ("bob", "carol")
+
+    run(work())
+
+
+def test_who_waits_for_the_network_only_needs_nobody_there(make_settings: MakeSettings):
+    async def work() -> None:
+        report = await sent(make_settings("alice"), wait=Wait.SENT)
+        assert (report.reached, report.delivered_to, report.detail) == (True, (), "")
+
+    run(work())
+
+
+def test_the_wait_ends_in_time_and_the_rest_goes_on_with_the_store(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        alice = make_settings("alice", tmp_path / "alice.db")
+        first = await sent(alice, timeout_s=0.2)
+        assert (first.reached, first.failed, first.earlier_open) == (False, False, 0)
+        assert "within 0.2 s" in first.detail
+        async with listening(make_settings("bob")):
+            second = await sent(alice, b"and another", timeout_s=10)
+        assert (second.reached, second.earlier_open) == (True, 1)
+
+    run(work())
+
+
+def test_a_message_that_is_left_to_a_later_run_needs_a_store(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match="--store"):
+            await sent(make_settings("alice"), wait=Wait.NONE)
+        report = await sent(make_settings("alice", tmp_path / "alice.db"), wait=Wait.NONE)
+        assert report.reached
+
+    run(work())
+
+
+def test_when_the_retries_are_exhausted_the_wait_ends_as_failed(make_settings: MakeSettings):
+    async def work() -> None:
+        report = await sent(make_settings("alice", max_retry_attempts=1, retry_interval_ms=50), timeout_s=None)
+        assert (report.reached, report.failed) == (False, True)
+        assert "delivery is not known" in report.detail
+
+    run(work())
+
+
+def test_what_cannot_be_sent_is_raised(make_settings: MakeSettings):
+    async def work() -> None:
+        with pytest.raises(EmptyPayloadError):
+            await sent(make_settings("alice"), b"")
+
+    run(work())
+
+
+def test_a_sender_leaves_received_messages_to_whoever_reads(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        bob = make_settings("bob", tmp_path / "bob.db")
+        await sent(make_settings("alice"), b"for bob", wait=Wait.SENT)
+        # Bob's store gets it, by asking the network's store, while he only sends.
+        await sent(bob, b"from bob", timeout_s=0.5)
+        shown: list[bytes] = []
+
+        def show(event: Event, _: Path | None) -> None:
+            if isinstance(event, MessageReceived):
+                shown.append(event.payload)
+                assert event.redelivered
+
+        await tail(bob, Until(count=1, quiet_s=5), show)
+        assert shown == [b"for bob"]
+
+    run(work())

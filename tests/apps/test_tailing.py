@@ -1,0 +1,138 @@
+"""Reading what a channel brings, and what is safe to show of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairway.apps.sending import Wait, Watching, Wish, send_message
+from fairway.apps.settings import ChannelSettings
+from fairway.apps.tailing import Until, as_text, tail
+from fairway.errors import ConfigurationError
+from fairway.events import Event, MessageReceived
+
+MakeSettings = Callable[..., ChannelSettings]
+SENT = Wish(wait=Wait.SENT)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await work
+
+    asyncio.run(bounded())
+
+
+class Shown:
+    """What a tail showed."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.saved: list[Path | None] = []
+        self.others: list[Event] = []
+
+    def __call__(self, event: Event, path: Path | None) -> None:
+        if isinstance(event, MessageReceived):
+            self.messages.append(event.payload)
+            self.saved.append(path)
+        else:
+            self.others.append(event)
+
+
+def test_what_the_network_stored_is_shown_and_saved_and_then_it_is_quiet(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        await send_message(make_settings("alice"), b"stored", SENT, Watching())
+        shown = Shown()
+        assert await tail(make_settings("bob"), Until(quiet_s=0.5), shown, save=tmp_path / "in") == 1
+        assert shown.messages == [b"stored"]
+        (path,) = shown.saved
+        assert path is not None
+        assert path.read_bytes() == b"stored"
+
+    run(work())
+
+
+def test_it_stops_after_as_many_as_wanted_and_the_next_run_goes_on(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        for number in range(3):
+            await send_message(
+                make_settings("alice", tmp_path / "alice.db"), f"message {number}".encode(), SENT, Watching()
+            )
+        bob = make_settings("bob", tmp_path / "bob.db")
+        shown = Shown()
+        assert await tail(bob, Until(count=2, quiet_s=5), shown) == 2
+        assert await tail(bob, Until(count=5, quiet_s=0.5), shown) == 1
+        assert shown.messages == [b"message 0", b"message 1", b"message 2"]
+
+    run(work())
+
+
+def test_what_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_path: Path):
+    async def work() -> None:
+        await send_message(make_settings("alice"), b"important", SENT, Watching())
+        bob = make_settings("bob", tmp_path / "bob.db")
+
+        def refuse(event: Event, _: Path | None) -> None:
+            if isinstance(event, MessageReceived):
+                raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            await tail(bob, Until(quiet_s=5), refuse)
+        shown = Shown()
+        assert await tail(bob, Until(count=1, quiet_s=5), shown) == 1
+        assert shown.messages == [b"important"]
+
+    run(work())
+
+
+def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSettings):
+    async def work() -> None:
+        reading = asyncio.ensure_future(tail(make_settings("bob"), Until(count=1), Shown()))
+        await asyncio.sleep(0.05)
+        # One transmission: if bob leaves without a word, nobody ever hears of him.
+        report = await send_message(make_settings("alice"), b"hello", Wish(timeout_s=15), Watching())
+        assert (report.reached, report.delivered_to) == (True, ("bob",))
+        assert await reading == 1
+
+    run(work())
+
+
+def test_nobody_lingers_longer_than_allowed(make_settings: MakeSettings):
+    async def work() -> None:
+        await send_message(make_settings("alice"), b"hello", SENT, Watching())
+        silent = make_settings("bob", sync_min_interval_ms=0)
+        assert await tail(silent, Until(count=1, linger_s=0.1), Shown()) == 1
+
+    run(work())
+
+
+def test_a_folder_that_cannot_be_saved_into_is_told_before_anything_else(make_settings: MakeSettings, tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"")
+
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match="cannot be used"):
+            await tail(make_settings("bob"), Until(), Shown(), save=tmp_path / "file")
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b"hello", "hello"),
+        ("grüß dich\n\tbob ✓".encode(), "grüß dich\n\tbob ✓"),
+        (b"", ""),
+        (b"\xff\xfe", None),
+        (b"a\x1b[2Jb", None),
+        (b"a\x00b", None),
+        (b"a\x9bb", None),
+        ("a\u009bb".encode(), None),
+        ("a\u202eb".encode(), None),
+    ],
+)
+def test_only_text_that_cannot_steer_a_terminal_is_shown_as_such(payload: bytes, text: str | None):
+    assert as_text(payload) == text

@@ -1,0 +1,129 @@
+"""The story of a message, told from the stores of those who took part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
+from fairway.apps.settings import ChannelSettings
+from fairway.apps.tailing import Until, tail
+from fairway.apps.tracing import describe, trace_message
+from fairway.errors import ConfigurationError, StorageError
+from fairway.events import MessageDelivered, MessageReceived
+from fairway.storage.channel_store import Outcome
+
+MakeSettings = Callable[..., ChannelSettings]
+SIZE = 250_000
+
+
+class Story:
+    """A message that alice sent to bob, and the stores of both."""
+
+    def __init__(self, make_settings: MakeSettings, folder: Path) -> None:
+        self.alice, self.bob = folder / "alice.db", folder / "bob.db"
+        self.settings = make_settings("alice", self.alice), make_settings("bob", self.bob)
+        self.report: SendReport = asyncio.run(self._happen())
+
+    async def _happen(self) -> SendReport:
+        alice, bob = self.settings
+        async with asyncio.timeout(20):
+            receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
+            await asyncio.sleep(0.05)
+            report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=15), Watching())
+            await receiving
+        assert report.reached
+        return report
+
+    def send(self, payload: bytes) -> SendReport:
+        return asyncio.run(send_message(self.settings[0], payload, Wish(wait=Wait.NONE), Watching()))
+
+
+@pytest.fixture
+def story(make_settings: MakeSettings, tmp_path: Path) -> Story:
+    return Story(make_settings, tmp_path)
+
+
+def test_a_story_has_segments_hashes_attempts_acknowledgements_and_receipts(story: Story):
+    trace = trace_message(story.report.message_id, [story.alice, story.bob])
+    assert trace is not None
+    (sending,) = trace.sendings
+    assert (sending.who, sending.request_id) == ("alice", story.report.request_id)
+    assert sending.request is not None
+    assert (sending.request.outcome, sending.request.size_bytes) == (Outcome.DELIVERED, SIZE)
+    assert isinstance(sending.ending, MessageDelivered)
+    data = [segment for segment in sending.segments if not segment.is_parity]
+    assert [segment.chunk_index for segment in data] == [0, 1, 2]
+    assert all(segment.attempts >= 1 and segment.acknowledged for segment in data)
+    assert {segment.acknowledged_by for segment in data} == {("bob",)}
+    (receipt,) = trace.receipts
+    assert (receipt.who, receipt.size_bytes) == ("bob", SIZE)
+    assert isinstance(receipt.event, MessageReceived)
+    assert set(receipt.event.message_hashes) <= {
+        each for segment in sending.segments for each in segment.message_hashes
+    }
+    times = [step.at_ms for step in trace.steps]
+    assert times == sorted(times)
+    assert all(describe(step.event) for step in trace.steps)
+
+
+def test_the_stores_order_does_not_matter(story: Story):
+    there = trace_message(story.report.message_id, [story.alice, story.bob])
+    back = trace_message(story.report.message_id, [story.bob, story.alice])
+    assert there is not None
+    assert back is not None
+    assert there.sendings == back.sendings
+    assert len(there.steps) == len(back.steps)
+
+
+def test_a_message_is_found_by_the_beginning_of_its_id_by_request_and_by_sds_id(story: Story):
+    whole = trace_message(story.report.message_id, [story.alice, story.bob])
+    assert whole is not None
+    received = whole.receipts[0].event
+    assert isinstance(received, MessageReceived)
+    for identifier in (story.report.message_id[:8].upper(), story.report.request_id, received.sds_ids[0]):
+        assert trace_message(identifier, [story.alice, story.bob]) == whole
+
+
+def test_a_request_is_told_apart_from_another_with_the_same_message(story: Story):
+    again = story.send(b"x" * SIZE)
+    assert again.message_id == story.report.message_id
+    both = trace_message(again.message_id, [story.alice])
+    one = trace_message(again.request_id, [story.alice])
+    assert both is not None
+    assert one is not None
+    assert [sending.request_id for sending in both.sendings] == [story.report.request_id, again.request_id]
+    assert [sending.request_id for sending in one.sendings] == [again.request_id]
+
+
+def test_who_only_received_tells_only_that(story: Story):
+    trace = trace_message(story.report.message_id, [story.bob])
+    assert trace is not None
+    assert trace.sendings == ()
+    assert [step.who for step in trace.receipts] == ["bob"]
+
+
+def test_of_an_unknown_message_nothing_is_known(story: Story):
+    assert trace_message("f" * 64, [story.alice, story.bob]) is None
+    # Too short to be taken for the beginning of an id.
+    assert trace_message(story.report.message_id[:3], [story.alice]) is None
+
+
+def test_the_beginning_of_several_ids_is_refused_with_the_ids(story: Story, monkeypatch: pytest.MonkeyPatch):
+    from fairway.apps import tracing
+
+    monkeypatch.setattr(tracing, "_SHORTEST_PREFIX", 0)
+    other = story.send(b"another")
+    with pytest.raises(ConfigurationError, match="the beginning of 2 message ids") as error:
+        trace_message("", [story.alice])
+    assert other.message_id in str(error.value)
+
+
+def test_a_store_that_is_not_there_and_no_store_at_all_are_told(tmp_path: Path):
+    with pytest.raises(StorageError, match="there is no store"):
+        trace_message("abcd", [tmp_path / "nowhere.db"])
+    with pytest.raises(ConfigurationError, match="--store"):
+        trace_message("abcd", [])

@@ -1,0 +1,178 @@
+"""Options, output and exit codes of the commands around a channel, on a network inside this process."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fairway.cli import app
+from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError, StorageError
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def fairway() -> Run:
+    """Return what runs a command on a network of the test's own."""
+    environment = {
+        "FAIRWAY_NODE": f"local:{uuid.uuid4()}",
+        "FAIRWAY_CHANNEL": "team",
+        "FAIRWAY_SENDER": "alice",
+        "COLUMNS": "200",
+    }
+
+    def run(*words: str, typed: bytes | None = None, **changed: str | None) -> Any:
+        return CliRunner().invoke(app, list(words), input=typed, env={**environment, **changed})
+
+    return run
+
+
+def lines_of(result: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def sent(fairway: Run, *words: str, **more: Any) -> Any:
+    result = fairway("send", "--wait", "sent", *words, **more)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_words_are_one_message_and_a_later_tail_gets_it_from_the_networks_store(fairway: Run):
+    assert "accepted" in sent(fairway, "hello", "to", "you").output
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")
+    assert result.exit_code == 0
+    assert "alice 12 bytes  hello to you" in result.output
+
+
+def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"\x00\x01\x02")
+    sent(fairway, "--file", str(tmp_path / "file"), "--sender", "carol")
+    sent(fairway, typed=b"from a pipe", FAIRWAY_SENDER="dave")
+    result = fairway(
+        "tail", "--sender", "bob", "--count", "2", "--json", "--save", str(tmp_path / "in"), "--linger", "0"
+    )
+    received = {line["sender_id"]: line for line in lines_of(result)}
+    assert Path(received["carol"]["saved"]).read_bytes() == b"\x00\x01\x02"
+    assert Path(received["dave"]["saved"]).read_bytes() == b"from a pipe"
+
+
+def test_what_is_no_text_is_shown_by_its_hash(fairway: Run):
+    sent(fairway, typed=b"\x1b[2J")
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0")
+    assert "SHA-256 " in result.output
+    assert "\x1b[2J" not in result.output
+
+
+def test_without_acknowledgement_in_time_the_exit_code_is_1_and_the_person_learns_what_goes_on(
+    fairway: Run, tmp_path: Path
+):
+    store = str(tmp_path / "alice.db")
+    result = fairway("send", "--timeout", "0.2", "--store", store, "hello")
+    assert result.exit_code == 1
+    assert "not acknowledged as wished within 0.2 s" in result.output
+    assert f"it stays in {store}" in result.output
+    assert "say --store PATH" in fairway("send", "--timeout", "0.2", "hello").output
+
+
+def test_json_lines_of_a_send_end_with_a_report(fairway: Run):
+    told = lines_of(fairway("send", "--wait", "sent", "--json", "hello"))
+    assert [line["event"] for line in told[:2]] == ["sending-message", "message-sent"]
+    assert told[-1]["event"] == "send-report"
+    assert told[-1]["reached"] is True
+
+
+def test_a_tail_that_gets_too_little_has_exit_code_1(fairway: Run):
+    assert fairway("tail", "--count", "1", "--timeout", "0.2").exit_code == 1
+    assert fairway("tail", "--timeout", "0.2").exit_code == 0
+
+
+def test_all_events_are_shown_if_wanted(fairway: Run, tmp_path: Path):
+    store = str(tmp_path / "alice.db")
+    quick = ("--retry-interval-ms", "50")
+    sent(fairway, "--store", store, *quick, "hello")
+    told = fairway("tail", "--store", store, "--events", "--timeout", "0.3", *quick)
+    assert "sending-message" in told.output
+    assert "attempt 1" in told.output
+
+
+def test_a_key_keeps_others_out(fairway: Run):
+    sent(fairway, "--key", "ab" * 32, "secret")
+    assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", FAIRWAY_KEY="ab" * 32)
+    assert "secret" in result.output
+
+
+def test_a_profile_is_another_wire(fairway: Run):
+    sent(fairway, "--profile", "logos", "hello")
+    assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--profile", "logos")
+    assert "hello" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "told"),
+    [
+        (["send", "--node", "", "x"], ConfigurationError, "fairway network"),
+        (["send", "--channel", "", "x"], ConfigurationError, "--channel is missing"),
+        (["tail", "--sender", ""], ConfigurationError, "--sender is missing"),
+        (["send", "--node", "smoke:signals", "x"], ConfigurationError, "smoke:signals"),
+        (["send", "--topic", "no topic", "x"], ConfigurationError, "content topic"),
+        (["send", "--key", "abc", "x"], ConfigurationError, "64"),
+        (["send", "--options", "nowhere.json", "x"], ConfigurationError, "nowhere.json"),
+        (["send", "--file", "nowhere", "x"], ConfigurationError, "not both"),
+        (["send", "--file", "nowhere"], ConfigurationError, "nowhere cannot be read"),
+        (["send", "--max-message-bytes", "2", "xyz"], MessageTooLargeError, "at most 2"),
+        (["send", "--wait", "none", "x"], ConfigurationError, "--store"),
+        (["send", "--by", "alice", "x"], ConfigurationError, "alice"),
+        (["send"], EmptyPayloadError, "at least one byte"),
+        (["chat", "--sender", ""], ConfigurationError, "--sender is missing"),
+        (["participant", "--channel", ""], ConfigurationError, "--channel is missing"),
+        (["trace", "abcd", "--store", "nowhere.db"], StorageError, "there is no store"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_bad_input_is_an_error_that_says_what_to_do(fairway: Run, words: list[str], error: type[Exception], told: str):
+    result = fairway(*words, typed=b"")
+    assert isinstance(result.exception, error)
+    assert told in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "words", [["send", "--wait", "forever", "x"], ["tail", "--count", "0"], ["trace"], ["send", "--count", "x", "x"]]
+)
+def test_a_command_line_that_cannot_be_understood_has_exit_code_2(fairway: Run, words: list[str]):
+    assert fairway(*words).exit_code == 2
+
+
+def test_a_trace_shows_a_table_and_knows_when_it_knows_nothing(fairway: Run, tmp_path: Path):
+    store = str(tmp_path / "alice.db")
+    report = lines_of(sent(fairway, "--store", store, "--json", "hello"))[-1]
+    result = fairway("trace", report["message_id"][:8], "--store", store)
+    assert result.exit_code == 0
+    for words in (report["message_id"], report["request_id"], "sent by alice", "goes over the wire", "open so far"):
+        assert words in result.output
+    told = json.loads(fairway("trace", report["request_id"], "--store", store, "--json").output)
+    assert told["known"] is True
+    assert told["sendings"][0]["segments"][0]["attempts"] == 1
+    unknown = fairway("trace", "f" * 64, "--store", store)
+    assert unknown.exit_code == 1
+    assert "nothing is known" in unknown.output
+    assert json.loads(fairway("trace", "f" * 64, "--store", store, "--json").output) == {"known": False}
+
+
+def test_a_long_trace_is_cut_in_the_middle_unless_all_is_wanted(fairway: Run, tmp_path: Path):
+    store = str(tmp_path / "alice.db")
+    (tmp_path / "options.json").write_text(json.dumps({"segmentation": {"segment_size_bytes": 100}}))
+    words = ["--store", store, "--json", "--options", str(tmp_path / "options.json"), "x" * 3_000]
+    report = lines_of(sent(fairway, *words))[-1]
+    short = fairway("trace", report["message_id"], "--store", store).output
+    assert "more steps, see --all" in short
+    whole = fairway("trace", report["message_id"], "--store", store, "--all").output
+    assert "more steps" not in whole
+    assert len(whole.splitlines()) > len(short.splitlines())

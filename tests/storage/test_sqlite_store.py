@@ -1,0 +1,132 @@
+"""What is particular to the store in a file: its files, its looks into the queue, and the end of the process."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+
+from fairway.errors import StoreLockedError
+from fairway.events import RequestSent
+from fairway.storage.channel_store import TracePoint, Write
+from fairway.storage.sqlite_connection import connect
+from fairway.storage.sqlite_store import SqliteStore
+
+WAIT_S = 30.0
+
+
+def names(path):
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+def test_making_a_store_touches_nothing(path):
+    SqliteStore(path)
+    assert names(path) == []
+
+
+def test_a_store_may_be_named_by_text_and_knows_its_path(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    assert SqliteStore("alice.db").path == SqliteStore(str(path)).path == path
+
+
+def test_an_open_store_has_a_log_and_a_closed_one_is_one_file(path, keeper, make):
+    kept = keeper(SqliteStore(path))
+    kept.keep(changes=(make.put("a", 1),))
+    assert names(path) == ["alice.db", "alice.db-shm", "alice.db-wal", "alice.db.lock"]
+    kept.store.close()
+    assert names(path) == ["alice.db", "alice.db.lock"]
+
+
+def test_a_transaction_is_on_the_disk_when_it_ends(path, keeper):
+    keeper(SqliteStore(path))
+    with closing(connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: an fsync at every commit"
+
+
+def test_a_program_that_holds_the_database_itself_is_in_the_way(path, make, keeper, monkeypatch):
+    keeper(SqliteStore(path)).store.close()
+    monkeypatch.setattr("fairway.storage.sqlite_connection.BUSY_TIMEOUT_S", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as another:
+        another.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreLockedError, match="another program holds it: close that program"):
+            SqliteStore(path).open(*make.owner)
+
+
+def test_the_log_does_not_grow_without_end(path, keeper, make):
+    kept = keeper(SqliteStore(path))
+    for number in range(60):
+        kept.keep(changes=tuple(make.put(str(key), number, b"x" * 20_000) for key in range(50)))
+    assert path.with_name("alice.db-wal").stat().st_size < 30_000_000
+
+
+def test_what_is_queued_is_seen_before_it_is_durable(path, keeper, make):
+    kept, entered, may_go_on = keeper(SqliteStore(path)), threading.Event(), threading.Event()
+
+    def hold(error):
+        entered.set()
+        assert may_go_on.wait(WAIT_S)
+
+    def point(number):
+        return TracePoint(at_ms=number, event=RequestSent(request_id=f"r{number}", message_id="m"))
+
+    kept.keep(trace=(point(1),), requests=(make.request(1),))
+    kept.store.submit(Write(trace=(point(2),)), hold)
+    assert entered.wait(WAIT_S)
+    # The store's thread is held, so this waits.
+    kept.submit(trace=(point(3), point(4)), requests=(make.request(1, detail="newer"), make.request(2)))
+    try:
+        with closing(sqlite3.connect(path)) as another:
+            assert another.execute("SELECT count(*) FROM requests").fetchone() == (1,)
+        assert kept.store.trace("m") == [point(1), point(2), point(3), point(4)]
+        assert kept.store.request("request-1").detail == "newer"
+        assert kept.store.request("request-2") == make.request(2)
+    finally:
+        may_go_on.set()
+    kept.wait(2)
+    assert kept.store.trace("m") == [point(1), point(2), point(3), point(4)]
+    assert kept.store.request("request-1").detail == "newer"
+
+
+def test_a_row_that_changes_many_times_while_waiting_ends_with_its_last_value(path, keeper, make):
+    kept = keeper(SqliteStore(path))
+    for number in range(500):
+        kept.submit(changes=(make.put("a", number), make.put(f"b{number % 5}", number), make.removed(f"c{number}")))
+    kept.wait(500)
+    kept.reopen()
+    assert kept.rows == {("history", "a"): (499,), **{("history", f"b{n}"): (495 + n,) for n in range(5)}}
+
+
+FORGETFUL = """
+import sys
+from fairway.protocol.effects import Change
+from fairway.storage.channel_store import Write
+from fairway.storage.sqlite_store import SqliteStore
+
+store = SqliteStore(sys.argv[1])
+store.open("harbour", "alice", "/fairway/1/harbour/proto")
+for number in range(500):
+    store.submit(Write(changes=(Change(table="history", key=str(number), row=(number,)),)), lambda error: None)
+
+
+class ClosedLate:
+    def __del__(self):
+        store.close()
+
+
+sys.closed_late = ClosedLate()
+"""
+
+
+def test_a_program_that_forgets_to_close_ends_and_loses_nothing(path, make):
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    store = SqliteStore(path)
+    assert len(store.open(*make.owner).changes) == 500
+    store.close()

@@ -1,0 +1,172 @@
+"""Looking into a store from outside changes nothing about it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
+from fairway.events import RequestSent
+from fairway.storage.channel_store import Outcome, TracePoint
+from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_reader import StoreReader
+
+POINT = TracePoint(at_ms=1, event=RequestSent(request_id="request-1", message_id="message-1"))
+
+WRITER = """
+import sys, threading
+from fairway.events import RequestSent
+from fairway.storage.channel_store import StoredRequest, TracePoint, Write
+from fairway.storage.sqlite_store import SqliteStore
+
+store, kept = SqliteStore(sys.argv[1]), threading.Event()
+store.open("harbour", "alice", "/fairway/1/harbour/proto")
+point = TracePoint(at_ms=1, event=RequestSent(request_id="request-1", message_id="message-1"))
+request = StoredRequest(
+    request_id="request-1", message_id="message-1", size_bytes=5, accepted_at_ms=1_760_000_000_001
+)
+store.submit(Write(trace=(point,), requests=(request,)), lambda error: kept.set())
+kept.wait(30)
+print("kept", flush=True)
+sys.stdin.read()
+store.close()
+"""
+
+
+def files(path):
+    """Return every file beside the store and its content, but for the index that readers share with the writer."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+
+def names(path):
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+@pytest.fixture
+def writer(path):
+    """Let another process use the store."""
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "kept\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def closed(path, keeper, make):
+    """Make a store that nobody uses."""
+    kept = keeper(SqliteStore(path))
+    kept.keep(trace=(POINT,), requests=(make.request(1), make.request(2, message_id="message-1")))
+    kept.store.close()
+    return kept.store
+
+
+def check(path, make):
+    before, names_before = files(path), names(path)
+    reader = StoreReader(path)
+    assert reader.owner() == make.owner
+    assert reader.trace("message-1") == reader.trace("request-1") == [POINT]
+    assert reader.trace("message-2") == []
+    assert reader.request("request-1") == make.request(1)
+    assert reader.request("request-3") is None
+    assert reader.requests("message-1")[0] == reader.requests("request-1")[0] == make.request(1)
+    assert (files(path), names(path)) == (before, names_before)
+
+
+def test_a_store_is_read_while_another_process_uses_it(path, make, writer):
+    check(path, make)
+
+
+def test_a_store_is_read_after_its_process_was_killed(path, make, writer):
+    writer.kill()
+    writer.wait(30)
+    check(path, make)
+    store = SqliteStore(path)
+    store.open(*make.owner)
+    assert store.trace("message-1") == [POINT]
+    store.close()
+
+
+def test_a_store_is_read_when_nobody_uses_it(path, make, closed):
+    assert names(path) == ["alice.db", "alice.db.lock"]
+    check(path, make)
+
+
+def test_a_store_is_read_in_the_process_that_uses_it(path, make, closed, keeper):
+    kept = keeper(closed)
+    check(path, make)
+    kept.keep(requests=(make.request(9, outcome=Outcome.FAILED, ended_at_ms=3),))
+    assert StoreReader(path).request("request-9").outcome is Outcome.FAILED
+    # Reading did not take away the locks that the store has on its file.
+    assert kept.keep(changes=(make.put("a", 1),)) is None
+
+
+def test_all_sends_of_a_message_are_found_in_order(path, make, closed):
+    assert StoreReader(path).requests("message-1") == [make.request(1), make.request(2, message_id="message-1")]
+
+
+def test_a_missing_file_is_not_made(path):
+    with pytest.raises(StorageError, match=r"there is no store .*alice\.db: give the path"):
+        StoreReader(path).trace("message-1")
+    assert names(path) == []
+
+
+@pytest.mark.parametrize("content", [b"x", b"hello" * 1_000], ids=["short", "long"])
+def test_a_file_of_another_kind_is_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(StoreCorruptError, match="no SQLite database"):
+        StoreReader(path).trace("message-1")
+    assert files(path) == {"alice.db": content}
+
+
+def test_an_empty_file_is_no_store_yet(path):
+    path.touch()
+    with pytest.raises(StoreCorruptError, match="is empty"):
+        StoreReader(path).trace("message-1")
+    assert files(path) == {"alice.db": b""}
+
+
+def test_the_database_of_another_program_is_refused(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE Message (id BLOB)")
+    with pytest.raises(StoreCorruptError, match="of another program"):
+        StoreReader(path).owner()
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(StoreCorruptError, match="is a directory"):
+        StoreReader(tmp_path).owner()
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_another_version_is_refused(path, closed, version):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises((StoreVersionError, StoreCorruptError), match=r"schema version|is empty"):
+        StoreReader(path).owner()
+
+
+def test_a_copy_of_a_store_in_use_that_is_not_whole_says_how_to_copy(path, tmp_path, writer):
+    copy = tmp_path / "copy" / "alice.db"
+    copy.parent.mkdir()
+    for ending in ("", "-wal"):
+        shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+    with pytest.raises(StorageError, match=r"alice\.db-shm.* copy a store only when it is closed"):
+        StoreReader(copy).owner()
+    assert names(copy) == ["alice.db", "alice.db-wal"]
+
+
+def test_a_name_that_means_something_in_a_uri_is_a_name(tmp_path, keeper, make):
+    path = tmp_path / "50% of what? #1 & more.db"
+    kept = keeper(SqliteStore(path))
+    kept.keep(trace=(POINT,))
+    assert StoreReader(path).trace("request-1") == [POINT]
+    kept.store.close()
+    assert StoreReader(path).trace("request-1") == [POINT]
