@@ -89,10 +89,10 @@ def test_js_e8_what_was_declared_lost_is_not_asked_for_any_more(peer):
     alice.send(b"lost")
     alice.send(b"two")
     bob.receive(alice.content()[1])
-    bob.pass_time(700_000)
+    bob.pass_time(4_000_000)
     assert bob.events(IrretrievableMessage)
     before = len(bob.queries())
-    bob.pass_time(700_000)
+    bob.pass_time(4_000_000)
     assert len(bob.queries()) == before
 
 
@@ -120,7 +120,7 @@ def test_js_a_lost_dependency_does_not_take_its_dependants_with_it(peer):
     alice.send(b"lost")
     alice.send(b"two")
     bob.receive(alice.content()[1])
-    bob.pass_time(700_000)
+    bob.pass_time(4_000_000)
     assert bob.payloads() == [b"two"]
 
 
@@ -193,7 +193,7 @@ def test_nim_a_dependency_that_never_comes_does_not_stop_the_channel_for_ever(pe
     alice.send(b"lost")
     alice.send(b"two")
     bob.receive(alice.content()[1])
-    bob.pass_time(700_000)
+    bob.pass_time(4_000_000)
     assert bob.payloads() == [b"two"]
     assert bob.events(IrretrievableMessage)
 

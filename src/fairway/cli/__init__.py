@@ -29,6 +29,12 @@ Examples:
 
 [bold]fairway demo[/bold]    send a file over a lossy network and see who has it
 
+[bold]fairway network --port 60010[/bold]    have a network on this machine, for the commands below
+
+[bold]fairway chat --node local://127.0.0.1:60010 --channel team --sender alice[/bold]    talk to whoever joins
+
+[bold]fairway send --node local://127.0.0.1:60010 --channel team --sender bob hello[/bold]    send one message
+
 [bold]fairway conformance tests/vectors/conformance[/bold]    replay known answers of other implementations
 
 [bold]fairway COMMAND --help[/bold]    what a command does and takes

@@ -8,6 +8,9 @@ Nothing is raised here, whatever comes: what cannot be used is counted.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.ciphering import Ciphering
@@ -32,6 +35,8 @@ from fairway.protocol.statistics import Tally
 from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind
 from fairway.wire.waku_message import WakuMessage, message_hash
+
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 class Receiving:
@@ -111,9 +116,19 @@ class Receiving:
         except DecodeError:
             self._tally.add("undecodable")
             return
+        if message.repair_request and self._is_stale(carrier, now_ms):
+            message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
             self._query_on_connect.history_heard += 1
         self.process(self._sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
+
+    def _is_stale(self, carrier: Carrier, now_ms: int) -> bool:
+        """Return whether a message comes out of a store rather than from somebody who is asking now.
+
+        Whatever it asked for was answered, or asked for again, long ago.
+        """
+        sent_at_ms = carrier.timestamp_ns // _NANOSECONDS_PER_MILLISECOND
+        return bool(sent_at_ms) and sent_at_ms < now_ms - self._options.sds.repair.t_max_ms
 
     def _act_on(self, outcome: SdsOutcome, carrier: Carrier | None, now_ms: int) -> None:
         match outcome:

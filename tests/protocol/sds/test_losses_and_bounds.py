@@ -3,7 +3,7 @@
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, Ignored, MessageArrived, MessageReady
 from fairway.wire.sds import HistoryEntry
 
-TEN_MINUTES = 600_000
+AN_HOUR = 3_600_000
 
 
 def missing_ids(outcomes):
@@ -22,23 +22,23 @@ def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(new_cha
     bob = new_channel("bob")
     bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
     bob.receive(a_message("m3", "m2"), None, start)
-    assert missing_ids(bob.sweep_incoming(start + TEN_MINUTES)) == ["m1"]
-    assert bob.next_deadline() <= start + TEN_MINUTES + 1
+    assert missing_ids(bob.sweep_incoming(start + AN_HOUR)) == ["m1"]
+    assert bob.next_deadline() <= start + AN_HOUR + 1
 
-    outcomes = bob.sweep_incoming(start + TEN_MINUTES + 1)
+    outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
     assert outcomes[0] == DependenciesLost(entries=(HistoryEntry("m1", b"hint", "zoe"),))
     assert ready(outcomes) == ["m2", "m3"]
     assert [o.dependencies_met for o in outcomes[1:]] == [False, True]
     assert len(bob.repair.requests) == 0, "nobody is asked for it any more"
-    assert bob.sweep_incoming(start + TEN_MINUTES * 3) == []
+    assert bob.sweep_incoming(start + AN_HOUR * 3) == []
 
 
 def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_message, ready, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.sweep_incoming(start + TEN_MINUTES + 1)
+    bob.sweep_incoming(start + AN_HOUR + 1)
     late = a_message("m1", lamport=start - 1)
-    assert bob.receive(late, None, start + TEN_MINUTES + 2) == [
+    assert bob.receive(late, None, start + AN_HOUR + 2) == [
         MessageArrived(message=late, kind=late.kind),
         MessageReady(message=late, dependencies_met=True),
     ]
@@ -52,10 +52,10 @@ def test_a_message_tells_whether_something_it_cites_was_lost_also_if_it_comes_af
 ):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.sweep_incoming(start + TEN_MINUTES + 1)
+    bob.sweep_incoming(start + AN_HOUR + 1)
 
     def met(message):
-        (outcome,) = found(bob.receive(message, None, start + TEN_MINUTES + 2), MessageReady)
+        (outcome,) = found(bob.receive(message, None, start + AN_HOUR + 2), MessageReady)
         return outcome.dependencies_met
 
     assert not met(a_message("m3", "m1", "m2"))
@@ -70,7 +70,7 @@ def test_what_was_lost_while_a_message_waited_and_came_before_it_was_ready_was_n
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
     bob.receive(a_message("m3", "m1", "m0"), None, start + 1_000)
-    bob.sweep_incoming(start + TEN_MINUTES + 1)
+    bob.sweep_incoming(start + AN_HOUR + 1)
     bob.receive(a_message("m1"), None, start)
     (outcome,) = found(bob.receive(a_message("m0"), None, start), MessageReady)[1:]
     assert outcome.message_id == "m3"
@@ -87,9 +87,9 @@ def test_without_a_timeout_nothing_is_ever_declared_lost(new_channel, a_message,
 def test_the_time_away_does_not_count(new_channel, a_message, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.dependencies.restart_clocks(start + TEN_MINUTES)
-    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES * 2)) == []
-    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES * 2 + 1)) == ["m1"]
+    bob.dependencies.restart_clocks(start + AN_HOUR)
+    assert lost_ids(bob.sweep_incoming(start + AN_HOUR * 2)) == []
+    assert lost_ids(bob.sweep_incoming(start + AN_HOUR * 2 + 1)) == ["m1"]
 
 
 def test_what_was_recovered_without_being_received_is_settled(new_channel, a_message, ready, found, start):
@@ -109,9 +109,9 @@ def test_a_loss_is_found_out_message_by_message(new_channel, a_message, start):
     bob = new_channel("bob")
     for number in range(3):
         bob.receive(a_message(f"b{number}", f"a{number}"), None, start + number * 1_000)
-    assert bob.dependencies.next_loss_at() == start + TEN_MINUTES + 1
-    assert lost_ids(bob.sweep_incoming(start + TEN_MINUTES + 1_001)) == ["a0", "a1"]
-    assert bob.dependencies.next_loss_at() == start + TEN_MINUTES + 2_001
+    assert bob.dependencies.next_loss_at() == start + AN_HOUR + 1
+    assert lost_ids(bob.sweep_incoming(start + AN_HOUR + 1_001)) == ["a0", "a1"]
+    assert bob.dependencies.next_loss_at() == start + AN_HOUR + 2_001
 
 
 def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_message, start):
@@ -135,9 +135,9 @@ def test_messages_that_cite_each_other_are_released_after_the_timeout(new_channe
     bob.receive(a_message("c", "b"), None, start)
     bob.receive(a_message("d", "c"), None, start)
     assert not bob.dependencies.incoming.missing
-    assert bob.next_deadline() == start + TEN_MINUTES + 1
-    assert ready(bob.sweep_incoming(start + TEN_MINUTES)) == []
-    assert sorted(ready(bob.sweep_incoming(start + TEN_MINUTES + 1))) == ["a", "b", "c", "d"]
+    assert bob.next_deadline() == start + AN_HOUR + 1
+    assert ready(bob.sweep_incoming(start + AN_HOUR)) == []
+    assert sorted(ready(bob.sweep_incoming(start + AN_HOUR + 1))) == ["a", "b", "c", "d"]
     assert not bob.dependencies.incoming.parked
     assert bob.dependencies.incoming.parked_bytes == 0
 
@@ -146,8 +146,8 @@ def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel,
     bob = new_channel("bob")
     bob.receive(a_message("a", "b"), None, start)
     bob.receive(a_message("b", "a"), None, start)
-    bob.receive(a_message("y", "x"), None, start + TEN_MINUTES)
-    outcomes = bob.sweep_incoming(start + TEN_MINUTES + 1)
+    bob.receive(a_message("y", "x"), None, start + AN_HOUR)
+    outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
     assert sorted(ready(outcomes)) == ["a", "b"]
     assert missing_ids(outcomes) == ["x"]
 
@@ -155,9 +155,9 @@ def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel,
 def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_message, ready, start):
     bob = new_channel("bob")
     bob.receive(a_message("c", "b"), None, start)
-    bob.receive(a_message("b", "a"), None, start + TEN_MINUTES)
-    assert ready(bob.sweep_incoming(start + TEN_MINUTES + 1)) == []
-    assert ready(bob.receive(a_message("a"), None, start + TEN_MINUTES + 2)) == ["a", "b", "c"]
+    bob.receive(a_message("b", "a"), None, start + AN_HOUR)
+    assert ready(bob.sweep_incoming(start + AN_HOUR + 1)) == []
+    assert ready(bob.receive(a_message("a"), None, start + AN_HOUR + 2)) == ["a", "b", "c"]
 
 
 # Bounds (design.md 5.9)

@@ -60,7 +60,7 @@ def test_at_most_three_are_asked_for_at_once_the_most_overdue_first(new_channel,
     assert wanted(bob.send(b"x", start + 120_000)) == []
 
 
-def test_a_request_is_repeated_with_growing_pauses_while_the_message_is_missing(new_channel, a_message, start):
+def test_a_request_is_repeated_after_twice_the_wait_while_the_message_is_missing(new_channel, a_message, start):
     """js-waku and nim-sds ask once and never again."""
     bob = new_channel("bob", lost_timeout_ms=0)
     bob.receive(a_message("m2", "m1"), None, start)
@@ -72,7 +72,7 @@ def test_a_request_is_repeated_with_growing_pauses_while_the_message_is_missing(
         assert wanted(bob.send_sync(due)) == ["m1"]
         pauses.append(due - now_ms)
         now_ms = due
-    assert pauses == [first * factor for factor in (1, 2, 4, 8, 16, 32, 64, 64, 64, 64)]
+    assert pauses == [first * factor for factor in (1, 2, 2, 2, 2, 2, 2, 2, 2, 2)]
 
 
 def test_hearing_somebody_else_ask_counts_as_having_asked(new_channel, a_message, asking, start):
@@ -352,7 +352,7 @@ def test_of_fifty_participants_few_ask_and_few_answer(new_channel, send, start, 
     assert len(medium.answers) <= 2
 
 
-def test_a_requester_that_everybody_misses_a_message_with_asks_ever_more_rarely(new_channel, send, start):
+def test_what_everybody_misses_is_asked_for_by_few(new_channel, send, start):
     author = new_channel("author")
     lost, last = send(author, b"lost", start), send(author, b"last", start)
     peers = [new_channel(f"p{n}", bloom_capacity=50, lost_timeout_ms=0) for n in range(20)]
@@ -360,10 +360,8 @@ def test_a_requester_that_everybody_misses_a_message_with_asks_ever_more_rarely(
         peer.receive(last, None, start)
     medium = Broadcast(peers, start, delay_ms=500)
     medium.run(start + 1_200_000)
-    assert 3 <= len(medium.requests) <= 12
+    assert 10 <= len(medium.requests) <= 70, 'some three a minute in twenty minutes, not one by everybody each time'
     assert all(ids == [lost.message_id] for _, _, ids in medium.requests)
-    times = [at_ms for _, at_ms, _ in medium.requests]
-    assert times[-1] - times[-2] > 2 * (times[1] - times[0])
 
 
 def test_many_gaps_of_many_participants_are_closed_with_about_one_answer_each(new_channel, send, start):

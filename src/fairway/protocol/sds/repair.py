@@ -112,7 +112,7 @@ class Scheduled(NamedTuple):
     asked: int = 0
     """How often it was asked for already."""
     heard: int = 0
-    """How often others asked since; not kept over a restart."""
+    """How often others asked since."""
 
 
 class RepairBuffer:

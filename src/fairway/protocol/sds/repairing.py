@@ -1,8 +1,8 @@
 """Both sides of SDS-R for one participant: when to ask, whom to answer, when to be silent.
 
 A request is repeated for as long as the message is missing, after twice the first wait; hearing somebody else ask puts
-it off, twice at most (js-waku asks once and then never again). An answer is called off when the message is heard, and
-none is repeated within t_min_ms, which no honest participant wants: else a forger who asks for one message with
+it off, but not for ever (js-waku asks once and then never again). An answer is called off when the message is heard,
+and none is repeated within t_min_ms, which no honest participant wants: else a forger who asks for one message with
 everything that he sends would have its author repeat it as often.
 """
 
@@ -25,7 +25,7 @@ from fairway.protocol.sds.repair import (
 )
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
-_MAX_HEARD_IN_BETWEEN: Final = 2
+_MAX_HEARD_IN_BETWEEN: Final = 8
 """Requests of others that put off our own, until it is made."""
 
 REPAIR_REQUESTS: Final = "repair_requests"
@@ -76,7 +76,7 @@ class Repair:
     def heard_request(self, message_id: str, now_ms: int) -> None:
         """Somebody else asked for a message: our own request waits as though it had been made.
 
-        Only so often: old requests come again out of stores, and anybody may make new ones without end.
+        Only so often, for anybody may make requests without end.
         """
         scheduled = self.requests.get(message_id)
         if scheduled is not None and scheduled.heard < _MAX_HEARD_IN_BETWEEN:

@@ -145,8 +145,8 @@ class SdsState:
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
         ):
-            for key, (hint, sender, at_ms, asked) in tables[table]:
-                buffer.add(HistoryEntry(key, hint, sender), at_ms, asked)
+            for key, (hint, sender, at_ms, asked, *heard) in tables[table]:
+                buffer.add(HistoryEntry(key, hint, sender), at_ms, asked, *heard)
         for key, (order, encoded) in sorted(tables[RETAINED], key=lambda item: item[1][0]):
             channel.retained.keep_again(key, order, encoded)
         channel.participants.update(key for key, _ in tables[PARTICIPANTS])
@@ -211,4 +211,4 @@ class SdsState:
         if scheduled is None:
             return None
         _, hint, sender = scheduled.entry
-        return (hint, sender, scheduled.at_ms, scheduled.asked)
+        return (hint, sender, scheduled.at_ms, scheduled.asked, scheduled.heard)
