@@ -4,6 +4,9 @@ Participants talk over a network that loses a third of everything. Again and aga
 itself, is ended with SIGKILL in the middle of whatever it does and started again on what it left on disk. The driver
 only knows what the processes printed: a send whose answer went down with its process it repeats, with the same
 request id.
+
+The seed decides who says what and who is killed after how long. What a process is doing at that moment differs from run
+to run, so a failure shows the whole story; it may take several runs of its seed to see it again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ KILLS = 50
 MEAN_PAUSE_S = 0.7
 """Between two kills, on average: most victims are talking when they are hit, some are still starting."""
 HEALING_S = 90.0
+"""How long everything may take to arrive after the last kill; usually it is some 10 s."""
 START_S = 40.0
 SEGMENT_BYTES = 2_048
 OPTIONS = {

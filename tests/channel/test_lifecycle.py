@@ -274,3 +274,14 @@ def test_an_asynchronous_cipher_is_awaited(in_group):
         assert isinstance(await anext(alice.messages()), MessageReceived)
 
     in_group(scenario)
+
+
+def test_whoever_leaves_acknowledges_what_he_has_read(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        receipt = await alice.send(b"before you go")
+        await group.take(bob.messages(), 1)
+        await bob.close()
+        assert (await receipt.delivered()).delivered_to == ("bob",)
+
+    in_group(scenario, sync_min_interval_ms=3_600_000, retry_interval_ms=0)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -121,22 +121,33 @@ class Demonstration:
             address = await self._start_network(group)
             for name in self.plan.names:
                 self._add_participant(group, name, address, options)
-            await asyncio.gather(*(self._start(name) for name in self.plan.names))
+            await _all(*(self._start(name) for name in self.plan.names))
             self._tell(f"{len(self.plan.names)} processes are up: {', '.join(self.plan.names)}", at_ms=0)
             self._started_s = time.monotonic()
-            while not self._is_over():
-                group.check()
-                if self._errors:
-                    raise FairwayError(f"a participant refused a command: {self._errors[0]}")
-                self._give_commands()
-                self._ask()
-                await self._kill_and_revive()
-                await asyncio.sleep(_STEP_S)
+            try:
+                while not self._is_over():
+                    group.check()
+                    self._go_on()
+                    await asyncio.sleep(_STEP_S)
+            finally:
+                # Nothing may start any more when the group ends what runs.
+                await _ended(self._revival)
             for name in self.plan.names:
                 self._processes[name].tell(command="stop")
             await asyncio.gather(*(self._processes[name].end() for name in self.plan.names))
             await self._processes["network"].end()
         return self._result()
+
+    def _go_on(self) -> None:
+        """Take the next step of the story, if it is time for one."""
+        if self._errors:
+            raise FairwayError(f"a participant refused a command: {self._errors[0]}")
+        self._give_commands()
+        self._ask()
+        if self._revival is None:
+            self._kill()
+        elif self._revival.done():
+            self._revival.result()
 
     def _story(self) -> list[_Line]:
         first, second, last = self.plan.names[0], self.plan.names[1], self.plan.names[-1]
@@ -250,12 +261,10 @@ class Demonstration:
             for name in self.held.keys() & self.present - file.received_at_ms.keys():
                 self._processes[name].tell(command="statistics")
 
-    async def _kill_and_revive(self) -> None:
-        """Kill the victim when it holds half of the file, and bring it back a moment later."""
+    def _kill(self) -> None:
+        """Kill the victim if it holds half of the file, and see to it that it comes back a moment later."""
         victim, file = self.plan.victim, self.file_message
-        if self._revival is not None and self._revival.done():
-            self._revival.result()
-        if self._revival is not None or victim is None or file is None or file.accepted_at_ms is None:
+        if victim is None or file is None or file.accepted_at_ms is None:
             return
         has_all = victim in file.received_at_ms
         if has_all or 2 * self.held[victim] >= file.total_chunks > 1:
@@ -326,6 +335,23 @@ async def _bounded(what: str) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise FairwayError(f"{what} was not ready within {_START_TIMEOUT_S:g} s; is the machine overloaded?") from error
+
+
+async def _all(*works: Coroutine[Any, Any, None]) -> None:
+    """Do things at once; if one fails, the others have ended too when its error is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            await _ended(task)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task and wait for its end; what it raised is no longer of interest."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _sent(message: Message) -> SentMessage:

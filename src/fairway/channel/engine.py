@@ -29,6 +29,8 @@ from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
 """Writes under way from which on nothing more is taken in; the disk sets the pace then."""
+_GOODBYE_S: Final = 1.0
+"""How long stopping waits for the last acknowledgements to leave."""
 _TURN: Final = 64
 """Messages processed before others on the event loop get a turn."""
 
@@ -101,11 +103,14 @@ class Engine:
 
     async def stop(self) -> None:
         """End this life; what is under way in the store is finished."""
+        await self._say_goodbye()
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
         if self.subscription is not None:
             self.subscription.close()
+        # A task that never began would leave the application's own coroutine unawaited.
+        await asyncio.sleep(0)
         current = asyncio.current_task()
         ending: list[asyncio.Future[Any]] = [*self._tasks, *self._ciphers]
         ending = [task for task in ending if task is not current]
@@ -113,6 +118,19 @@ class Engine:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         await self.publisher.stop()
+
+    async def _say_goodbye(self) -> None:
+        """Acknowledge what was received and not yet acknowledged: later nobody is there to do so."""
+        if self._is_running and self._node.status.connected:
+            self.stack.sync_timer.hasten(self._clock())
+            self._enter(self.stack.tick)
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self.commits.room(0)
+                    await self.publisher.idle()
+            except TimeoutError:
+                # The others will send it again, and learn then.
+                return
 
     def carry_out(
         self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False

@@ -48,6 +48,11 @@ class Publisher:
             self._room.clear()
             await self._room.wait()
 
+    async def idle(self) -> None:
+        """Wait until the node has answered everything."""
+        while self._waiting or self._workers:
+            await asyncio.wait(list(self._workers))
+
     async def stop(self) -> None:
         """Abandon what is under way; the protocol sends it again after a restart."""
         self._waiting.clear()

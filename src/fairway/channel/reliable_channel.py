@@ -83,6 +83,8 @@ class ReliableChannel:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._lifecycle = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        """Whoever waits for room with a send goes before whoever comes later."""
         # A channel that cannot be made fails here, and not at its first start.
         self._new_stack()
 
@@ -174,7 +176,8 @@ class ReliableChannel:
             known = self._receipts.known(request_id, logical_message_id(payload))
             if known is not None:
                 return known
-        await engine.room()
+        async with self._turn:
+            await engine.room()
         engine = self._started()
         now_ms = self._clock()
         try:
@@ -203,7 +206,8 @@ class ReliableChannel:
         """
         payload = _bytes_of(payload)
         engine = self._started()
-        await engine.room()
+        async with self._turn:
+            await engine.room()
         try:
             accepted = self._started().stack.send_ephemeral(payload, self._clock())
         except LocalError as error:

@@ -25,9 +25,9 @@ from fairway.protocol.requests import Requests
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.reopening import Waited
-from fairway.protocol.send_request import SentSegment
+from fairway.protocol.send_request import SendRequest, SentSegment
 from fairway.protocol.statistics import Tally
-from fairway.wire.sds import SdsMessage
+from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
@@ -70,9 +70,21 @@ class Sending:
     def apply_sds(self, part: PendingPart, now_ms: int) -> tuple[SentSegment, SdsMessage]:
         """Make the SDS message of a segment; SDS tracks it until the request ends."""
         request = self._requests.open[part.request_id]
-        message = self._sds.send(part.content, now_ms, required_count=ALL_PARTICIPANTS)
+        beside = self._cited_by_first(request, part.chunk_index)
+        message = self._sds.send(part.content, now_ms, required_count=ALL_PARTICIPANTS, beside=beside)
         segment = self._requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
         return segment, message
+
+    def _cited_by_first(self, request: SendRequest, chunk_index: int) -> tuple[HistoryEntry, ...]:
+        """Return what a segment cites because the first one does, which may be lost.
+
+        A message is whole without as many segments as it has parity. So the first of those and one more all tell what
+        was sent before the message, and whoever rebuilds it has one of them.
+        """
+        if not 0 < chunk_index <= request.part_count - request.data_count:
+            return ()
+        first = self._sds.outgoing.messages.get(request.segments[0])
+        return () if first is None else first.message.causal_history
 
     def encrypt(
         self, segment: SentSegment, message: SdsMessage, then: Callable[[bytes, int], None], now_ms: int

@@ -108,7 +108,7 @@ class Stack:
         self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
         self._want_more = WantMore(sds, requests, outbound, sending, effects)
         self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
-        self._sync = sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
+        self.sync_timer = sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
         self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
         self._receiving = Receiving(
             content_topic,
@@ -178,7 +178,7 @@ class Stack:
         self._requests.add(request)
         self._outbox.extend(request.request_id, parts)
         self._send_parts(now_ms)
-        self._sync.restart(now_ms, NORMAL)
+        self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(now_ms))
 
     def want_more(
@@ -288,7 +288,7 @@ class Stack:
         if self._outbound.connected:
             times += [
                 self._sweep_at(),
-                self._sync.at_ms,
+                self.sync_timer.at_ms,
                 self._sync_for_repair_at(),
                 self.sds.repair.next_response_at(),
                 self._requests.next_retry_at(),
@@ -331,7 +331,7 @@ class Stack:
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self.sds.dependencies.restart_clocks(now_ms)
-        self._sync.restart(now_ms, NORMAL)
+        self.sync_timer.restart(now_ms, NORMAL)
         self._sending.resume(now_ms)
         self._send_parts(now_ms)
         return self._finish(now_ms)
@@ -372,12 +372,12 @@ class Stack:
         """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""
         if not self.options.sds.repair.enabled:
             return None
-        return self._sync.for_repair_at(self.sds.repair.next_request_at())
+        return self.sync_timer.for_repair_at(self.sds.repair.next_request_at())
 
     def _send_sync(self, now_ms: int) -> None:
-        times = (self._sync.at_ms, self._sync_for_repair_at())
+        times = (self.sync_timer.at_ms, self._sync_for_repair_at())
         if any(at is not None and at <= now_ms for at in times):
-            self._sync.spoke(now_ms)
+            self.sync_timer.spoke(now_ms)
             message = self.sds.send_sync(now_ms)
             if message is not None:
                 self._sending.sync(message, now_ms)

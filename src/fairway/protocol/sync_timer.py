@@ -30,6 +30,7 @@ class SyncTimer:
         self._interval_ms = interval_ms
         self._jitter = jitter
         self._owed = False
+        self._has_news = False
         self._spoke_ms: int | None = None
         self.restart(now_ms, NORMAL)
 
@@ -40,6 +41,7 @@ class SyncTimer:
 
     def spoke(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
+        self._has_news = False
         self._spoke_ms = now_ms
         self.restart(now_ms, AFTER_OWN_SYNC)
 
@@ -49,12 +51,24 @@ class SyncTimer:
             return None
         return due_at if self._spoke_ms is None else max(due_at, self._spoke_ms + _REPAIR_SPACING_MS)
 
+    def content_sent(self, now_ms: int) -> None:
+        """Begin a new wait: an own message acknowledges as much as a sync message would."""
+        self._has_news = False
+        self.restart(now_ms, NORMAL)
+
+    def hasten(self, now_ms: int) -> None:
+        """Speak now if something was received since we last spoke: we are about to leave."""
+        if self._has_news and self.at_ms is not None:
+            self.at_ms = min(self.at_ms, now_ms)
+
     def content_received(self, now_ms: int) -> None:
         """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
+        self._has_news = True
         self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))
 
     def copy_received(self, now_ms: int) -> None:
         """Owe an acknowledgement, which nobody else's sync message can replace."""
+        self._has_news = True
         if not self._owed:
             self._owed = True
             self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))

@@ -16,7 +16,12 @@ class JsCitations(OwedCitations):
         self._notice = notice
 
     def pay(
-        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+        self,
+        newest: tuple[HistoryEntry, ...],
+        history: LocalHistory,
+        beside: tuple[HistoryEntry, ...] = (),  # noqa: ARG002 - js-waku has no segments
+        *,
+        is_content: bool,
     ) -> tuple[HistoryEntry, ...]:
         """Return the newest entries."""
         if super().pay(newest, history, is_content=is_content) != newest:

@@ -2,13 +2,11 @@
 
 `MessageChannel` is the state machine of SDS: what is sent carries a Lamport timestamp, causal history, bloom filter
 and repair requests; what is received is checked against the local history, delivered or parked, and weighed as evidence
-about own messages. It neither encodes nor sends: messages go out as values, and what happened comes back as outcomes,
-in the order in which it happened.
+about own messages. It neither encodes nor sends: messages go out as values, what happened comes back as outcomes.
 
 Sending is two steps, because a message belongs to the history only once it was handed to the network: `send` makes it
-and starts waiting for acknowledgements, `broadcast` confirms it with its retrieval hint.
-
-No step's cost grows with the history. Everything that the network can make larger is bounded.
+and starts waiting for acknowledgements, `broadcast` confirms it with its retrieval hint. No step's cost grows with the
+history, and whatever the network can make larger is bounded.
 """
 
 from __future__ import annotations
@@ -101,8 +99,9 @@ class MessageChannel:
         required_count: int = 1,
         required_from: frozenset[str] = frozenset(),
         tracked: bool = True,
+        beside: tuple[HistoryEntry, ...] = (),
     ) -> SdsMessage:
-        """Make a content message (SDS spec, "Send Message") and wait for its acknowledgement if ``tracked``.
+        """Make a content message (SDS spec, "Send Message") that also cites ``beside``; wait for it if ``tracked``.
 
         With `IdRule.PAYLOAD`, content that still waits for acknowledgement is not made anew: that message comes back.
         """
@@ -113,7 +112,7 @@ class MessageChannel:
         waiting = self.outgoing.messages.get(message_id)
         if waiting is not None:
             return waiting.message
-        message = self._compose(message_id, content, now_ms)
+        message = self._compose(message_id, content, now_ms, beside)
         self.sequence += 1
         if tracked:
             self.outgoing.add(message, self.sequence, required_count, required_from)
@@ -286,10 +285,12 @@ class MessageChannel:
         by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
 
-    def _compose(self, message_id: str, content: bytes | None, now_ms: int) -> SdsMessage:
+    def _compose(
+        self, message_id: str, content: bytes | None, now_ms: int, beside: tuple[HistoryEntry, ...] = ()
+    ) -> SdsMessage:
         cited = self.history.last(self._latest_lamport(now_ms))
         if self.config.causal_history_size:
-            cited = self.owed.pay(cited, self.history, is_content=content is not None)
+            cited = self.owed.pay(cited, self.history, beside, is_content=content is not None)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,

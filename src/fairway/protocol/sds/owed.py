@@ -70,13 +70,21 @@ class OwedCitations:
             uncited.pop(entry[0], None)
 
     def pay(
-        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+        self,
+        newest: tuple[HistoryEntry, ...],
+        history: LocalHistory,
+        beside: tuple[HistoryEntry, ...] = (),
+        *,
+        is_content: bool,
     ) -> tuple[HistoryEntry, ...]:
-        """Return what the next message cites, oldest first: the newest entries, and what is owed before them.
+        """Return what the next message cites: ``beside``, what is owed, oldest first, and the newest entries.
 
         A sync message settles nothing about what is uncited, for no repair brings it to whoever misses it.
         """
         entries = newest if self._is_enough(newest) else self._with_owed(newest, history, is_content=is_content)
+        if beside:
+            cited = {entry.message_id for entry in entries}
+            entries = (*(entry for entry in beside if entry.message_id not in cited), *entries)
         if is_content:
             self.cited(entries)
         return entries
