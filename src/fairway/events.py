@@ -177,6 +177,8 @@ class MessageReceived:
     sender_id: str
     channel_id: str
     content_topic: str
+    pubsub_topic: str = ""
+    """Shard that the channel's content topic lies on."""
     payload: bytes
     timestamp_ns: int
     """Timestamp of the WakuMessage that completed it; 0 when it had none."""

@@ -266,7 +266,7 @@ def test_what_was_told_does_not_come_again_after_a_stop(make_settings: MakeSetti
         ({"node": "local://127.0.0.1:1"}, NodeUnavailableError),
         ({"channel_id": ""}, ConfigurationError),
         ({"content_topic": "no topic"}, ConfigurationError),
-        ({"store": Path(__file__)}, StorageError),
+        ({"store": Path("no such folder") / "alice.db"}, StorageError),
     ],
     ids=["address", "nobody there", "channel", "topic", "store"],
 )

@@ -222,6 +222,7 @@ def test_seed_001_s_encoder_and_decoder_make_a_sealed_channel():
         ({"sender_id": ""}, "sender"),
         ({"sender_id": "x" * 300}, "256"),
         ({"encoder": Encoder.symmetric(TOPIC, bytes(32))}, "together"),
+        ({"options": {"retry_interval": 5}}, "retry_interval_ms"),
         (
             {"encoder": Encoder.symmetric(TOPIC, bytes(32)), "decoder": Decoder.symmetric(TOPIC, bytes(32))},
             "not both",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
+from typing import Any
 
 from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
@@ -25,7 +27,7 @@ async def create_reliable_channel(
     encryption: Encryption | None = None,
     encoder: Encoder | None = None,
     decoder: Decoder | None = None,
-    options: ReliableChannelOptions | None = None,
+    options: ReliableChannelOptions | Mapping[str, Any] | None = None,
     store: str | PathLike[str] | ChannelStore | None = None,
     rln: RlnProofProvider | None = None,
     clock: Clock | None = None,
@@ -34,8 +36,9 @@ async def create_reliable_channel(
 
     ``channel_id``, ``content_topic`` and ``encryption`` MUST be the same for all participants; ``sender_id`` SHOULD be
     unique and stay the same between runs. Seed 001 names an ``encoder`` and a ``decoder`` in place of topic and
-    encryption: give either pair. ``store`` is the path of the file in which the channel survives a crash; without one
-    it lives in memory. The node stays the caller's: closing the channel does not close it.
+    encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is the path of the file in
+    which the channel survives a crash; without one it lives in memory. The node stays the caller's: closing the channel
+    does not close it.
 
     Raises `ConfigurationError` for what cannot work, and a `StorageError` if the store cannot be used.
     """
@@ -50,7 +53,7 @@ async def create_reliable_channel(
         channel_id,
         sender_id,
         content_topic,
-        options=options if options is not None else ReliableChannelOptions(),
+        options=_options_of(options),
         store=_store_of(store),
         encryption=encryption,
         rln=rln,
@@ -59,6 +62,12 @@ async def create_reliable_channel(
     if channel.options.auto_start:
         await channel.start()
     return channel
+
+
+def _options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> ReliableChannelOptions:
+    if options is None:
+        return ReliableChannelOptions()
+    return ReliableChannelOptions.from_mapping(options) if isinstance(options, Mapping) else options
 
 
 def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:

@@ -126,14 +126,18 @@ class Inbox:
         return False
 
     async def next(self) -> Delivered | None:
-        """Wait for the next message that no stream has taken; None when the channel ended."""
-        while not self._unread:
+        """Wait for the next message that no stream has taken; None when the channel ended.
+
+        What is unread then could not be finished any more; it comes again at the next start.
+        """
+        while True:
             if self._failure is not None:
                 raise self._failure
             if self._ended:
                 return None
+            if self._unread:
+                return self._unread.popitem(last=False)[1]
             await self._changed.wait()
-        return self._unread.popitem(last=False)[1]
 
     async def room(self, max_messages: int, max_bytes: int) -> None:
         """Wait until less than so much is held."""

@@ -128,6 +128,7 @@ class ReliableChannel:
                 await engine.start(stored.changes, max((number for number, _ in stored.inbox), default=0))
             except BaseException:
                 await self._end_engine()
+                self._store.close()
                 raise
 
     async def stop(self) -> None:

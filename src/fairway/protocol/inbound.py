@@ -30,6 +30,7 @@ from fairway.protocol.segmentation.outcomes import (
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.siblings import LostSiblings
 from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.topics import autoshard
 
 _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, so that a copy is not delivered again."""
@@ -63,6 +64,7 @@ class Inbound:
         self.arrivals = arrivals
         self.siblings = siblings
         self._content_topic = content_topic
+        self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._max_awaiting_bytes = options.sds.max_incoming_buffer_bytes
         self._sds = sds
@@ -133,6 +135,7 @@ class Inbound:
             sender_id=message.sender_id,
             channel_id=message.channel_id,
             content_topic=self._content_topic,
+            pubsub_topic=self._pubsub_topic,
             payload=payload,
             timestamp_ns=carrier.timestamp_ns,
             message_hashes=(carrier.message_hash,),
@@ -191,6 +194,7 @@ class Inbound:
             sender_id=complete.sender_id,
             channel_id=self._sds.channel_id,
             content_topic=self._content_topic,
+            pubsub_topic=self._pubsub_topic,
             payload=complete.payload,
             timestamp_ns=complete.timestamp_ns,
             message_hashes=complete.message_hashes,

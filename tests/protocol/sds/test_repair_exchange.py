@@ -360,7 +360,7 @@ def test_what_everybody_misses_is_asked_for_by_few(new_channel, send, start):
         peer.receive(last, None, start)
     medium = Broadcast(peers, start, delay_ms=500)
     medium.run(start + 1_200_000)
-    assert 10 <= len(medium.requests) <= 70, 'some three a minute in twenty minutes, not one by everybody each time'
+    assert 10 <= len(medium.requests) <= 70, "some three a minute in twenty minutes, not one by everybody each time"
     assert all(ids == [lost.message_id] for _, _, ids in medium.requests)
 
 
