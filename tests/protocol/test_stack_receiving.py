@@ -93,6 +93,7 @@ def test_a_message_arrives_with_everything_that_is_known_of_it(peer, topic):
         sender_id="alice",
         channel_id="harbour",
         content_topic=topic,
+        pubsub_topic=publication.pubsub_topic,
         payload=b"hello",
         timestamp_ns=publication.message.timestamp_ns,
         message_hashes=(publication.message_hash,),

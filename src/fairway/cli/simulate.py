@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -11,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fairway.options import Delivery, Profile
+from fairway.simulation.archiving import require_new, truth_path, write_archive
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
 from fairway.simulation.render import print_report
-from fairway.simulation.runner import simulate
+from fairway.simulation.runner import Run
 
 _PLAN: Final = SimulationPlan()
 _NETWORK: Final = "The network"
@@ -92,6 +94,14 @@ def command(
     settle_ms: Annotated[
         int, typer.Option(help="How long the channel may take to come to rest.", rich_help_panel=_CHANNEL)
     ] = _PLAN.settle_ms,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write what a store would hold, as a SQLite archive, and the truth to PATH.truth.json.",
+            show_default=False,
+        ),
+    ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
@@ -101,6 +111,8 @@ def command(
 
     Checked are: everything delivered, once, in causal order; equal logs; one end of every send;
     no false delivery report; bounded buffers.
+
+    [bold]--archive[/bold] keeps what a store would hold of it, for [bold]fairway[/bold]'s pipeline to read.
 
     Exit code 0 if all of it holds, 1 if something is violated (the last line runs the same world
     again), 2 for a world that cannot be.
@@ -137,6 +149,8 @@ def command(
         lost_timeout_ms=lost_timeout_ms,
         settle_ms=settle_ms,
     )
+    if archive is not None:
+        require_new(archive)
     console = Console(highlight=False, stderr=True)
     began_s = time.perf_counter()
     columns = (
@@ -147,11 +161,15 @@ def command(
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("virtual time", total=plan.duration_ms)
-        report = simulate(plan, lambda passed_ms, _: progress.update(task, completed=passed_ms))
+        run = Run(plan)
+        report = run.through(lambda passed_ms, _: progress.update(task, completed=passed_ms))
+    archived = 0 if archive is None else write_archive(run, archive)
     if machine:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
         print_report(report)
+        if archive is not None:
+            console.print(f"{archived:,} messages in {archive}, the truth in {truth_path(archive)}", markup=False)
         console.print(f"simulated in {time.perf_counter() - began_s:.1f} s", style="dim")
     raise typer.Exit(0 if report.ok else 1)
 

@@ -16,7 +16,7 @@ from fairway.simulation.ledger import Ledger
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Deed, names_of, write_script
-from fairway.simulation.world import World
+from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
 
 Progress = Callable[[int, int], None]
 """Called now and then with (virtual time passed, virtual time planned), both in milliseconds."""
@@ -35,9 +35,13 @@ def simulate(plan: SimulationPlan, progress: Progress | None = None) -> Simulati
 class Run:
     """One world while it runs."""
 
-    def __init__(self, plan: SimulationPlan) -> None:
+    def __init__(self, plan: SimulationPlan, channel_id: str = DEFAULT_CHANNEL_ID) -> None:
+        """Make a world that has not begun. SDS ids do not depend on the name of the channel; message hashes do."""
         self.plan = plan
-        self.world = World(names_of(plan), seed=plan.seed, faults=plan.faults(), options=plan.options())
+        self.channel_id = channel_id
+        self.world = World(
+            names_of(plan), seed=plan.seed, faults=plan.faults(), options=plan.options(), channel_id=channel_id
+        )
         self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms

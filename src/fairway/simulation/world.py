@@ -19,6 +19,7 @@ from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
 """Where virtual time begins, in milliseconds since the Unix epoch."""
+DEFAULT_CHANNEL_ID: Final = "harbour"
 
 Observer = Callable[[int, str, Event], None]
 """Called with (virtual time in ms, participant, event)."""
@@ -56,7 +57,7 @@ class World:
         seed: int,
         faults: NetworkFaults | None = None,
         options: ReliableChannelOptions | None = None,
-        channel_id: str = "harbour",
+        channel_id: str = DEFAULT_CHANNEL_ID,
         content_topic: str = "/fairway/1/harbour/proto",
         encryption: Callable[[str], Encryption | None] = lambda _: None,
         start_ms: int = START_MS,
