@@ -7,7 +7,7 @@ PYTHON ?=
 VECTORS ?= tests/vectors/conformance
 DEMO_ARGS ?=
 BENCH_ARGS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --dist loadgroup
 
 # Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python

@@ -36,7 +36,7 @@ class Run:
     """One world while it runs."""
 
     def __init__(self, plan: SimulationPlan, channel_id: str = DEFAULT_CHANNEL_ID) -> None:
-        """Make a world that has not begun. SDS ids do not depend on the name of the channel; message hashes do."""
+        """Make a world that has not begun; the name of its channel tells it from others in a common archive."""
         self.plan = plan
         self.channel_id = channel_id
         self.world = World(

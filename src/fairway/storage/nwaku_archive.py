@@ -14,11 +14,22 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, DecodeError
+from fairway.storage.archive import (
+    DEFAULT_PAGE_BYTES,
+    DEFAULT_PAGE_ROWS,
+    HASH_BYTES,
+    MAX_TIMESTAMP_NS,
+    MIN_TIMESTAMP_NS,
+    ArchiveCursor,
+    ArchivedMessage,
+    ArchiveSlice,
+    MessageArchive,
+    time_slice,
+)
 from fairway.storage.nwaku_schema import open_to_read, open_to_write
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
 from fairway.wire.waku_message import message_hash as hash_of
@@ -26,22 +37,19 @@ from fairway.wire.waku_message import message_hash as hash_of
 if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Iterator
-    from typing import Self
 
-HASH_BYTES: Final = 32
-"""Length of a deterministic message hash."""
-
-MIN_TIMESTAMP_NS: Final = -(2**63)
-"""Timestamps of WakuMessages are signed 64-bit nanoseconds."""
-MAX_TIMESTAMP_NS: Final = 2**63 - 1
-"""See `MIN_TIMESTAMP_NS`."""
-
-_LARGEST_HASH: Final = b"\xff" * (HASH_BYTES + 1)
-
-DEFAULT_PAGE_ROWS: Final = 1_000
-"""Messages read at once."""
-DEFAULT_PAGE_BYTES: Final = 16_777_216
-"""Payload after which a page ends early; the message that crosses this still belongs to it."""
+__all__ = [
+    "DEFAULT_PAGE_BYTES",
+    "DEFAULT_PAGE_ROWS",
+    "HASH_BYTES",
+    "MAX_TIMESTAMP_NS",
+    "MIN_TIMESTAMP_NS",
+    "ArchiveCursor",
+    "ArchiveSlice",
+    "ArchivedMessage",
+    "NwakuArchive",
+    "time_slice",
+]
 
 _INSERT: Final = """
 INSERT INTO Message (messageHash, pubsubTopic, contentTopic, payload, version, timestamp, meta)
@@ -84,49 +92,7 @@ WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
 _Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 
 
-class ArchiveCursor(NamedTuple):
-    """A place in an archive: everything up to and including this message is behind it."""
-
-    timestamp_ns: int
-    message_hash: bytes
-
-
-class ArchiveSlice(NamedTuple):
-    """A part of an archive: the messages behind ``after`` up to and including ``through``."""
-
-    after: ArchiveCursor
-    through: ArchiveCursor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchivedMessage:
-    """One row of an archive."""
-
-    message_hash: bytes
-    """Deterministic hash of the WakuMessage, 32 bytes."""
-    pubsub_topic: str
-    content_topic: str
-    payload: bytes
-    version: int
-    timestamp_ns: int
-    """Timestamp of the message; when it had none, the time at which it was received."""
-    meta: bytes | None
-
-    @property
-    def cursor(self) -> ArchiveCursor:
-        """Return the place right behind this message."""
-        return ArchiveCursor(self.timestamp_ns, self.message_hash)
-
-
-def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> ArchiveSlice:
-    """Return the slice of all messages from ``start_ns`` to ``end_ns``, both included as in a store query."""
-    start = min(max(MIN_TIMESTAMP_NS, MIN_TIMESTAMP_NS if start_ns is None else start_ns), MAX_TIMESTAMP_NS)
-    end = min(max(MIN_TIMESTAMP_NS, MAX_TIMESTAMP_NS if end_ns is None else end_ns), MAX_TIMESTAMP_NS)
-    # No hash is smaller than the empty one, none larger than 33 bytes of 0xff.
-    return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, _LARGEST_HASH))
-
-
-class NwakuArchive:
+class NwakuArchive(MessageArchive):
     """A context manager over one archive file.
 
     A new file is created unless ``read_only``. Appended messages are buffered and written in short
@@ -156,14 +122,6 @@ class NwakuArchive:
     def __repr__(self) -> str:
         """Show the file and what is not yet written to it."""
         return f"<NwakuArchive {str(self.path)!r}, {len(self._pending)} pending>"
-
-    def __enter__(self) -> Self:
-        """Return the archive."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Write what is pending, also after an error, and close the file."""
-        self.close()
 
     def close(self) -> None:
         """Write what is pending and close the file; more than once does no harm."""
@@ -225,6 +183,23 @@ class NwakuArchive:
         with _reading(self.path):
             (count,) = self._database.execute(_COUNT, _range(part or time_slice())).fetchone()
         return int(count)
+
+    def estimate(self, part: ArchiveSlice) -> int:
+        """Return how many messages a slice holds."""
+        return self.count(part)
+
+    def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
+        self.flush()
+        with _reading(self.path):
+            row = self._database.execute(_STEP, {**_range(part), "skip": number - 1}).fetchone()
+        return None if row is None else ArchiveCursor(*row)
+
+    def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind the last message of a slice, None if there is none."""
+        self.flush()
+        found = self._page(part, None, (), 1, 1, newest_first=True)
+        return found[0].cursor if found else None
 
     def read(
         self, part: ArchiveSlice | None = None, *, pubsub_topic: str | None = None, content_topics: Collection[str] = ()
@@ -296,11 +271,9 @@ class NwakuArchive:
         parts: list[ArchiveSlice] = []
         rest = part
         for _ in range(size, total, size):
-            with _reading(self.path):
-                row = self._database.execute(_STEP, {**_range(rest), "skip": size - 1}).fetchone()
-            if row is None:  # another process removed messages since they were counted
+            end = self.nth(size, rest)
+            if end is None:  # another process removed messages since they were counted
                 break
-            end = ArchiveCursor(*row)
             parts.append(ArchiveSlice(rest.after, end))
             rest = ArchiveSlice(end, part.through)
         return (*parts, rest) if total else ()

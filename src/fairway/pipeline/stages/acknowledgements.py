@@ -1,45 +1,98 @@
-"""Stage 4, ``unique_messages`` to ``acknowledgements``: who has what, and how soon they said so.
+"""Stage 4, ``unique_messages`` to ``acknowledgements``: who has which message of somebody else, and how we know.
 
-A participant acknowledges a message of somebody else by citing it in a causal history (design 5.5). The other evidence,
-a bloom filter together with a cited descendant, needs the filters, which this stage does not read: counts here are a
-lower bound. Times are the senders' own timestamps, so a latency holds the difference of two clocks; one that comes out
-negative is counted as 0.
+A participant acknowledges a message by citing it in a causal history; or by a bloom filter that holds it together with
+the citation of a causal descendant; or, when two participants do so, by a bloom filter alone (design 5.5). Citations
+are in ``sds_messages``; for the filters `bloom_evidence` reads ``waku_messages`` again, and where that is not done the
+result is a lower bound. Own messages never acknowledge themselves.
+
+Times are the senders' own timestamps, so a latency holds the difference of two clocks; one that comes out negative is
+counted as 0.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fairway.options import SdsConfig
 from fairway.pipeline.stages.missing_messages import citations
 
+ACKNOWLEDGEMENTS: Final = (
+    "channel_id string, message_id string, sender_id string, acknowledged_by string, how string, at bigint"
+)
+"""The table of acknowledgements, one row for each content message and participant other than its sender."""
 
-def acknowledgements(unique_messages: DataFrame) -> DataFrame:
-    """Return one row for each content message.
+_KEY: Final = ("channel_id", "message_id")
+_POSSIBLE: Final = "bloom"
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
-    Columns: channel_id, message_id, sender_id, sent_at, acknowledged_by (how many participants), first_by (who was
-    first, null for nobody), acknowledged_at, latency_ns (from sent_at to acknowledged_at).
+
+def acknowledgements(
+    unique_messages: DataFrame,
+    bloom_evidence: DataFrame | None = None,
+    *,
+    possible_acks_threshold: int = SdsConfig().possible_acks_threshold,
+) -> DataFrame:
+    """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`).
+
+    ``bloom_evidence`` has the columns channel_id, message_id, acknowledged_by, how (``descendant`` or ``bloom``) and at.
+    Of several kinds of evidence the earliest counts; a filter alone counts from as many participants as the threshold
+    says.
     """
-    sent = unique_messages.where("kind = 'content'").select(
-        "channel_id", "message_id", "sender_id", F.col("timestamp").alias("sent_at")
+    cited = citations(unique_messages).select(
+        *_KEY, F.col("citing_sender_id").alias("acknowledged_by"), F.lit("cited").alias("how"), F.col("cited_at").alias("at")
     )
-    heard = citations(unique_messages).select("channel_id", "message_id", "citing_sender_id", "cited_at")
-    by_others = (
-        sent.join(heard, ["channel_id", "message_id"])
-        # Own messages never acknowledge themselves.
-        .where("citing_sender_id <> sender_id")
-        .groupBy("channel_id", "message_id")
+    evidence = cited if bloom_evidence is None else cited.unionByName(bloom_evidence.select(*cited.columns))
+    sent = unique_messages.where("kind = 'content'").select(*_KEY, "sender_id")
+    known = (
+        # One shuffle serves both the grouping and the join.
+        evidence.repartition(*_KEY)
+        .groupBy(*_KEY, "acknowledged_by")
         .agg(
-            F.count_distinct("citing_sender_id").alias("acknowledged_by"),
-            F.min(F.struct("cited_at", "citing_sender_id")).alias("first"),
+            F.min(F.when(F.col("how") != _POSSIBLE, F.struct("at", "how"))).alias("certain"),
+            F.min("at").alias("at"),
+        )
+        .join(sent, [*_KEY])
+        .where("acknowledged_by <> sender_id")
+        .select(
+            *_KEY,
+            "sender_id",
+            "acknowledged_by",
+            F.coalesce("certain.how", F.lit(_POSSIBLE)).alias("how"),
+            F.coalesce("certain.at", "at").alias("at"),
         )
     )
+    if bloom_evidence is None:
+        return known
+    witnesses = F.sum((F.col("how") == _POSSIBLE).cast("int")).over(Window.partitionBy(*_KEY))
     return (
-        sent.join(by_others, ["channel_id", "message_id"], "left")
-        .withColumn("first_by", F.col("first.citing_sender_id"))
-        .withColumn("acknowledged_at", F.col("first.cited_at"))
-        .drop("first")
-        .fillna(0, ["acknowledged_by"])
-        .withColumn("latency_ns", F.greatest(F.lit(0), F.col("acknowledged_at") - F.col("sent_at")))
-        .withColumn("latency_ns", F.when(F.col("acknowledged_at").isNotNull(), F.col("latency_ns")))
+        known.withColumn("witnesses", witnesses)
+        .where((F.col("how") != _POSSIBLE) | (F.col("witnesses") >= possible_acks_threshold))
+        .drop("witnesses")
+    )
+
+
+def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
+    """Return one row for each content message.
+
+    Columns: channel_id, message_id, sender_id, sent_at, ackers (how many participants), first_by (who was first, null
+    for nobody), acked_at, latency_ms (from sent_at to acked_at).
+    """
+    sent = unique_messages.where("kind = 'content'").select(*_KEY, "sender_id", F.col("timestamp").alias("sent_at"))
+    heard = acknowledgements.groupBy(*_KEY).agg(
+        F.count("*").cast("int").alias("ackers"), F.min(F.struct("at", "acknowledged_by")).alias("first")
+    )
+    # Timestamps are whatever their senders wrote; a difference that no integer holds is no latency.
+    latency_ns = F.greatest(F.lit(0), F.try_subtract("first.at", "sent_at"))
+    latency_ms = F.floor(latency_ns / _NANOSECONDS_PER_MILLISECOND).cast("bigint")
+    return sent.join(heard, [*_KEY], "left").select(
+        *_KEY,
+        "sender_id",
+        "sent_at",
+        F.coalesce("ackers", F.lit(0)).alias("ackers"),
+        F.col("first.acknowledged_by").alias("first_by"),
+        F.col("first.at").alias("acked_at"),
+        F.when(F.try_subtract("first.at", "sent_at").isNotNull(), latency_ms).alias("latency_ms"),
     )

@@ -14,14 +14,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 def delivered(unique_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
     """Return one row for each logical message that can be read from the archive.
 
-    Columns: channel_id, sender_id, message_id, sds_ids (of the messages that carried it), timestamp (of the last one
-    needed), segments (data segments, 1 for a whole message), recovered (whether Reed-Solomon filled in lost
-    ones), size_bytes, payload.
+    Columns: channel_id, sender_id, message_id, lamport (of its first segment, null for ephemeral messages), sds_ids (of
+    the messages that carried it), timestamp (of the last one needed), segments (data segments, 1 for a whole message),
+    recovered (whether Reed-Solomon filled in lost ones), size_bytes, payload.
     """
     whole = unique_messages.where("segment_hash IS NULL AND kind <> 'sync'").select(
         "channel_id",
         "sender_id",
         _id_of("content"),
+        "lamport",
         F.array("message_id").alias("sds_ids"),
         "timestamp",
         F.lit(1).alias("segments"),
@@ -33,6 +34,7 @@ def delivered(unique_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
         "channel_id",
         "sender_id",
         _id_of("payload"),
+        "lamport",
         "sds_ids",
         F.col("last_seen").alias("timestamp"),
         F.col("data_segments").alias("segments"),

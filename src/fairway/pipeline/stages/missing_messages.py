@@ -36,16 +36,17 @@ def missing_messages(unique_messages: DataFrame) -> DataFrame:
     """Return one row for each message that is cited and not there.
 
     Columns: channel_id, message_id, sender_id (its author, if anybody told), retrieval_hint (likewise), cited_by (how
-    many messages cite it), first_cited and last_cited (timestamps, nanoseconds).
+    many messages cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by (who cited it first).
     """
     cited = citations(unique_messages).select(
-        "channel_id", "message_id", "sender_id", "retrieval_hint", "cited_at", F.lit(0).alias("have")
+        "channel_id", "message_id", "sender_id", "retrieval_hint", "citing_sender_id", "cited_at", F.lit(0).alias("have")
     )
     present = unique_messages.where("kind = 'content'").select(
         "channel_id",
         "message_id",
         F.lit(None).cast("string").alias("sender_id"),
         F.lit(None).cast("binary").alias("retrieval_hint"),
+        F.lit(None).cast("string").alias("citing_sender_id"),
         F.lit(None).cast("bigint").alias("cited_at"),
         F.lit(1).alias("have"),
     )
@@ -59,6 +60,7 @@ def missing_messages(unique_messages: DataFrame) -> DataFrame:
             F.count("cited_at").alias("cited_by"),
             F.min("cited_at").alias("first_cited"),
             F.max("cited_at").alias("last_cited"),
+            F.min_by("citing_sender_id", F.struct("cited_at", "citing_sender_id")).alias("first_cited_by"),
         )
         .where("have = 0")
         .drop("have")

@@ -2,7 +2,7 @@
 
 Segments are grouped by channel, sender and the hash that they promise (the hash alone would let anybody spoil a
 stranger's message), and each group goes through the very reassembler that a live channel uses, Reed-Solomon and the
-check of the Keccak-256 included. An archive is complete, so nothing expires here, and data goes before parity:
+check of the Keccak-256 included; the profile tells in which format. An archive is complete, so nothing expires here, and data goes before parity:
 ``recovered`` means that lost segments had to be computed, not that parity happened to come first.
 
 A lost segment that was computed is no loss. With fairway's rule for SDS ids its very id is known (`IdRule.UNIQUE`): it
@@ -46,12 +46,13 @@ chose is read."""
 
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
-    " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>, first_seen bigint,"
-    " last_seen bigint"
+    " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>, lamport bigint,"
+    " first_seen bigint, last_seen bigint"
 )
 """The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
-``hash-mismatch``, or ``discarded`` for segments that contradict the rest of their set; ``held`` counts segments,
-``data_segments`` is null when no data segment tells."""
+``hash-mismatch``, ``discarded`` for segments that contradict the rest of their set, or ``excess`` for those that nobody
+looked at because the group has more than can be told apart; ``held`` counts segments, ``data_segments`` is null when no
+data segment tells, ``lamport`` is the least."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _INPUT: Final = (*_GROUP, "message_id", "lamport", "timestamp", "is_parity", "segment_index", "content")
@@ -67,6 +68,7 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("data_segments", pa.int32()),
         ("sds_ids", pa.list_(pa.string())),
         ("rebuilt_ids", pa.list_(pa.string())),
+        ("lamport", pa.int64()),
         ("first_seen", pa.int64()),
         ("last_seen", pa.int64()),
     ]
@@ -80,30 +82,58 @@ GroupMapper = Callable[[pa.Table], pa.Table]
 
 def reassembled(
     unique_messages: DataFrame,
-    profile: Profile = Profile.WAKU,
+    profile: Profile | None = Profile.WAKU,
     *,
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
 ) -> DataFrame:
-    """Return ``reassembled`` (`REASSEMBLED`)."""
+    """Return ``reassembled`` (`REASSEMBLED`). Without a ``profile`` each message is read by its column of that name."""
     # A group has to fit in memory, so of one payload no more segments are taken than the reassembler can tell apart.
     # The order of the window is the order in which the segments reach it.
-    group = Window.partitionBy(*_GROUP).orderBy("is_parity", "lamport", "message_id")
+    keys = [*_GROUP, *(["profile"] if profile is None else [])]
+    group = Window.partitionBy(*keys)
+    ordered = group.orderBy("is_parity", "lamport", "message_id")
+    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
     return (
         unique_messages.where("segment_hash IS NOT NULL")
-        .select(*_INPUT, F.row_number().over(group).alias("rank"))
-        .where(F.col("rank") <= config.max_total_segments * MAX_REMEMBERED_SENDINGS)
-        .groupBy(*_GROUP)
+        .select(
+            *dict.fromkeys([*keys, *_INPUT]),
+            F.row_number().over(ordered).alias("rank"),
+            (F.count("*").over(group) - limit).alias("excess"),
+        )
+        .where(F.col("rank") <= limit)
+        .drop("rank")
+        .groupBy(*keys)
         .applyInArrow(group_mapper(profile, config=config), REASSEMBLED)
     )
 
 
-def group_mapper(profile: Profile = Profile.WAKU, *, config: SegmentationConfig = ARCHIVE_SEGMENTATION) -> GroupMapper:
+def group_mapper(
+    profile: Profile | None = Profile.WAKU, *, config: SegmentationConfig = ARCHIVE_SEGMENTATION
+) -> GroupMapper:
     """Return the function that turns the segments of one group into rows of ``reassembled``."""
 
     def reassemble_group(table: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist(list(_reassemble(table, SEGMENT_FORMATS[profile], config)), schema=_ARROW_SCHEMA)
+        spoken = Profile(table.column("profile")[0].as_py()) if profile is None else profile
+        rows = list(_reassemble(table, SEGMENT_FORMATS[spoken], config))
+        excess = table.column("excess")[0].as_py() if "excess" in table.schema.names else 0
+        if excess > 0:
+            rows.append(_excess(rows[0], excess))
+        return pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA)
 
     return reassemble_group
+
+
+def _excess(row: dict[str, Any], held: int) -> dict[str, Any]:
+    """Return the row of the segments of a group that were not looked at."""
+    told = (*_GROUP, "lamport", "first_seen", "last_seen")
+    return {
+        **{name: row[name] for name in told},
+        "outcome": "excess",
+        "recovered": False,
+        "held": held,
+        "sds_ids": [],
+        "rebuilt_ids": [],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +176,7 @@ def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: Segmenta
             "data_segments": sending.data_count,
             "sds_ids": [seen.sds_id for seen in sending.seen],
             "rebuilt_ids": list(_rebuilt_ids(sending, rows[0]["sender_id"], segment_format, config)),
+            "lamport": min(seen.lamport for seen in sending.seen),
             "first_seen": min(seen.timestamp for seen in sending.seen),
             "last_seen": max(seen.timestamp for seen in sending.seen),
         }

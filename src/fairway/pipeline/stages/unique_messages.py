@@ -11,16 +11,25 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 
-def unique_messages(sds_messages: DataFrame) -> DataFrame:
-    """Return one row for each (channel_id, message_id) of decodable messages.
+def sighted(sds_messages: DataFrame) -> DataFrame:
+    """Return the decodable messages and which sighting of its SDS message each is.
 
-    Columns: those of ``sds_messages`` and ``sightings``, how often the message is in the archive.
+    Columns: those of ``sds_messages``, ``sightings`` (how often the SDS message is in the archive) and ``sighting``
+    (the how-manieth this is, from 1). The key is message_hash; (channel_id, message_id) where ``sighting = 1``.
     """
     same = Window.partitionBy("channel_id", "message_id")
     return (
         sds_messages.where("status = 'ok'")
         .withColumn("sightings", F.count("*").over(same))
         .withColumn("sighting", F.row_number().over(same.orderBy("timestamp", "message_hash")))
-        .where("sighting = 1")
-        .drop("sighting")
     )
+
+
+def unique_messages(sds_messages: DataFrame) -> DataFrame:
+    """Return one row for each (channel_id, message_id) of decodable messages.
+
+    Columns: those of ``sds_messages`` and ``sightings``, how often the message is in the archive. Takes the result of
+    the stage ``sds_messages`` or of `sighted`.
+    """
+    numbered = sds_messages if "sighting" in sds_messages.columns else sighted(sds_messages)
+    return numbered.where("sighting = 1").drop("sighting")

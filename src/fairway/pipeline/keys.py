@@ -1,0 +1,160 @@
+"""The keys of encrypted channels, for a run over an archive of many.
+
+A key belongs to a channel or to a content topic. Which topic a message is on is known before it is opened, which channel
+it belongs to only afterwards: so messages of a topic that has keys are opened with these and nothing else, and all
+others are tried with the keys of every channel. What a channel's key opens must be of that channel, and a channel that
+has a key takes nothing in clear; otherwise whoever knows one key, or none, could write into any channel.
+
+Invariant: a key is in the key file and in the memory of the processes that open messages, nowhere else. No text that
+this module makes holds one, neither a ``repr`` nor an error, and `ChannelKeys.digest` is of no use without the salt and
+a key to compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from fairway.errors import ConfigurationError, DecryptionError
+from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, SymmetricPayload, open_at_once
+from fairway.wire.topics import ContentTopic
+
+_HINT: Final = '{"<channel or content topic>": {"cipher": "aes-256-gcm", "key": "<64 hex digits>"}}'
+_FIELDS: Final = {"cipher", "key", "associated_data"}
+_MAX_FILE_BYTES: Final = 16_777_216
+
+
+def _payload_v1(key: bytes, associated_data: bytes) -> Encryption:
+    if associated_data:
+        raise ConfigurationError("payload-v1 has no associated_data")
+    return SymmetricPayload(key)
+
+
+_CIPHERS: Final[Mapping[str, Callable[[bytes, bytes], Encryption]]] = {
+    "aes-256-gcm": lambda key, associated_data: AesGcm(key, associated_data=associated_data),
+    "chacha20-poly1305": lambda key, associated_data: ChaCha20Poly1305(key, associated_data=associated_data),
+    "payload-v1": _payload_v1,
+}
+
+
+class Opened(NamedTuple):
+    """A payload after decryption."""
+
+    plaintext: bytes
+    channel_id: str | None = None
+    """The channel whose key opened it; None when it was opened by its topic's key or is in clear."""
+    in_clear: bool = False
+
+
+class ChannelKeys:
+    """The keys of channels and content topics. Pickles with its keys, so that Spark executors can use it."""
+
+    def __init__(self, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Take the entries of a key file: for each name one or more, the newest first."""
+        self._entries = {name: list(group) for name, group in entries.items()}
+        self._topics: dict[str, list[Encryption]] = {}
+        self._channels: dict[str, list[Encryption]] = {}
+        for name, group in self._entries.items():
+            if not group:
+                raise ConfigurationError(f"{name!r} has an empty list of keys: {_HINT}")
+            known = self._topics if _is_content_topic(name) else self._channels
+            known[name] = [_cipher(name, entry) for entry in group]
+        self._last_channel: dict[str, str] = {}
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> ChannelKeys:
+        """Return the keys in a JSON file; raise `ConfigurationError`, which never quotes it, if that cannot be read."""
+        try:
+            if Path(path).stat().st_size > _MAX_FILE_BYTES:
+                raise ConfigurationError(f"{path} is too large for a key file")
+            read = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigurationError(f"the key file cannot be read: {error}") from error
+        except ValueError:
+            # The error of the JSON parser holds the whole text, so it is not passed on.
+            raise ConfigurationError(f"{path} is not JSON; expected {_HINT}") from None
+        return cls.from_mapping(read)
+
+    @classmethod
+    def from_mapping(cls, mapping: object) -> ChannelKeys:
+        """Return the keys of what a key file holds: an entry, or a list of entries with the newest first, by name."""
+        if not isinstance(mapping, dict):
+            raise ConfigurationError(f"a key file holds one JSON object: {_HINT}")
+        return cls({name: entry if isinstance(entry, list) else [entry] for name, entry in mapping.items()})
+
+    def __repr__(self) -> str:
+        return f"<ChannelKeys of {len(self._channels)} channels and {len(self._topics)} content topics>"
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def has_channel(self, channel_id: str) -> bool:
+        """Return whether a channel has a key of its own."""
+        return channel_id in self._channels
+
+    def open(self, content_topic: str | None, payload: bytes) -> Opened:
+        """Return a payload opened by the first key that can, or as it is when no key is for it.
+
+        Raises `DecryptionError` for a message on a topic that has keys of which none opens it.
+        """
+        own = self._topics.get(content_topic or "")
+        if own is not None:
+            return Opened(_first(own, payload))
+        for name in self._order(content_topic or ""):
+            try:
+                plaintext = _first(self._channels[name], payload)
+            except DecryptionError:
+                continue
+            self._last_channel[content_topic or ""] = name
+            return Opened(plaintext, channel_id=name)
+        return Opened(payload, in_clear=True)
+
+    def digest(self, salt: bytes) -> str:
+        """Return what changes with the keys and does not tell them, for comparing two runs."""
+        text = json.dumps(self._entries, sort_keys=True).encode()
+        return hmac.new(salt, text, hashlib.sha256).hexdigest()[:32]
+
+    def _order(self, content_topic: str) -> list[str]:
+        """Return the channels, the one first whose key opened the last message on the topic."""
+        last = self._last_channel.get(content_topic)
+        if last is None:
+            return list(self._channels)
+        return [last, *(name for name in self._channels if name != last)]
+
+
+def _is_content_topic(name: str) -> bool:
+    try:
+        ContentTopic.parse(name)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _first(ciphers: Sequence[Encryption], payload: bytes) -> bytes:
+    for cipher in ciphers[:-1]:
+        try:
+            return open_at_once(cipher, payload)
+        except DecryptionError:
+            continue
+    return open_at_once(ciphers[-1], payload)
+
+
+def _cipher(name: str, entry: object) -> Encryption:
+    if not isinstance(entry, Mapping) or not {"cipher", "key"} <= entry.keys() <= _FIELDS:
+        raise ConfigurationError(f"the key of {name!r} needs the fields cipher and key: {_HINT}")
+    make = _CIPHERS.get(entry["cipher"]) if isinstance(entry["cipher"], str) else None
+    if make is None:
+        raise ConfigurationError(f"the cipher of {name!r} must be one of {', '.join(_CIPHERS)}")
+    associated_data = entry.get("associated_data", "")
+    try:
+        return make(bytes.fromhex(entry["key"]), associated_data.encode())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the key of {name!r} cannot be used: {error}") from None
+    except (TypeError, ValueError, AttributeError):
+        # Their texts quote what they were given.
+        raise ConfigurationError(f"the key of {name!r} must be 64 hex digits and associated_data a text") from None

@@ -1,0 +1,48 @@
+"""Stage 5, ``sds_messages`` to ``rate_utilisation``: who came how near to the rate limit.
+
+Every transmission is charged, retries and sync included (design 5.3), to the epoch of its own timestamp, as validators
+of RLN do; epochs are aligned to the Unix epoch. An archive does not tell who transmitted a repair: it is counted for
+the author of the message. Nor does it tell whether equal sender ids of two channels are one participant, which has one
+quota: they are counted as one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.errors import ConfigurationError
+from fairway.options import RateLimitConfig
+
+RATE_UTILISATION: Final = (
+    "sender_id string, epoch_start_ms bigint, messages bigint, channels bigint, limit bigint, pct double"
+)
+"""The table of the rate limit; ``limit`` and ``pct`` (per cent of the limit) are null when no limit is known."""
+
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+
+
+def rate_utilisation(
+    sds_messages: DataFrame, *, epoch_ms: int = RateLimitConfig().epoch_ms, limit: int | None = None
+) -> DataFrame:
+    """Return ``rate_utilisation`` (`RATE_UTILISATION`), one row for each sender and epoch in which it sent.
+
+    ``epoch_ms`` is the length of an epoch, ``limit`` the transmissions allowed in each.
+    """
+    if epoch_ms <= 0:
+        raise ConfigurationError(f"epoch_ms must be positive, not {epoch_ms}")
+    if limit is not None and limit <= 0:
+        raise ConfigurationError(f"limit must be positive, not {limit}; leave it out when there is none")
+    timestamp_ms = F.expr(f"timestamp div {_NANOSECONDS_PER_MILLISECOND}")
+    allowed = F.lit(limit).cast("bigint")
+    return (
+        sds_messages.withColumn("timestamp_ms", timestamp_ms)
+        .groupBy(
+            "sender_id", (F.col("timestamp_ms") - F.pmod("timestamp_ms", F.lit(epoch_ms))).alias("epoch_start_ms")
+        )
+        .agg(F.count("*").alias("messages"), F.count_distinct("channel_id").alias("channels"))
+        .withColumn("limit", allowed)
+        .withColumn("pct", F.round(100 * F.col("messages") / allowed, 2))
+    )

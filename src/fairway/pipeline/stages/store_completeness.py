@@ -1,0 +1,25 @@
+"""Stage 5, ``waku_messages`` to ``store_completeness``: how much of everything each store had."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+STORE_COMPLETENESS: Final = "source string, messages bigint, of bigint, missing bigint"
+"""The table of stores: ``of`` counts the messages that any of them had, ``missing`` those that this one had not."""
+
+
+def store_completeness(deduplicated: DataFrame) -> DataFrame:
+    """Return ``store_completeness`` (`STORE_COMPLETENESS`) of what `deduplicated` gives, one row for each store."""
+    # Which stores had a message takes few values, so that what is exploded is small.
+    together = deduplicated.groupBy("sources").agg(F.count("*").alias("messages"))
+    total = F.sum("messages").over(Window.partitionBy())
+    return (
+        together.withColumn("of", total)
+        .withColumn("source", F.explode("sources"))
+        .groupBy("source")
+        .agg(F.sum("messages").alias("messages"), F.max("of").alias("of"))
+        .withColumn("missing", F.col("of") - F.col("messages"))
+    )

@@ -1,0 +1,259 @@
+"""A folder of message archives in the layout of LIP-76: the files ``data`` and ``index``.
+
+For readers of archives that others share, and for writing such a folder. Invariant: ``data`` only ever grows, by whole
+archives of whole pieces ("Ensuring reproducible data pieces"), and ``index`` is replaced in one step after ``data`` is
+on disk, so a crash leaves the folder as it was before or with bytes that no entry claims, which the next write cuts.
+
+A WakuMessage does not tell the pubsub topic that carried it, and its hash depends on that: it is the one given, or the
+shard that autosharding (RELAY-SHARDING) puts its content topic in, by default in The Waku Network.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.storage.archive import ArchivedMessage
+from fairway.wire.archive import (
+    DEFAULT_PIECE_BYTES,
+    ArchiveMetadata,
+    IndexEntry,
+    archive_messages,
+    decode_index,
+    encode_archive_message,
+    encode_archive_metadata,
+    encode_archive_padding,
+    encode_index,
+)
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, decode_waku_message, encode_waku_message, message_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+PERIOD_NS: Final = 7 * 86_400 * 1_000_000_000
+"""LIP-76: each archive holds "a time range of seven days"."""
+
+_SECONDS_END: Final = 10**11
+"""Smaller times are taken for seconds, which some writers put into the index: as nanoseconds they would lie in the
+first two minutes of 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """How the pubsub topic of a message follows from its content topic."""
+
+    pubsub_topic: str | None = None
+    """One for all; None for autosharding."""
+    cluster_id: int = 1
+    shard_count: int = 8
+    _known: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, content_topic: str) -> str:
+        """Return the pubsub topic, empty for a content topic that has no shard."""
+        if self.pubsub_topic is not None:
+            return self.pubsub_topic
+        known = self._known.get(content_topic)
+        if known is None:
+            try:
+                known = autoshard(content_topic, self.cluster_id, self.shard_count)
+            except ConfigurationError:
+                known = ""
+            self._known[content_topic] = known
+        return known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArchive:
+    """One archive of the folder."""
+
+    offset: int
+    end: int
+    """Position behind its last byte."""
+    start_ns: int
+    """Lowest timestamp that the index tells."""
+    end_ns: int
+    """Highest timestamp that the index tells."""
+
+    def may_hold(self, start_ns: int | None, end_ns: int | None) -> bool:
+        """Return whether a message of this time may be in it."""
+        return (start_ns is None or self.end_ns >= start_ns) and (end_ns is None or self.start_ns <= end_ns)
+
+
+class Lip76Archive:
+    """Reads a folder; picklable, opens nothing for longer than a call.
+
+    Raises `ConfigurationError` for a folder that is not there or lacks a file, `DecodeError` for one that is damaged.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, shards: Shards | None = None) -> None:
+        self.folder: Final = Path(folder)
+        self.shards: Final = shards or Shards()
+        for path in (self._index_path, self._data_path):
+            if not path.is_file():
+                raise ConfigurationError(
+                    f"{self.folder}: has no file '{path.name}'; a LIP-76 folder has 'data' and 'index'"
+                )
+
+    @property
+    def _data_path(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _index_path(self) -> Path:
+        return self.folder / "index"
+
+    def archives(self) -> tuple[StoredArchive, ...]:
+        """Return the archives that the index lists, in the order of the file."""
+        entries = decode_index(self._index_path.read_bytes())
+        size = self._data_path.stat().st_size
+        ends = [entry.offset for entry in entries[1:]]
+        return tuple(
+            StoredArchive(
+                offset=entry.offset,
+                end=end,
+                start_ns=_nanoseconds(entry.metadata.from_time),
+                end_ns=_nanoseconds(entry.metadata.to_time, last=True),
+            )
+            for entry, end in zip(entries, [*ends, _last_end(entries, size)], strict=False)
+        )
+
+    def messages(self, archive: StoredArchive) -> Iterator[ArchivedMessage]:
+        """Yield the messages of one archive in its order.
+
+        One that is no WakuMessage comes as it is: its bytes as the payload, their SHA-256 as the hash, no topic, and
+        the archive's earliest time. Raises `DecodeError` where the file ends too early or is damaged.
+        """
+        if archive.end <= archive.offset:
+            return
+        with self._data_path.open("rb") as file:
+            # Left to the garbage collector: it must not be closed while an error's traceback holds a view of it.
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if archive.end > len(data):
+            raise DecodeError(f"{self._data_path}: ends at {len(data)}, an archive is said to end at {archive.end}")
+        try:
+            for encoded in archive_messages(memoryview(data)[archive.offset : archive.end]):
+                yield self._message(encoded, archive)
+        except DecodeError as error:
+            raise DecodeError(f"{self._data_path}, archive at {archive.offset}: {error}") from error
+
+    def _message(self, encoded: bytes, archive: StoredArchive) -> ArchivedMessage:
+        try:
+            message = decode_waku_message(encoded)
+        except DecodeError:
+            message = WakuMessage()
+        if not message.content_topic:
+            return ArchivedMessage(
+                message_hash=sha256(encoded).digest(),
+                pubsub_topic="",
+                content_topic="",
+                payload=encoded,
+                version=0,
+                timestamp_ns=archive.start_ns,
+                meta=None,
+            )
+        pubsub_topic = self.shards.of(message.content_topic)
+        return ArchivedMessage(
+            message_hash=message_hash(pubsub_topic, message),
+            pubsub_topic=pubsub_topic,
+            content_topic=message.content_topic,
+            payload=message.payload,
+            version=message.version or 0,
+            timestamp_ns=message.timestamp_ns or 0,
+            meta=message.meta or None,
+        )
+
+
+def write_lip76(
+    folder: str | os.PathLike[str],
+    messages: Iterable[ArchivedMessage],
+    *,
+    piece_bytes: int = DEFAULT_PIECE_BYTES,
+    period_ns: int = PERIOD_NS,
+) -> int:
+    """Add messages, which come ordered by time, to a folder and return how many archives that made.
+
+    Each archive holds one period, counted from the Unix epoch; a folder that is not there is made. What is in the
+    folder stays as it is. Raises `ConfigurationError` if it was written with pieces of another length.
+    """
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    index_path = path / "index"
+    entries = list(decode_index(index_path.read_bytes())) if index_path.is_file() else []
+    before = len(entries)
+    with (path / "data").open("ab") as data:
+        offset = _appendable_end(entries, piece_bytes, data.tell(), path)
+        data.truncate(offset)
+        for period, group in groupby(messages, lambda message: message.timestamp_ns // period_ns):
+            topics: dict[str, None] = {}
+            size = 0
+            for message in group:
+                topics.setdefault(message.content_topic)
+                size += data.write(encode_archive_message(_encoded(message)))
+            metadata = ArchiveMetadata(
+                from_time=max(0, period * period_ns),
+                to_time=max(0, (period + 1) * period_ns - 1),
+                content_topics=tuple(sorted(topics)),
+            )
+            size += data.write(encode_archive_metadata(metadata))
+            size += data.write(encode_archive_padding(size, piece_bytes))
+            entries.append(IndexEntry(metadata=metadata, offset=offset, pieces=size // piece_bytes))
+            offset += size
+        data.flush()
+        os.fsync(data.fileno())
+    partial = path / "index.part"
+    partial.write_bytes(encode_index(entries))
+    partial.replace(index_path)
+    return len(entries) - before
+
+
+def _encoded(message: ArchivedMessage) -> bytes:
+    return encode_waku_message(
+        WakuMessage(
+            payload=message.payload,
+            content_topic=message.content_topic,
+            version=message.version or None,
+            timestamp_ns=message.timestamp_ns,
+            meta=message.meta,
+        )
+    )
+
+
+def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, folder: Path) -> int:
+    """Return where the next archive begins: behind the last whole one, before what a crash may have left."""
+    end = 0
+    for entry in entries:
+        if entry.offset != end:
+            raise ConfigurationError(
+                f"{folder}: was not written in pieces of {piece_bytes} bytes without gaps; its own writer can add to it"
+            )
+        end += entry.pieces * piece_bytes
+    if end > size:
+        raise ConfigurationError(f"{folder}: 'data' has {size} bytes, its index tells of {end}; it is not whole")
+    return end
+
+
+def _last_end(entries: Sequence[IndexEntry], size: int) -> int:
+    """Return where the last archive ends: what its pieces say if their length can be told, else with the file."""
+    if not entries:
+        return size
+    last = entries[-1]
+    lengths = {
+        divmod(following.offset - entry.offset, entry.pieces or 1) for entry, following in pairwise(entries)
+    } or {(DEFAULT_PIECE_BYTES, 0)}
+    piece_bytes, rest = lengths.pop()
+    end = last.offset + last.pieces * piece_bytes
+    return end if not lengths and not rest and last.offset < end <= size else size
+
+
+def _nanoseconds(time: int, *, last: bool = False) -> int:
+    """Return a time of the index in nanoseconds; the last one of a range in seconds includes that second."""
+    if not 0 < time < _SECONDS_END:
+        return time
+    return (time + 1) * 1_000_000_000 - 1 if last else time * 1_000_000_000

@@ -1,0 +1,235 @@
+"""The archive of a nwaku store node in PostgreSQL, read only.
+
+For the Spark pipeline, whose executors each read a range of time from the database themselves, while the node goes on
+writing into it. Invariant: nothing is written and no transaction is held while the caller works; memory is bounded by
+one page; each page is one query over the index on ``timestamp``, which prunes nwaku's hourly partitions.
+
+nwaku (schema version 7) keeps hash, payload and meta as hexadecimal text in a table ``messages`` that is partitioned by
+``timestamp``. Columns are compared in the collation "C", in which text of hexadecimal digits orders as its bytes do.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, SnapshotError
+from fairway.storage.archive import (
+    DEFAULT_PAGE_BYTES,
+    DEFAULT_PAGE_ROWS,
+    LARGEST_HASH,
+    ArchiveCursor,
+    ArchivedMessage,
+    ArchiveSlice,
+    MessageArchive,
+    time_slice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import psycopg
+
+_COLUMNS: Final = frozenset({"messagehash", "pubsubtopic", "contenttopic", "payload", "version", "timestamp", "meta"})
+_CONNECT_TIMEOUT_S: Final = 10
+_SESSION: Final = "-c default_transaction_read_only=on -c client_encoding=UTF8 -c extra_float_digits=0"
+
+_HASH: Final = 'lower(messagehash) COLLATE "C"'
+# The bounds on the timestamp alone are what partitions and the index understand.
+_RANGE: Final = f"""
+timestamp >= %(after_ns)s AND timestamp <= %(through_ns)s
+AND (timestamp, {_HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {_HASH}) <= (%(through_ns)s, %(through_hash)s)
+"""
+_TOPICS: Final = """
+AND (%(pubsub_topic)s::text IS NULL OR pubsubtopic = %(pubsub_topic)s)
+AND (%(content_topics)s::text[] IS NULL OR contenttopic = ANY(%(content_topics)s))
+"""
+# The window sums what comes before a row, so that the server cuts the page and the client never holds more of it.
+_PAGE: Final = f"""
+SELECT messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta FROM (
+    SELECT *, sum(octet_length(payload)) OVER (ORDER BY timestamp, {_HASH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+              AS digits_before
+    FROM (SELECT * FROM messages WHERE {_RANGE} {_TOPICS} ORDER BY timestamp, {_HASH} LIMIT %(rows)s) AS page
+) AS counted
+WHERE coalesce(digits_before, 0) < 2 * %(bytes)s
+ORDER BY timestamp, {_HASH}
+"""
+_COUNT: Final = f"SELECT count(*) FROM messages WHERE {_RANGE}"
+_STEP: Final = f"""
+SELECT timestamp, messagehash FROM messages WHERE {_RANGE} ORDER BY timestamp, {_HASH} LIMIT 1 OFFSET %(skip)s
+"""
+_LAST: Final = f"""
+SELECT timestamp, messagehash FROM messages WHERE {_RANGE} ORDER BY timestamp DESC, {_HASH} DESC LIMIT 1
+"""
+_BOUNDS: Final = f"""
+SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) FROM messages WHERE {_RANGE}
+"""
+
+
+class PostgresArchive(MessageArchive):
+    """A context manager over one database.
+
+    ``uri`` is a connection URI of libpq (``postgresql://user@host:5432/postgres``); what it leaves out comes from
+    libpq's environment (``PGPASSWORD``, ``PGPASSFILE``, ...), which keeps passwords out of programs. Raises
+    `ConfigurationError` without the package psycopg or for a URI that is none, `NodeUnavailableError` if the server
+    cannot be reached, `DecodeError` if the database has no table ``messages``, `SnapshotError` for one of another
+    schema.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.name: Final = place_without_credentials(uri)
+        driver = _psycopg()
+        try:
+            self._connection: psycopg.Connection[Any] = driver.connect(
+                uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, options=_SESSION
+            )
+        except driver.OperationalError as error:
+            raise NodeUnavailableError(f"{self.name}: no connection to PostgreSQL: {error}") from error
+        except driver.Error as error:
+            raise ConfigurationError(
+                f"{self.name}: not a connection URI: {error}; an example is postgresql://user@127.0.0.1:5432/postgres"
+            ) from error
+        try:
+            self._check_schema()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __repr__(self) -> str:
+        """Show the database, without credentials."""
+        return f"<PostgresArchive {self.name}>"
+
+    def close(self) -> None:
+        """Close the connection; more than once does no harm."""
+        self._connection.close()
+
+    def estimate(self, part: ArchiveSlice) -> int:
+        """Return how many messages a slice holds."""
+        return int(self._one(_COUNT, _range(part))[0])
+
+    def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
+        """Split the archive, or a slice of it, at timestamps into at most ``count`` slices of about equally many."""
+        part = part or time_slice()
+        shares = [number / count for number in range(1, max(1, count))]
+        bounds = self._one(_BOUNDS, {**_range(part), "shares": [*shares, 1.0]})[0]
+        if bounds is None:
+            return ()
+        parts: list[ArchiveSlice] = []
+        rest = part
+        for timestamp_ns in sorted(set(bounds[:-1])):
+            end = ArchiveCursor(timestamp_ns, LARGEST_HASH)
+            if rest.holds(end) and end < part.through:
+                parts.append(ArchiveSlice(rest.after, end))
+                rest = ArchiveSlice(end, part.through)
+        return (*parts, rest)
+
+    def pages(
+        self,
+        part: ArchiveSlice | None = None,
+        *,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        page_rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Iterator[tuple[ArchivedMessage, ...]]:
+        """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
+        part = part or time_slice()
+        parameters = {
+            "pubsub_topic": pubsub_topic,
+            "content_topics": list(content_topics) or None,
+            "rows": page_rows,
+            "bytes": page_bytes,
+        }
+        while rows := self._all(_PAGE, {**_range(part), **parameters}):
+            page = tuple(_message(row) for row in rows)
+            yield page
+            part = part._replace(after=page[-1].cursor)
+
+    def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
+        return _cursor(self._all(_STEP, {**_range(part), "skip": number - 1}))
+
+    def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind the last message of a slice, None if there is none."""
+        return _cursor(self._all(_LAST, _range(part)))
+
+    def _check_schema(self) -> None:
+        rows = self._all(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass('messages') AND attnum > 0", {}
+        )
+        columns = {name for (name,) in rows}
+        if not columns:
+            raise DecodeError(f"{self.name}: not an archive of a nwaku store: it has no table 'messages'")
+        if lacking := ", ".join(sorted(_COLUMNS - columns)):
+            raise SnapshotError(
+                f"{self.name}: the table 'messages' has no column {lacking}; a nwaku node that is started once on an "
+                "older database brings it up to date"
+            )
+
+    def _one(self, query: str, parameters: Mapping[str, Any]) -> Any:
+        return self._all(query, parameters)[0]
+
+    def _all(self, query: str, parameters: Mapping[str, Any]) -> list[Any]:
+        with self._reading():
+            return self._connection.execute(query.encode(), parameters, prepare=False).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        driver = _psycopg()
+        try:
+            yield
+        except driver.OperationalError as error:
+            raise NodeUnavailableError(f"{self.name}: {error}") from error
+        except driver.DatabaseError as error:
+            raise DecodeError(f"{self.name}: the archive cannot be read: {error}") from error
+
+
+def place_without_credentials(uri: str) -> str:
+    """Return a URI without user, password, query and fragment: what may stand in a table or a log."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg  # noqa: PLC0415 - an extra, needed by nobody who has no such archive
+    except ImportError as error:
+        raise ConfigurationError(
+            "archives in PostgreSQL need the package psycopg: pip install 'fairway[postgresql]'"
+        ) from error
+    return psycopg
+
+
+def _range(part: ArchiveSlice) -> dict[str, int | str]:
+    return {
+        "after_ns": part.after.timestamp_ns,
+        "after_hash": part.after.message_hash.hex(),
+        "through_ns": part.through.timestamp_ns,
+        "through_hash": part.through.message_hash.hex(),
+    }
+
+
+def _cursor(rows: list[Any]) -> ArchiveCursor | None:
+    return ArchiveCursor(rows[0][0], _bytes(rows[0][1])) if rows else None
+
+
+def _message(row: Any) -> ArchivedMessage:
+    message_hash, pubsub_topic, content_topic, payload, version, timestamp_ns, meta = row
+    return ArchivedMessage(
+        message_hash=_bytes(message_hash),
+        pubsub_topic=pubsub_topic,
+        content_topic=content_topic,
+        payload=_bytes(payload or ""),
+        version=version,
+        timestamp_ns=timestamp_ns,
+        meta=_bytes(meta) if meta else None,
+    )
+
+
+def _bytes(text: str) -> bytes:
+    """Return what hexadecimal text says; text that is none stays what it is, for a row must not end a read."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode()

@@ -1,0 +1,226 @@
+"""The pipeline over the archives of simulated worlds, held against the protocol core itself and against the truth.
+
+The core's answer is that of a reader: a participant without a past (`Stack`) that is given the archive's messages and
+nothing else, and waits until it gives up what is missing. All worlds of one wire are in one archive, told apart by
+their channels, so that Spark runs once for each wire. FAIRWAY_WORLDS_SEED moves all seeds, for soak runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.events import IrretrievableMessage, MessageReceived
+from fairway.options import Delivery, Profile
+from fairway.pipeline import stages
+from fairway.pipeline.sources import read_sqlite_archive
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.protocol.effects import Emit
+from fairway.protocol.stack import Stack
+from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.runner import Run
+from fairway.storage.nwaku_archive import NwakuArchive
+
+pytestmark = pytest.mark.spark
+
+FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
+WORLDS = 25
+"""For each profile."""
+MINUTE_MS = 60_000
+PARITY_RATE = 0.5
+"""Of all participants, who have to agree on it: a receiver must know it to know the ids of lost parity segments."""
+
+
+def plan_of(seed, profile):
+    """Two minutes of busy talk; what else happens depends on the seed. Every second store has gaps."""
+    rng = random.Random(f"{seed}/{profile.value}")
+    return SimulationPlan(
+        participants=rng.randint(3, 4),
+        duration_ms=2 * MINUTE_MS,
+        loss=rng.choice([0, 0.3, 0.5]),
+        seed=seed,
+        profile=profile,
+        duplication=rng.choice([0, 0.2]),
+        store_gaps=rng.choice([0.2, 0.5]) if seed % 2 else 0,
+        messages_per_hour=rng.choice([60, 120]),
+        long_share=rng.choice([0.2, 0.5]),
+        repeat_share=rng.choice([0.1, 0.5]),
+        crashes_per_hour=rng.choice([0, 20]),
+        absences_per_hour=rng.choice([0, 20]),
+        absence_ms=30_000,
+        joins=rng.choice([0, 1]),
+        leaves=rng.choice([0, 1]),
+        partitions=rng.choice([0, 1]),
+        partition_ms=40_000,
+        segment_size_bytes=320,
+        parity_rate=PARITY_RATE,
+        bloom_capacity=500,
+    )
+
+
+@dataclass
+class Answer:
+    """What somebody makes of the archive of one channel."""
+
+    delivered: Counter = field(default_factory=Counter)
+    """How often each (sender, logical message id) was delivered."""
+    log: list = field(default_factory=list)
+    """Ids of the SDS messages that are there, in the order of the log."""
+    missing: set = field(default_factory=set)
+    """Ids of SDS messages that are cited and neither there nor rebuilt."""
+
+
+def core_answer(run, messages):
+    """Return what a participant without a past makes of an archive that is all it ever hears."""
+    options = replace(run.plan.options(), delivery=Delivery.CAUSAL)
+    now_ms = run.world.now_ms
+    world = next(iter(run.world.participants.values())).stack
+    reader = Stack(run.channel_id, "reader", world.content_topic, options, now_ms=now_ms, seed=b"reader of an archive")
+    events = []
+
+    def keep(effects):
+        events.extend(effect.event for effect in effects if isinstance(effect, Emit))
+
+    for message in messages:
+        keep(reader.receive(message, now_ms))
+    for _ in range(10):
+        if not (reader.statistics().missing or reader.statistics().parked):
+            break
+        now_ms += options.sds.lost_timeout_ms + 1
+        keep(reader.tick(now_ms))
+    assert (reader.statistics().missing, reader.statistics().parked) == (0, 0)
+    answer = Answer(log=[record.message_id for record in reader.sds.history])
+    for event in events:
+        if isinstance(event, MessageReceived):
+            answer.delivered[event.sender_id, event.message_id] += 1
+        # A set of segments that gets no further is told in the same way, under its payload hash.
+        elif isinstance(event, IrretrievableMessage) and event.message_id in reader.sds.dependencies.settled:
+            answer.missing.add(event.message_id)
+    return answer
+
+
+def pipeline_answers(spark, path, profile):
+    waku_messages = read_sqlite_archive(spark, path)
+    sds = stages.sds_messages(waku_messages, profile)
+    assert stages.quarantine(sds).count() == 0
+    unique = stages.unique_messages(sds).persist()
+    config = replace(ARCHIVE_SEGMENTATION, parity_rate=PARITY_RATE)
+    reassembled = stages.reassembled(unique, profile, config=config).persist()
+    delivered = stages.delivered(unique, reassembled)
+    every_missing = stages.missing_messages(unique)
+    missing = stages.without_rebuilt(every_missing, reassembled)
+    answers = {}
+    for row in delivered.select("channel_id", "sender_id", "message_id").collect():
+        answers.setdefault(row.channel_id, Answer()).delivered[row.sender_id, row.message_id] += 1
+    for row in missing.select("channel_id", "message_id").collect():
+        answers.setdefault(row.channel_id, Answer()).missing.add(row.message_id)
+    ordered = stages.sds_ordered(unique, every_missing).select("channel_id", "position", "message_id")
+    for row in sorted(ordered.collect()):
+        answers.setdefault(row.channel_id, Answer()).log.append(row.message_id)
+    unique.unpersist()
+    reassembled.unpersist()
+    return answers
+
+
+@pytest.fixture(scope="module", params=list(Profile), ids=[profile.value for profile in Profile])
+def worlds(request, spark, tmp_path_factory):
+    """Run the worlds, and give each with the core's answer and the pipeline's."""
+    profile = request.param
+    runs = [Run(plan_of(seed, profile), f"world-{seed}") for seed in range(FIRST_SEED, FIRST_SEED + WORLDS)]
+    path = tmp_path_factory.mktemp("worlds") / "store.sqlite3"
+    cores = []
+    with NwakuArchive(path) as archive:
+        for run in runs:
+            run.through(lambda _, __: None)
+            publications = list(run.world.network.stored())
+            for publication in publications:
+                archive.append(publication.pubsub_topic, publication.message, publication.message_hash)
+            publications.sort(key=lambda one: (one.message.timestamp_ns, one.message_hash))
+            cores.append(core_answer(run, [publication.message for publication in publications]))
+    answers = pipeline_answers(spark, path, profile)
+    return [(run, core, answers.get(run.channel_id, Answer())) for run, core in zip(runs, cores, strict=True)]
+
+
+def replay(run):
+    return f"world {run.channel_id}; replay: {replay_command(run.plan)}"
+
+
+def test_the_same_messages_are_delivered_as_by_the_core(worlds):
+    for run, core, pipeline in worlds:
+        assert pipeline.delivered == core.delivered, replay(run)
+
+
+def test_the_same_messages_are_missing_as_for_the_core(worlds):
+    for run, core, pipeline in worlds:
+        assert pipeline.missing == core.missing, replay(run)
+    assert any(core.missing for _, core, _ in worlds)
+
+
+def test_the_log_is_that_of_the_core_without_what_was_only_rebuilt(worlds):
+    for run, core, pipeline in worlds:
+        assert len(set(pipeline.log)) == len(pipeline.log), replay(run)
+        there = set(pipeline.log)
+        assert pipeline.log == [message_id for message_id in core.log if message_id in there], replay(run)
+
+
+def test_the_log_agrees_with_the_log_of_every_participant(worlds):
+    compared = 0
+    for run, _, pipeline in worlds:
+        place = {message_id: number for number, message_id in enumerate(pipeline.log)}
+        everybody = [*run.world.participants.values(), *run.world.departed.values()]
+        for participant in everybody:
+            log = [record.message_id for record in participant.stack.sds.history if record.message_id in place]
+            compared += len(log)
+            assert log == sorted(log, key=place.__getitem__), f"{participant.name} in {replay(run)}"
+    assert compared
+
+
+def test_nobody_spoke_before_what_he_knew(worlds):
+    """Whatever a sender had sent or been delivered comes before what he said then."""
+    for run, _, pipeline in worlds:
+        place = {message_id: number for number, message_id in enumerate(pipeline.log)}
+        firsts = {}
+        for sent in run.ledger.sent:
+            places = [place[sds_id] for sds_id in sent.sds_ids if sds_id in place]
+            if places:
+                firsts[sent.number] = min(places)
+        for number, first in firsts.items():
+            known = run.ledger.sent[number].known
+            late = [other for other, at in firsts.items() if known >> other & 1 and at > first]
+            assert not late, f"{late} after {number} in {replay(run)}"
+
+
+def test_what_a_complete_store_has_is_all_that_was_ever_sent(worlds):
+    complete = 0
+    for run, _, pipeline in worlds:
+        if run.plan.store_gaps:
+            continue
+        complete += 1
+        delivered = Counter((sent.sender, sent.payload_id) for sent in run.ledger.sent if sent.deliveries)
+        # Who left may have spoken without being heard by anybody but the store.
+        sent = Counter((sent.sender, sent.payload_id) for sent in run.ledger.sent)
+        assert delivered <= pipeline.delivered, replay(run)
+        # The Logos wire cannot say that a message is ephemeral: it is cited and no store has it, unless it was repaired.
+        ephemeral = run.ledger.ephemeral_ids
+        assert (pipeline.delivered - sent).total() <= len(ephemeral & set(pipeline.log)), replay(run)
+        assert pipeline.missing <= ephemeral, replay(run)
+    assert complete
+
+
+def test_the_worlds_have_what_they_are_about(worlds):
+    deeds, rebuilt, parity = Counter(), 0, 0
+    for run, core, pipeline in worlds:
+        deeds.update(run.ledger.deeds)
+        rebuilt += len(set(core.log) - set(pipeline.log))
+        parity += sum(any(sent.sds_ids.values()) for sent in run.ledger.sent)
+    is_waku = worlds[0][0].plan.profile is Profile.WAKU
+    assert min(deeds[name] for name in ("crash", "crash amid the next transmission", "sever", "leave", "join")) > 0
+    # On the Logos wire ids hold the nanosecond of sending: those of lost segments cannot be known.
+    assert bool(rebuilt) == is_waku
+    assert parity
