@@ -166,3 +166,16 @@ def test_what_is_in_no_store_is_declared_lost_and_what_depends_on_it_is_delivere
         assert [event.reason.value for event in lost] == ["timeout"]
 
     in_group(scenario, **NO_RETRIES, sds=SdsConfig(lost_timeout_ms=300))
+
+
+def test_an_acknowledgement_that_got_lost_is_found_in_the_store_when_its_author_is_gone(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        receipt = await alice.send(b"read me and go")
+        await group.take(bob.messages(), 1)
+        group.network.partition({"alice"}, {"bob"})
+        await bob.close()
+        group.network.heal()
+        assert (await receipt.delivered()).delivered_to == ("bob",)
+
+    in_group(scenario, sync_min_interval_ms=3_600_000)

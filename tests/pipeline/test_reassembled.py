@@ -77,6 +77,7 @@ def test_segments_give_their_payload():
             "data_segments": 10,
             "sds_ids": [row["message_id"] for row in rows],
             "rebuilt_ids": [],
+            "lamport": 1_000,
             "first_seen": 1_000 * SECOND,
             "last_seen": 1_010 * SECOND,
         }

@@ -186,15 +186,17 @@ def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
         & {entry.message_id for entry in message.causal_history}
     } - {made.lost.message_id, made.lost_piece.message_id, made.broken[1].message_id}
 
-    acknowledged = {row.message_id: row for row in stages.acknowledgements(unique).collect()}
+    acknowledged = {
+        row.message_id: row for row in stages.ack_latency(unique, stages.acknowledgements(unique)).collect()
+    }
     last_piece = acknowledged[made.pieces[-1].message_id]
-    assert (last_piece.acknowledged_by, last_piece.first_by) == (1, "bob")
-    assert last_piece.latency_ns == 1_000_000_000
+    assert (last_piece.ackers, last_piece.first_by) == (1, "bob")
+    assert last_piece.latency_ms == 1_000
     # Its neighbours are cited by their own author only.
-    assert acknowledged[made.pieces[0].message_id].acknowledged_by == 0
+    assert acknowledged[made.pieces[0].message_id].ackers == 0
     # The first message of all is cited by the next two, of two senders: the first of them counts.
     first = acknowledged[made.team.sent[0][0].message_id]
-    assert (first.acknowledged_by, first.first_by) == (2, "bob")
+    assert (first.ackers, first.first_by) == (2, "bob")
 
     reassembled = stages.reassembled(unique)
     payloads = stages.delivered(unique, reassembled).where("segments > 1").collect()

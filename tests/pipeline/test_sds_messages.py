@@ -63,6 +63,7 @@ def segment(**changes) -> Segment:
 
 def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
     payload = WAKU_SDS.encode(message())
+    entries = payload[payload.index(b"\x5a") :].split(b"\x62\x64", 1)[0]  # field 11 up to field 12
     (row,) = decoded(payload)
     assert row == {
         "message_hash": b"%032d" % 0,
@@ -71,6 +72,7 @@ def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
         "payload_bytes": len(payload),
         "status": "ok",
         "error": None,
+        "profile": "waku",
         "kind": "content",
         "sender_id": "alice",
         "message_id": "m1",
@@ -81,7 +83,10 @@ def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
             {"message_id": "m-1", "retrieval_hint": None, "sender_id": None},
         ],
         "repair_request": [{"message_id": "lost", "retrieval_hint": None, "sender_id": None}],
+        "history_bytes": len(entries),
+        "repair_bytes": len(b"\x6a\x06" + b"\x0a\x04lost"),
         "bloom_bytes": 100,
+        "content_bytes": 5,
         "content": b"hello",
         "segment_hash": None,
         "segment_index": None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fairway.events import (
@@ -197,3 +199,20 @@ def test_a_retry_that_the_rate_limit_held_is_let_go_when_the_acknowledgement_com
     alice.pass_time(3_600_000)
     assert len(alice.published()) == 1
     alice.check_rows()
+
+
+def test_a_message_that_is_repeated_in_vain_has_the_store_asked_for_what_was_said_since(peer, start_ms):
+    options = ReliableChannelOptions(retry_interval_ms=30_000, sync_min_interval_ms=0)
+    alice = peer("alice", options)
+    alice.send(b"anybody?")
+    alice.pass_time(59_000)
+    assert alice.queries() == []
+    alice.pass_time(121_000)
+    starts = [query.start_ns // 1_000_000 - start_ms for query in alice.queries()]
+    assert len(starts) == 3, "once a minute"
+    assert all(start <= 0 for start in starts)
+    assert all(query.end_ns is not None and not query.message_hashes for query in alice.queries())
+    silent = peer("silent", replace(options, retrieve_frequency_ms=0))
+    silent.send(b"anybody?")
+    silent.pass_time(300_000)
+    assert silent.queries() == []

@@ -1,9 +1,9 @@
 """The keys of encrypted channels, for a run over an archive of many.
 
-A key belongs to a channel or to a content topic. Which topic a message is on is known before it is opened, which channel
-it belongs to only afterwards: so messages of a topic that has keys are opened with these and nothing else, and all
-others are tried with the keys of every channel. What a channel's key opens must be of that channel, and a channel that
-has a key takes nothing in clear; otherwise whoever knows one key, or none, could write into any channel.
+A key belongs to a channel or to a content topic. Which topic a message is on is known before it is opened, which
+channel it belongs to only afterwards: so messages of a topic that has keys are opened with these and nothing else, and
+all others are tried with the keys of every channel. What a channel's key opens must be of that channel, and a channel
+that has a key takes nothing in clear; otherwise whoever knows one key, or none, could write into any channel.
 
 Invariant: a key is in the key file and in the memory of the processes that open messages, nowhere else. No text that
 this module makes holds one, neither a ``repr`` nor an error, and `ChannelKeys.digest` is of no use without the salt and

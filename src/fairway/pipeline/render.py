@@ -21,6 +21,7 @@ from fairway.pipeline.archive_report import ArchiveReport
 
 _SHORT_ID: Final = 12
 _NARROWEST: Final = 8
+_MOST_CHANNELS: Final = 50
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 1_000_000_000
 _SECOND_MS: Final = 1_000
@@ -45,11 +46,11 @@ def render_report(report: ArchiveReport) -> RenderableType:
 def _summary(report: ArchiveReport) -> RenderableType:
     total = report.total
     reassembled, recovered, missing = total("reassembled"), total("recovered"), total("missing")
-    lines = [f"{_count(report.messages, 'Waku message')}, {_size(report.payload_bytes)}"]
+    lines = [f"{_count(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
     if report.first_ns is not None and report.last_ns is not None:
         lines.append(f"sent from {_time(report.first_ns)} to {_time(report.last_ns)} UTC")
     lines.append(
-        f"[green]{_count(total('delivered'), 'message')}[/] can be read, {_size(total('delivered_bytes'))}: "
+        f"[green]{_count(total('delivered'), 'message')}[/] can be read, {size_text(total('delivered_bytes'))}: "
         f"{total('delivered') - reassembled:,} sent whole, {reassembled:,} in segments"
     )
     lines.append(f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} cited by others")
@@ -61,14 +62,14 @@ def _summary(report: ArchiveReport) -> RenderableType:
     if report.quarantined:
         unreadable = sum(reason.count for reason in report.quarantined)
         lines.append(f"[yellow]{_count(unreadable, 'message')}[/] not decoded")
-    return Panel.fit("\n".join(lines), title=_plain(report.archive), title_align="left", border_style="blue")
+    return Panel.fit("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue")
 
 
 def _channels(report: ArchiveReport) -> Table:
-    table = _table("Channels", ["channel"], ["senders", "content", "repeats", "cited", "p50", "p95", "missing"])
-    for channel in report.channels:
+    table = new_table("Channels", ["channel"], ["senders", "content", "repeats", "cited", "p50", "p95", "missing"])
+    for channel in report.channels[:_MOST_CHANNELS]:
         table.add_row(
-            _plain(channel.channel_id),
+            plain(channel.channel_id),
             f"{channel.senders:,}",
             f"{channel.content + channel.ephemeral:,}",
             f"{channel.repeats:,}",
@@ -78,15 +79,17 @@ def _channels(report: ArchiveReport) -> Table:
             f"[red]{channel.missing:,}[/]" if channel.missing else "0",
         )
     table.caption = "cited: acknowledged directly, by others; p50, p95: after how long, for the first of them"
+    if len(report.channels) > _MOST_CHANNELS:
+        table.caption += f"\n{_MOST_CHANNELS} of {len(report.channels):,} shown"
     return table
 
 
 def _senders(report: ArchiveReport) -> Table:
-    table = _table("Senders", ["channel", "sender"], ["content", "sync", "cited"])
+    table = new_table("Senders", ["channel", "sender"], ["content", "sync", "cited"])
     for sender in report.senders:
         table.add_row(
-            _plain(sender.channel_id),
-            _plain(sender.sender_id),
+            plain(sender.channel_id),
+            plain(sender.sender_id),
             f"{sender.content:,}",
             f"{sender.sync:,}",
             _share(sender.acknowledged, sender.content),
@@ -95,15 +98,15 @@ def _senders(report: ArchiveReport) -> Table:
 
 
 def _delivered(report: ArchiveReport) -> Table:
-    table = _table("Largest messages", ["message id", "channel", "sender"], ["size", "segments"])
+    table = new_table("Largest messages", ["message id", "channel", "sender"], ["size", "segments"])
     table.add_column("how")
     for message in report.delivered:
         how = "whole" if message.segments == 1 else "joined"
         table.add_row(
             _short(message.message_id),
-            _plain(message.channel_id),
-            _plain(message.sender_id),
-            _size(message.size_bytes),
+            plain(message.channel_id),
+            plain(message.sender_id),
+            size_text(message.size_bytes),
             f"{message.segments:,}",
             "[cyan]Reed-Solomon[/]" if message.recovered else how,
         )
@@ -111,13 +114,13 @@ def _delivered(report: ArchiveReport) -> Table:
 
 
 def _incomplete(report: ArchiveReport) -> Table:
-    table = _table("Incomplete messages", ["payload hash", "channel", "sender"], ["held", "needed"])
+    table = new_table("Incomplete messages", ["payload hash", "channel", "sender"], ["held", "needed"])
     table.add_column("why")
     for message in report.incomplete:
         table.add_row(
             _short(message.payload_hash.hex()),
-            _plain(message.channel_id),
-            _plain(message.sender_id),
+            plain(message.channel_id),
+            plain(message.sender_id),
             f"{message.held:,}",
             "?" if message.needed is None else f"{message.needed:,}",
             message.outcome,
@@ -126,13 +129,13 @@ def _incomplete(report: ArchiveReport) -> Table:
 
 
 def _missing(report: ArchiveReport) -> Table:
-    table = _table("Missing messages", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"])
+    table = new_table("Missing messages", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"])
     table.add_column("store hash")
     for message in report.missing:
         table.add_row(
             _short(message.message_id),
-            _plain(message.channel_id),
-            _plain(message.sender_id or "?"),
+            plain(message.channel_id),
+            plain(message.sender_id or "?"),
             f"{message.cited_by:,}",
             _time(message.first_cited_ns),
             "-" if message.retrieval_hint is None else _short(message.retrieval_hint.hex()),
@@ -141,14 +144,15 @@ def _missing(report: ArchiveReport) -> Table:
 
 
 def _quarantined(report: ArchiveReport) -> Table:
-    table = _table("Not decoded", ["reason"], ["messages"])
+    table = new_table("Not decoded", ["reason"], ["messages"])
     table.add_column("for example")
     for reason in report.quarantined:
-        table.add_row(reason.status, f"{reason.count:,}", _plain(reason.example))
+        table.add_row(reason.status, f"{reason.count:,}", plain(reason.example))
     return table
 
 
-def _table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
+def new_table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
+    """Return an empty table with columns for words and, to their right, columns for figures."""
     table = Table(
         title=title,
         title_justify="left",
@@ -179,7 +183,8 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} ({part / whole:.0%})" if whole else f"{part:,}"
 
 
-def _size(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """Return a size in the unit that suits it."""
     if size_bytes < _KIB:
         return f"{size_bytes:,} B"
     power = min(int(math.log(size_bytes, _KIB)), len(_SIZE_UNITS))
@@ -197,10 +202,10 @@ def _time(timestamp_ns: int) -> str:
 
 
 def _short(identifier: str) -> Text:
-    return _plain(identifier if len(identifier) <= _SHORT_ID else f"{identifier[:_SHORT_ID]}…")
+    return plain(identifier if len(identifier) <= _SHORT_ID else f"{identifier[:_SHORT_ID]}…")
 
 
-def _plain(text: str) -> Text:
+def plain(text: str) -> Text:
     """Return text from the network as text: no markup, and nothing that would steer the terminal."""
     visible = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
     return Text(visible, no_wrap=True, overflow="ellipsis")

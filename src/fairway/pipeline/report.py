@@ -30,7 +30,7 @@ def run_report(
     archive_path: str | PathLike[str],
     spark: SparkSession | None = None,
     *,
-    profile: Profile = Profile.WAKU,
+    profile: Profile | None = Profile.WAKU,
     encryption: Encryption | None = None,
     limit: int = DEFAULT_LIMIT,
 ) -> ArchiveReport:
@@ -48,7 +48,7 @@ def report_on(
     waku_messages: DataFrame,
     name: str,
     *,
-    profile: Profile = Profile.WAKU,
+    profile: Profile | None = Profile.WAKU,
     encryption: Encryption | None = None,
     limit: int = DEFAULT_LIMIT,
 ) -> ArchiveReport:
@@ -67,14 +67,14 @@ def report_on(
         delivered = stages.delivered(unique, reassembled)
         incomplete = stages.incomplete(reassembled)
         missing = kept(stages.without_rebuilt(stages.missing_messages(unique), reassembled))
-        acknowledgements = stages.acknowledgements(unique)
+        latency = kept(stages.ack_latency(unique, stages.acknowledgements(unique)))
+        senders = kept(stages.sender_stats(unique, latency, delivered, incomplete, missing))
         contents = summaries.contents(sds)
-        channels, senders = summaries.figures(unique, acknowledgements, delivered, incomplete, missing, limit)
         return ArchiveReport(
             archive=name,
             **contents,
-            channels=channels,
-            senders=senders,
+            channels=summaries.channels(stages.channel_stats(senders, latency)),
+            senders=summaries.busiest(senders, limit),
             delivered=summaries.largest(delivered, limit),
             incomplete=summaries.nearly_complete(incomplete, limit),
             missing=summaries.most_cited(missing, limit),

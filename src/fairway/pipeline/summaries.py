@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, Final, TypeVar
+from dataclasses import fields
+from typing import Any, TypeVar
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.archive_report import (
@@ -18,25 +18,6 @@ from fairway.pipeline.archive_report import (
     SenderReport,
 )
 from fairway.pipeline.stages import Status
-
-_PERCENTILES: Final = (0.5, 0.95)
-_PERCENTILE_ACCURACY: Final = 10_000
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
-
-_WHO: Final = ["channel_id", "sender_id"]
-_FIGURES: Final = (
-    "content",
-    "sync",
-    "ephemeral",
-    "repeats",
-    "acknowledged",
-    "delivered",
-    "delivered_bytes",
-    "reassembled",
-    "recovered",
-    "incomplete",
-    "missing",
-)
 
 _Value = TypeVar("_Value")
 
@@ -68,57 +49,17 @@ def contents(sds_messages: DataFrame) -> dict[str, Any]:
     }
 
 
-def figures(
-    unique_messages: DataFrame,
-    acknowledgements: DataFrame,
-    delivered: DataFrame,
-    incomplete: DataFrame,
-    missing: DataFrame,
-    limit: int,
-) -> tuple[tuple[ChannelReport, ...], tuple[SenderReport, ...]]:
-    """Return all channels and the busiest senders, the busiest first.
+def channels(channel_stats: DataFrame) -> tuple[ChannelReport, ...]:
+    """Return all channels, the busiest first."""
+    rows = channel_stats.orderBy(F.desc("content"), F.desc("sync"), "channel_id").collect()
+    return tuple(_known(ChannelReport, row) for row in rows)
 
-    One query for both: what there is to count, from all tables, is grouped by channel and by channel and sender.
-    """
-    counted = [
-        unique_messages.select(
-            *_WHO,
-            F.col("sender_id").alias("present"),
-            _if("kind = 'content'").alias("content"),
-            _if("kind = 'sync'").alias("sync"),
-            _if("kind = 'ephemeral'").alias("ephemeral"),
-            (F.col("sightings") - 1).alias("repeats"),
-        ),
-        acknowledgements.select(*_WHO, _if("acknowledged_by > 0").alias("acknowledged"), "latency_ns"),
-        delivered.select(
-            *_WHO,
-            F.lit(1).alias("delivered"),
-            F.col("size_bytes").alias("delivered_bytes"),
-            _if("segments > 1").alias("reassembled"),
-            _if("recovered").alias("recovered"),
-        ),
-        incomplete.select(*_WHO, F.lit(1).alias("incomplete")),
-        missing.select(*_WHO, F.lit(1).alias("missing")),
-    ]
-    everything = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), counted)
-    grouped = everything.groupingSets([["channel_id"], _WHO], *_WHO).agg(
-        F.grouping("sender_id").alias("is_channel"),
-        F.count_distinct("present").alias("senders"),
-        F.percentile_approx("latency_ns", list(_PERCENTILES), _PERCENTILE_ACCURACY).alias("latency"),
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _FIGURES),
-    )
-    busiest = Window.partitionBy("is_channel").orderBy(F.desc("content"), F.desc("sync"), *_WHO)
-    rows = (
-        grouped.where("senders > 0")
-        .withColumn("rank", F.row_number().over(busiest))
-        .where(F.expr("is_channel = 1") | (F.col("rank") <= limit))
-        .orderBy("rank")
-        .collect()
-    )
-    return (
-        tuple(_channel(row.asDict()) for row in rows if row.is_channel),
-        tuple(_sender(row.asDict()) for row in rows if not row.is_channel),
-    )
+
+def busiest(sender_stats: DataFrame, limit: int) -> tuple[SenderReport, ...]:
+    """Return the senders of whom there are messages, the busiest first."""
+    present = sender_stats.where("first_seen IS NOT NULL")
+    rows = present.orderBy(F.desc("content"), F.desc("sync"), "channel_id", "sender_id").limit(limit).collect()
+    return tuple(_known(SenderReport, row) for row in rows)
 
 
 def largest(delivered: DataFrame, limit: int) -> tuple[DeliveredMessage, ...]:
@@ -173,27 +114,7 @@ def _plain(row: Row) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.asDict().items()}
 
 
-def _if(condition: str) -> Column:
-    return F.expr(condition).cast("int")
-
-
-def _channel(row: dict[str, Any]) -> ChannelReport:
-    latencies = row["latency"] or [None] * len(_PERCENTILES)
-    p50, p95 = (None if value is None else value // _NANOSECONDS_PER_MILLISECOND for value in latencies)
-    return ChannelReport(
-        channel_id=row["channel_id"],
-        senders=row["senders"],
-        latency_p50_ms=p50,
-        latency_p95_ms=p95,
-        **{name: row[name] for name in _FIGURES},
-    )
-
-
-def _sender(row: dict[str, Any]) -> SenderReport:
-    return SenderReport(
-        channel_id=row["channel_id"],
-        sender_id=row["sender_id"],
-        content=row["content"],
-        sync=row["sync"],
-        acknowledged=row["acknowledged"],
-    )
+def _known(make: type[_Value], row: Row) -> _Value:
+    """Return a report of those columns that it has a field for."""
+    told = row.asDict()
+    return make(**{field.name: told[field.name] for field in fields(make)})  # type: ignore[arg-type]

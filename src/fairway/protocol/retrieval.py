@@ -20,6 +20,8 @@ _MAX_DOUBLINGS: Final = 4
 _RANGE_BEFORE_MS: Final = 3_600_000
 """How far before it was noticed a missing message is looked for by time."""
 _RANGE_EVERY_MS: Final = 60_000
+_VAIN_ATTEMPTS: Final = 2
+"""Transmissions of a message after which the silence is suspicious."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
@@ -81,3 +83,26 @@ class Retrieval:
 
     def _spacing(self, tries: int) -> int:
         return self._frequency_ms << min(max(0, tries - _TRIES_BEFORE_SPACING), _MAX_DOUBLINGS)
+
+
+class LostAnswers:
+    """When to look into the store for acknowledgements that got lost on their way here.
+
+    Whoever acknowledged a message and left does not do so again; but what he said is in the store, like everything. So
+    a message that was repeated in vain is a reason to read what was said since it was first sent.
+    """
+
+    def __init__(self, options: ReliableChannelOptions) -> None:
+        self._is_on = bool(options.retrieve_frequency_ms)
+        self._retry_interval_ms = options.retry_interval_ms
+        self._next_at = 0
+
+    def sought(self, attempts: int, now_ms: int) -> list[QueryStore]:
+        """Return a query by time if a message was sent so often and is about to be sent again."""
+        if not self._is_on or attempts < _VAIN_ATTEMPTS or now_ms < self._next_at:
+            return []
+        self._next_at = now_ms + _RANGE_EVERY_MS
+        start_ms = now_ms - attempts * self._retry_interval_ms - _RANGE_EVERY_MS
+        return [
+            QueryStore(start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=now_ms * _NANOSECONDS_PER_MILLISECOND)
+        ]

@@ -22,6 +22,7 @@ from fairway.protocol.outbound import InFlight, Outbound, Refused, Transmission
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.ratelimit import Priority
 from fairway.protocol.requests import Requests
+from fairway.protocol.retrieval import LostAnswers
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.reopening import Waited
@@ -62,6 +63,7 @@ class Sending:
         self._ciphering = ciphering
         self._effects = effects
         self._tally = tally
+        self._answers = LostAnswers(options)
         self._limits = limits
         self.ended = EndedRequests()
         self._active_retries: set[str] = set()
@@ -205,6 +207,7 @@ class Sending:
                 held = True
                 self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_BOUND_MS)
             else:
+                self._effects.add(*self._answers.sought(segment.attempts, now_ms))
                 # What never left goes before what is repeated.
                 purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
                 self._transmit(purpose, segment.sds_id, encoded, now_ms, first_segment=segment.chunk_index == 0)

@@ -36,9 +36,10 @@ _CONNECT_TIMEOUT_S: Final = 10
 _SESSION: Final = "-c default_transaction_read_only=on -c client_encoding=UTF8 -c extra_float_digits=0"
 
 _HASH: Final = 'lower(messagehash) COLLATE "C"'
+_ORDER: Final = f"ORDER BY timestamp, {_HASH}"
 # The bounds on the timestamp alone are what partitions and the index understand.
 _RANGE: Final = f"""
-timestamp >= %(after_ns)s AND timestamp <= %(through_ns)s
+FROM messages WHERE timestamp >= %(after_ns)s AND timestamp <= %(through_ns)s
 AND (timestamp, {_HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {_HASH}) <= (%(through_ns)s, %(through_hash)s)
 """
 _TOPICS: Final = """
@@ -48,22 +49,17 @@ AND (%(content_topics)s::text[] IS NULL OR contenttopic = ANY(%(content_topics)s
 # The window sums what comes before a row, so that the server cuts the page and the client never holds more of it.
 _PAGE: Final = f"""
 SELECT messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta FROM (
-    SELECT *, sum(octet_length(payload)) OVER (ORDER BY timestamp, {_HASH} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-              AS digits_before
-    FROM (SELECT * FROM messages WHERE {_RANGE} {_TOPICS} ORDER BY timestamp, {_HASH} LIMIT %(rows)s) AS page
-) AS counted
-WHERE coalesce(digits_before, 0) < 2 * %(bytes)s
-ORDER BY timestamp, {_HASH}
-"""
-_COUNT: Final = f"SELECT count(*) FROM messages WHERE {_RANGE}"
-_STEP: Final = f"""
-SELECT timestamp, messagehash FROM messages WHERE {_RANGE} ORDER BY timestamp, {_HASH} LIMIT 1 OFFSET %(skip)s
-"""
-_LAST: Final = f"""
-SELECT timestamp, messagehash FROM messages WHERE {_RANGE} ORDER BY timestamp DESC, {_HASH} DESC LIMIT 1
-"""
+    SELECT *, sum(octet_length(payload)) OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits
+    FROM (SELECT * {_RANGE} {_TOPICS} {_ORDER} LIMIT %(rows)s) AS page
+) AS summed
+WHERE coalesce(digits, 0) < 2 * %(bytes)s
+{_ORDER}
+"""  # noqa: S608 - constants only; so below
+_COUNT: Final = f"SELECT count(*) {_RANGE}"
+_STEP: Final = f"SELECT timestamp, messagehash {_RANGE} {_ORDER} LIMIT 1 OFFSET %(skip)s"
+_LAST: Final = f"SELECT timestamp, messagehash {_RANGE} ORDER BY timestamp DESC, {_HASH} DESC LIMIT 1"
 _BOUNDS: Final = f"""
-SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) FROM messages WHERE {_RANGE}
+SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) {_RANGE}
 """
 
 
@@ -86,10 +82,11 @@ class PostgresArchive(MessageArchive):
             )
         except driver.OperationalError as error:
             raise NodeUnavailableError(f"{self.name}: no connection to PostgreSQL: {error}") from error
-        except driver.Error as error:
+        except driver.Error:
+            # Without the cause: libpq quotes what it was given, the password with it.
             raise ConfigurationError(
-                f"{self.name}: not a connection URI: {error}; an example is postgresql://user@127.0.0.1:5432/postgres"
-            ) from error
+                f"{self.name}: not a connection URI; an example is postgresql://user@127.0.0.1:5432/postgres"
+            ) from None
         try:
             self._check_schema()
         except BaseException:
@@ -134,17 +131,17 @@ class PostgresArchive(MessageArchive):
         page_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Iterator[tuple[ArchivedMessage, ...]]:
         """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
-        part = part or time_slice()
-        parameters = {
+        parameters: dict[str, Any] = {
+            **_range(part or time_slice()),
             "pubsub_topic": pubsub_topic,
             "content_topics": list(content_topics) or None,
             "rows": page_rows,
             "bytes": page_bytes,
         }
-        while rows := self._all(_PAGE, {**_range(part), **parameters}):
-            page = tuple(_message(row) for row in rows)
-            yield page
-            part = part._replace(after=page[-1].cursor)
+        while rows := self._all(_PAGE, parameters):
+            yield tuple(_message(row) for row in rows)
+            # As the database has them: a hash that is no hexadecimal text has a place in its order all the same.
+            parameters |= {"after_ns": rows[-1][5], "after_hash": rows[-1][0].lower()}
 
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""

@@ -1,20 +1,15 @@
-"""The SQLite archive of a nwaku store node, or one that fairway wrote, as a DataFrame.
-
-The same rows as ``spark.read.format("waku")`` gives. The difference is who plans: for a source in Python, Spark starts
-three more interpreters to ask it for its schema and its partitions, which takes longer than reading a small archive.
-Here the archive is split by the program itself, and its tasks are told which slice is theirs.
-"""
+"""The SQLite archive of a nwaku store node, or one that fairway wrote, as a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from os import PathLike
-from pathlib import Path
+from collections.abc import Collection
+from os import PathLike, fspath
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
+from fairway.pipeline.sources.open_source import frame_of
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.waku_messages import Selection
 
 
 def read_sqlite_archive(
@@ -32,18 +27,7 @@ def read_sqlite_archive(
     No message is read until the frame is used, and then by the executors: on a cluster the file must lie where all of
     them see it under the same path. Raises at once what `NwakuArchive` raises for a file that is not an archive.
     """
-    scan = ArchiveScan(
-        path=str(Path(path).absolute()),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        pubsub_topic=pubsub_topic,
-        content_topics=tuple(content_topics),
+    selection = Selection(
+        start_ns=start_ns, end_ns=end_ns, pubsub_topic=pubsub_topic, content_topics=tuple(content_topics)
     )
-    slices = scan.plan(partitions)
-
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column("id").to_pylist():
-                yield from scan.read(slices[number])
-
-    return spark.range(0, len(slices), 1, len(slices)).mapInArrow(read, WAKU_MESSAGES)
+    return frame_of(spark, scan_of(f"sqlite:{fspath(path)}", selection), partitions)

@@ -1,4 +1,4 @@
-"""The Spark data source ``waku``: stored Waku messages as a table, without any jar.
+"""The Spark data source ``waku``: stored Waku messages as a table or a stream, without any jar.
 
 Name: ``waku``
 
@@ -6,44 +6,74 @@ Schema: `WAKU_MESSAGES`, always all columns.
 
 Options (their names in any case):
 
-- ``path``: a SQLite archive of a nwaku store node, the same on the driver and on every executor. Also the argument
-  of ``load``.
+- ``path``, also ``uri`` and the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
+  alone, ``postgresql://...``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and every executor.
+- ``label``: what the column ``source`` says; otherwise the place without credentials.
 - ``startingTimestamp``, ``endingTimestamp``: the first and last timestamp wanted, nanoseconds, both included.
-- ``pubsubTopic``: only messages of this shard.
+- ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
+  ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
+- ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.
 - ``contentTopics``: only messages of these content topics, separated by commas.
-- ``minPartitions``: into how many parts the archive is split (default: what suits its size and the driver's cores).
+- ``pubsubTopic``: only messages of this shard.
+- ``channels``: only messages in which one of these channel ids, separated by commas, stands in the clear. The source
+  decodes nothing: this is a first sieve, for channels without encryption; ``channel_id`` of ``sds_messages`` is exact.
+- ``minPartitions``: how many parts the archive, or a micro-batch, is split into (default: what suits size and cores).
+- ``maxOffsetsPerTrigger``: how many messages of the archive one micro-batch goes on at most.
+- ``failOnDataLoss``: whether to stop (default), or warn, when a store may have dropped messages behind the offset (it
+  may be a false alarm: `fairway.pipeline.sources.data_loss`).
+- ``settleMs``: how long a stream waits before it reads a message, by its timestamp (default 30,000).
 
-Partitions are ranges of (timestamp, message hash) that hold equally many messages; each is read by the executor that
-owns it, and nothing passes through the driver. Conditions on columns are not pushed down: Spark refuses a source that
-can do so unless the session has ``spark.sql.python.filterPushdown.enabled``, which most have not. The options select
-just as well.
+A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives; each part is read by the
+executor that owns it, and nothing passes through the driver. `fairway.pipeline.sources.stream` says how a stream goes.
 
-Example::
+Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down where the session has
+``spark.sql.python.filterPushdown.enabled`` when `register` is called (Spark refuses a source that can do so in a
+session that has not, so `register` looks). The options select just as well in any session.
+
+Examples::
 
     register(spark)
-    spark.read.format("waku").option("contentTopics", "/app/1/team/proto").load("store.sqlite3")
+    spark.read.format("waku").option("contentTopics", "/app/1/team/proto").load("sqlite:store.sqlite3")
+    spark.readStream.format("waku").option("maxOffsetsPerTrigger", 10_000).load("postgresql://waku@db/postgres")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
-from fairway.storage.nwaku_archive import ArchiveSlice
+from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
+from fairway.pipeline.sources.data_loss import check_for_data_loss
+from fairway.pipeline.sources.filters import push_filters
+from fairway.pipeline.sources.options import LATEST, SourceOptions
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.stream import WakuStreamReader
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
+from fairway.storage.archive import ArchiveCursor
+
+PUSHDOWN_CONF: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass(frozen=True)
 class ArchivePartition(InputPartition):
     """The part of an archive that one task reads."""
 
-    part: ArchiveSlice
+    part: Any
 
 
 class WakuDataSource(DataSource):
@@ -62,44 +92,72 @@ class WakuDataSource(DataSource):
         """Return the reader of one query."""
         return WakuReader(self.options)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - as Spark calls it
+        """Return the reader of one stream."""
+        return WakuStreamReader(SourceOptions.parse(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - nothing to replace
+        """Return the writer of one table: it sends each row as a message (`fairway.pipeline.sinks`)."""
+        return WakuWriter(self.options, schema.fieldNames())
+
+    def streamWriter(  # noqa: N802 - as Spark calls it
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002 - nothing to replace
+    ) -> DataSourceStreamArrowWriter:
+        """Return the writer of one stream."""
+        return WakuStreamWriter(self.options, schema.fieldNames())
+
+
+class PushdownWakuDataSource(WakuDataSource):
+    """The same for sessions in which sources in Python may take conditions."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
+        """Return the reader of one query."""
+        return PushdownWakuReader(self.options)
+
 
 class WakuReader(DataSourceReader):
     """Plans on the driver, reads on the executors, which get a copy of it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        known = {name.lower(): value for name, value in options.items()}
-        if not known.get("path"):
-            raise ConfigurationError("the source 'waku' needs a path: .load('store.sqlite3')")
-        self._scan = ArchiveScan(
-            path=known["path"],
-            start_ns=_integer(known, "startingTimestamp"),
-            end_ns=_integer(known, "endingTimestamp"),
-            pubsub_topic=known.get("pubsubtopic"),
-            content_topics=tuple(filter(None, known.get("contenttopics", "").split(","))),
-        )
-        self._partition_count = _integer(known, "minPartitions")
+        self._options = SourceOptions.parse(options)
+        if self._options.starting == LATEST:
+            raise ConfigurationError("a table from startingOffsets=latest on would be empty; that is for streams")
+        after = self._options.starting if isinstance(self._options.starting, ArchiveCursor) else None
+        self._selection = replace(self._options.selection, after=after)
 
     def partitions(self) -> list[InputPartition]:
         """Return the parts of the archive; an empty archive is one empty part."""
-        return [ArchivePartition(part) for part in self._scan.plan(self._partition_count)]
+        scan = self._scan()
+        if isinstance(scan, ArchiveScan) and self._selection.after is not None:
+            with scan.open() as archive:
+                check_for_data_loss(archive, self._selection.after, scan.source, fail=self._options.fail_on_data_loss)
+        return [ArchivePartition(part) for part in scan.plan(self._options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one part, one Arrow batch a page."""
         if not isinstance(partition, ArchivePartition):
             raise ConfigurationError(f"the source 'waku' reads its own partitions, not {partition!r}")
-        return self._scan.read(partition.part)
+        return self._scan().read(partition.part)
+
+    def _scan(self) -> MessageScan:
+        return scan_of(self._options.uri, self._selection, self._options.label)
+
+
+class PushdownWakuReader(WakuReader):
+    """A reader that also takes conditions from the query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - as Spark calls it
+        """Narrow the read by what the archive can be asked for and return what is left for Spark."""
+        self._selection, left = push_filters(self._selection, filters)
+        return left
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("waku")`` known to a session; again does no harm."""
-    spark.dataSource.register(WakuDataSource)
+    """Make the format ``waku`` known to a session, for reading and writing; again does no harm.
 
-
-def _integer(options: Mapping[str, str], name: str) -> int | None:
-    value = options.get(name.lower())
-    if value is None:
-        return None
-    try:
-        return int(value)
-    except ValueError as error:
-        raise ConfigurationError(f"option {name} must be a whole number, not {value!r}") from error
+    Call it again after `PUSHDOWN_CONF` was changed.
+    """
+    pushdown = str(spark.conf.get(PUSHDOWN_CONF, "false")).lower() == "true"
+    spark.dataSource.register(PushdownWakuDataSource if pushdown else WakuDataSource)

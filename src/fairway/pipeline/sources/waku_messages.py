@@ -1,19 +1,29 @@
 """``waku_messages``: the table that every source gives, and how an archive is read into it, part by part.
 
-Pure of Spark: what plans runs on the driver, what reads runs on the executors, which open the file themselves. Memory
-is bounded by one page of each part that is being read.
+Pure of Spark: what plans runs on the driver, what reads runs on the executors, which open the archive themselves.
+Memory is bounded by one page of each part that is being read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from fairway.pipeline import machine
-from fairway.storage.nwaku_archive import ArchivedMessage, ArchiveSlice, NwakuArchive, time_slice
+from fairway.storage.archive import (
+    DEFAULT_PAGE_BYTES,
+    DEFAULT_PAGE_ROWS,
+    ArchiveCursor,
+    ArchivedMessage,
+    ArchiveSlice,
+    MessageArchive,
+    time_slice,
+)
+from fairway.wire.protobuf import encode_frame
 
 WAKU_MESSAGES: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int, timestamp bigint,"
@@ -22,7 +32,7 @@ WAKU_MESSAGES: Final = (
 """The table of messages as the network carried them, one row for each message hash. ``timestamp`` is in nanoseconds
 since the Unix epoch, ``source`` names the archive."""
 
-_ARROW_SCHEMA: Final = pa.schema(
+ARROW_SCHEMA: Final = pa.schema(
     [
         ("message_hash", pa.binary()),
         ("pubsub_topic", pa.string()),
@@ -34,43 +44,122 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("source", pa.string()),
     ]
 )
+"""`WAKU_MESSAGES` as Arrow has it."""
+
 _MAX_VERSION: Final = 2**31 - 1
 _PARTITIONS_PER_CORE: Final = 2
 _MIN_PARTITION_MESSAGES: Final = 5_000
 """A task for less costs more than it gains: about half a second to start, of which 5,000 messages are a tenth."""
+_CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
+"""Field 3 of the SDS specification and field 4 of nim-sds: where a channel's id stands in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveScan:
-    """Which messages of which archive to read. It is pickled to the executors."""
+class Selection:
+    """Which messages of an archive are wanted; everything by default."""
 
-    path: str
-    """The same file on the driver and on every executor."""
     start_ns: int | None = None
     """First timestamp wanted."""
     end_ns: int | None = None
     """Last timestamp wanted."""
+    after: ArchiveCursor | None = None
+    """Only messages behind this place."""
+    through: ArchiveCursor | None = None
+    """Only messages up to and including this one."""
     pubsub_topic: str | None = None
     content_topics: tuple[str, ...] = ()
     """Empty for all."""
+    channels: tuple[str, ...] = ()
+    """Only payloads with one of these channel ids in the clear, at least; empty for all. Nothing is decoded for it: an
+    id is looked for as the bytes that an SDS message has it in. So no message of these channels is left out unless it
+    is encrypted, and one of another channel that quotes those bytes gets through."""
+
+    @property
+    def part(self) -> ArchiveSlice:
+        """Return the slice in which all wanted messages lie."""
+        times = time_slice(self.start_ns, self.end_ns)
+        return ArchiveSlice(
+            times.after if self.after is None else max(times.after, self.after),
+            times.through if self.through is None else min(times.through, self.through),
+        )
+
+    def chosen(self, messages: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
+        """Yield those whose payload may be of the wanted channels."""
+        if not self.channels:
+            yield from messages
+            return
+        marks = [tag + encode_frame(channel.encode()) for channel in self.channels for tag in _CHANNEL_TAGS]
+        for message in messages:
+            if any(mark in message.payload for mark in marks):
+                yield message
+
+    def wants(self, message: ArchivedMessage) -> bool:
+        """Return whether time, place and topics are wanted: for archives that cannot be asked for them."""
+        return (
+            self.part.holds(message.cursor)
+            and (self.pubsub_topic is None or message.pubsub_topic == self.pubsub_topic)
+            and (not self.content_topics or message.content_topic in self.content_topics)
+        )
+
+
+class MessageScan(ABC):
+    """One read of one archive: planned on the driver, pickled to the executors, which read its parts."""
+
+    source: str
+    """What the column ``source`` says; never credentials."""
+
+    @abstractmethod
+    def plan(self, partitions: int | None = None) -> list[Any]:
+        """Return parts for `read`, at least one; by default as many as suit the archive and this machine."""
+
+    @abstractmethod
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of one part in batches of `ARROW_SCHEMA`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveScan(MessageScan):
+    """A read of an archive that has the order (timestamp, message hash)."""
+
+    open: Callable[[], MessageArchive] = field(repr=False)
+    """Opens the archive, on the driver and in every task; may hold credentials."""
+    source: str
+    selection: Selection = Selection()
 
     def plan(self, partitions: int | None = None) -> list[ArchiveSlice]:
-        """Return slices of equally many messages, at least one; by default as many as suit this machine."""
-        wanted = time_slice(self.start_ns, self.end_ns)
-        with NwakuArchive(self.path, read_only=True) as archive:
+        """Return slices of about equally many messages, at least one."""
+        wanted = self.selection.part
+        with self.open() as archive:
             if partitions is None:
-                sensible = archive.count(wanted) // _MIN_PARTITION_MESSAGES
-                partitions = min(sensible, _PARTITIONS_PER_CORE * machine.cores())
+                number = archive.estimate(wanted)
+                most = _PARTITIONS_PER_CORE * machine.cores()
+                partitions = most if number is None else min(number // _MIN_PARTITION_MESSAGES, most)
             return list(archive.slices(max(1, partitions), wanted)) or [wanted]
 
     def read(self, part: ArchiveSlice) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one slice, one batch a page."""
-        with NwakuArchive(self.path, read_only=True) as archive:
-            for page in archive.pages(part, pubsub_topic=self.pubsub_topic, content_topics=self.content_topics):
-                yield _batch(page, self.path)
+        chosen = self.selection
+        with self.open() as archive:
+            for page in archive.pages(part, pubsub_topic=chosen.pubsub_topic, content_topics=chosen.content_topics):
+                yield arrow_batch(list(chosen.chosen(page)), self.source)
 
 
-def _batch(page: tuple[ArchivedMessage, ...], source: str) -> pa.RecordBatch:
+def arrow_batches(messages: Iterable[ArchivedMessage], source: str) -> Iterator[pa.RecordBatch]:
+    """Yield messages as batches of `ARROW_SCHEMA`, bounded in rows and bytes."""
+    page: list[ArchivedMessage] = []
+    size = 0
+    for message in messages:
+        page.append(message)
+        size += len(message.payload)
+        if len(page) >= DEFAULT_PAGE_ROWS or size >= DEFAULT_PAGE_BYTES:
+            yield arrow_batch(page, source)
+            page, size = [], 0
+    if page:
+        yield arrow_batch(page, source)
+
+
+def arrow_batch(page: list[ArchivedMessage], source: str) -> pa.RecordBatch:
+    """Return messages as one batch of `ARROW_SCHEMA`."""
     columns: dict[str, list[Any]] = {
         "message_hash": [row.message_hash for row in page],
         "pubsub_topic": [row.pubsub_topic for row in page],
@@ -82,4 +171,4 @@ def _batch(page: tuple[ArchivedMessage, ...], source: str) -> pa.RecordBatch:
         "meta": [row.meta for row in page],
         "source": [source] * len(page),
     }
-    return pa.RecordBatch.from_pydict(columns, schema=_ARROW_SCHEMA)
+    return pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)

@@ -2,40 +2,58 @@
 
 ::
 
-    waku_messages -> sds_messages -> unique_messages -+-> missing_messages -> sds_ordered
-                          |                 |         +-> acknowledgements
-                          v                 v
-                      quarantine       reassembled -+-> delivered
-                                                    +-> incomplete
+    a source -> waku_messages -> sds_messages -> unique_messages -+-> missing_messages -> sds_ordered
+                  |                  |               |            +-> acknowledgements -> ack_latency
+                  v                  v               v                       ^
+          store_completeness    quarantine      reassembled -+-> delivered   | bloom_evidence, of waku_messages
+                                                             +-> incomplete
+
+    and from these sender_stats -> channel_stats, bandwidth, rate_utilisation
 
 None of them starts a job, touches ``sparkContext`` or knows where its input came from. What works on bytes is a pure
-function over Arrow batches, so it can be tested, and used, without Spark.
+function over Arrow batches, so it can be tested, and used, without Spark. `fairway.pipeline.tables` says what is in
+each table.
 """
 
 from __future__ import annotations
 
-from fairway.pipeline.stages.acknowledgements import acknowledgements
+from fairway.pipeline.stages.acknowledgements import ack_latency, acknowledgements
+from fairway.pipeline.stages.bandwidth import bandwidth
+from fairway.pipeline.stages.bloom_evidence import bloom_evidence
+from fairway.pipeline.stages.deduplicated import deduplicated
 from fairway.pipeline.stages.delivered import delivered, incomplete
 from fairway.pipeline.stages.missing_messages import citations, missing_messages, without_rebuilt
 from fairway.pipeline.stages.quarantine import quarantine
+from fairway.pipeline.stages.rate_utilisation import rate_utilisation
 from fairway.pipeline.stages.reassembled import reassembled
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES, Status, sds_mapper, sds_messages
 from fairway.pipeline.stages.sds_ordered import sds_ordered
-from fairway.pipeline.stages.unique_messages import unique_messages
+from fairway.pipeline.stages.statistics import channel_stats, sender_stats
+from fairway.pipeline.stages.store_completeness import store_completeness
+from fairway.pipeline.stages.unique_messages import sighted, unique_messages
 
 __all__ = [
     "SDS_MESSAGES",
     "Status",
+    "ack_latency",
     "acknowledgements",
+    "bandwidth",
+    "bloom_evidence",
+    "channel_stats",
     "citations",
+    "deduplicated",
     "delivered",
     "incomplete",
     "missing_messages",
     "quarantine",
+    "rate_utilisation",
     "reassembled",
     "sds_mapper",
     "sds_messages",
     "sds_ordered",
+    "sender_stats",
+    "sighted",
+    "store_completeness",
     "unique_messages",
     "without_rebuilt",
 ]

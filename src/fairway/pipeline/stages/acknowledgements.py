@@ -37,12 +37,14 @@ def acknowledgements(
 ) -> DataFrame:
     """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`).
 
-    ``bloom_evidence`` has the columns channel_id, message_id, acknowledged_by, how (``descendant`` or ``bloom``) and at.
-    Of several kinds of evidence the earliest counts; a filter alone counts from as many participants as the threshold
-    says.
+    ``bloom_evidence`` is what the stage of that name gives. Of several kinds of evidence the earliest counts; a filter
+    alone counts from as many participants as the threshold says.
     """
     cited = citations(unique_messages).select(
-        *_KEY, F.col("citing_sender_id").alias("acknowledged_by"), F.lit("cited").alias("how"), F.col("cited_at").alias("at")
+        *_KEY,
+        F.col("citing_sender_id").alias("acknowledged_by"),
+        F.lit("cited").alias("how"),
+        F.col("cited_at").alias("at"),
     )
     evidence = cited if bloom_evidence is None else cited.unionByName(bloom_evidence.select(*cited.columns))
     sent = unique_messages.where("kind = 'content'").select(*_KEY, "sender_id")

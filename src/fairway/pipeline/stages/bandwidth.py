@@ -23,7 +23,7 @@ BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigin
 
 
 def bandwidth(sighted: DataFrame) -> DataFrame:
-    """Return ``bandwidth`` (`BANDWIDTH`) of the rows that `sighted` gives, one for each channel and part that occurs."""
+    """Return ``bandwidth`` (`BANDWIDTH`) of what `sighted` gives, one row for each channel and part that occurs."""
     whole = F.col("payload_bytes")
     again = F.col("sighting") > 1
     sync = ~again & (F.col("kind") == "sync")
@@ -43,9 +43,14 @@ def bandwidth(sighted: DataFrame) -> DataFrame:
         "envelope": F.when(first, envelope),
     }
     sums = sighted.groupBy("channel_id").agg(*(_total(sizes[part]).alias(part) for part in PARTS))
-    return sums.select(
-        "channel_id", F.explode(F.array(*(F.struct(F.lit(part).alias("part"), f"{part}.*") for part in PARTS))).alias("row")
-    ).select("channel_id", "row.*").where("messages > 0")
+    return (
+        sums.select(
+            "channel_id",
+            F.explode(F.array(*(F.struct(F.lit(part).alias("part"), f"{part}.*") for part in PARTS))).alias("row"),
+        )
+        .select("channel_id", "row.*")
+        .where("messages > 0")
+    )
 
 
 def _total(size: Column) -> Column:

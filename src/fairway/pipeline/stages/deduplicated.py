@@ -1,9 +1,9 @@
 """Before stage 1, to ``waku_messages``: each message once, and which stores had it.
 
-The same message is in several stores, and a store node asked page by page may give it twice. Its hash (14/WAKU2-MESSAGE,
-"Deterministic message hashing") tells that it is the same, for the hash covers everything but ``version``. Should a
-store show something else under a hash, the row that comes first in the order of all its columns stands, whatever the
-order in which rows come.
+The same message is in several stores, and a store node asked page by page may give it twice. Its hash
+(14/WAKU2-MESSAGE, "Deterministic message hashing") tells that it is the same, for the hash covers everything but
+``version``. Should a store show something else under a hash, the row that comes first in the order of all its columns
+stands, whatever the order in which rows come.
 """
 
 from __future__ import annotations

@@ -39,7 +39,13 @@ def missing_messages(unique_messages: DataFrame) -> DataFrame:
     many messages cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by (who cited it first).
     """
     cited = citations(unique_messages).select(
-        "channel_id", "message_id", "sender_id", "retrieval_hint", "citing_sender_id", "cited_at", F.lit(0).alias("have")
+        "channel_id",
+        "message_id",
+        "sender_id",
+        "retrieval_hint",
+        "citing_sender_id",
+        "cited_at",
+        F.lit(0).alias("have"),
     )
     present = unique_messages.where("kind = 'content'").select(
         "channel_id",

@@ -39,9 +39,7 @@ def rate_utilisation(
     allowed = F.lit(limit).cast("bigint")
     return (
         sds_messages.withColumn("timestamp_ms", timestamp_ms)
-        .groupBy(
-            "sender_id", (F.col("timestamp_ms") - F.pmod("timestamp_ms", F.lit(epoch_ms))).alias("epoch_start_ms")
-        )
+        .groupBy("sender_id", (F.col("timestamp_ms") - F.pmod("timestamp_ms", F.lit(epoch_ms))).alias("epoch_start_ms"))
         .agg(F.count("*").alias("messages"), F.count_distinct("channel_id").alias("channels"))
         .withColumn("limit", allowed)
         .withColumn("pct", F.round(100 * F.col("messages") / allowed, 2))

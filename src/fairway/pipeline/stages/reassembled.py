@@ -2,8 +2,9 @@
 
 Segments are grouped by channel, sender and the hash that they promise (the hash alone would let anybody spoil a
 stranger's message), and each group goes through the very reassembler that a live channel uses, Reed-Solomon and the
-check of the Keccak-256 included; the profile tells in which format. An archive is complete, so nothing expires here, and data goes before parity:
-``recovered`` means that lost segments had to be computed, not that parity happened to come first.
+check of the Keccak-256 included; the profile tells in which format. An archive is complete, so nothing expires here,
+and data goes before parity: ``recovered`` means that lost segments had to be computed, not that parity happened to
+come first.
 
 A lost segment that was computed is no loss. With fairway's rule for SDS ids its very id is known (`IdRule.UNIQUE`): it
 stands in ``rebuilt_ids``, so that a message cited and not found can be told from a message that is gone.

@@ -1,7 +1,7 @@
 """Stage 5, to ``sender_stats`` and ``channel_stats``: what each participant, and each channel, sent and lost.
 
-Everything there is to count, from all tables, is put into one and grouped by channel and sender; a channel's figures are
-the sums of its participants'. So the work is spread by both, and one busy channel is no hot spot.
+Everything there is to count, from all tables, is put into one and grouped by channel and sender; a channel's figures
+are the sums of its participants'. So the work is spread by both, and one busy channel is no hot spot.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def sender_stats(
 ) -> DataFrame:
     """Return one row for each participant of each channel.
 
-    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages, nanoseconds; null for an
-    author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody acknowledged).
-    ``sender_id`` is null for missing messages whose author nobody told.
+    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages, nanoseconds; null for
+    an author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody
+    acknowledged). ``sender_id`` is null for missing messages whose author nobody told.
     """
     counted = [
         unique_messages.select(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -11,15 +12,21 @@ STORE_COMPLETENESS: Final = "source string, messages bigint, of bigint, missing 
 """The table of stores: ``of`` counts the messages that any of them had, ``missing`` those that this one had not."""
 
 
-def store_completeness(deduplicated: DataFrame) -> DataFrame:
-    """Return ``store_completeness`` (`STORE_COMPLETENESS`) of what `deduplicated` gives, one row for each store."""
+def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) -> DataFrame:
+    """Return ``store_completeness`` (`STORE_COMPLETENESS`) of what `deduplicated` gives, one row for each store.
+
+    ``stores`` names those that were asked, so that one which had nothing has a row as well.
+    """
     # Which stores had a message takes few values, so that what is exploded is small.
     together = deduplicated.groupBy("sources").agg(F.count("*").alias("messages"))
     total = F.sum("messages").over(Window.partitionBy())
+    held = together.withColumn("of", total).select(F.explode("sources").alias("source"), "messages", "of")
+    if stores:
+        asked = deduplicated.sparkSession.createDataFrame([(store,) for store in sorted(stores)], "source string")
+        size = together.agg(F.coalesce(F.sum("messages"), F.lit(0)).alias("of"))
+        held = held.unionByName(asked.withColumn("messages", F.lit(0).cast("bigint")).crossJoin(size))
     return (
-        together.withColumn("of", total)
-        .withColumn("source", F.explode("sources"))
-        .groupBy("source")
+        held.groupBy("source")
         .agg(F.sum("messages").alias("messages"), F.max("of").alias("of"))
         .withColumn("missing", F.col("of") - F.col("messages"))
     )

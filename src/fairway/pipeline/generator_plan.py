@@ -1,0 +1,195 @@
+"""What a generated archive is to be like: one value, from which, seed included, every byte of it follows.
+
+A channel is a sequence of units, each one send of one participant or one sync message. Channels are cut into blocks of
+units, and each block can be made by itself, on any machine: what is drawn for a unit depends on the seed, the channel
+and the number of the unit alone. So the largest channel is no task of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile, SegmentationConfig
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, parity_segments
+
+UNITS_PER_BLOCK: Final = 2_000
+LARGEST_FILE_SEGMENTS: Final = 6
+"""Data segments of the longest message; the shortest one that is segmented has two."""
+MAX_PARTS: Final = 16
+"""More than the data and parity segments of any generated message: Lamport timestamps leave this room between units."""
+
+_MAX_MESSAGES: Final = 10**9
+_MAX_CHANNELS: Final = 10**6
+_SHARES: Final = (
+    "largest_share",
+    "logos_share",
+    "long_share",
+    "sync_share",
+    "ephemeral_share",
+    "concurrent_share",
+    "loss",
+    "corruption",
+    "retransmission",
+    "duplication",
+    "store_loss",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorPlan:
+    """One archive. Shares lie in 0..1."""
+
+    messages: int = 100_000
+    """How many SDS messages are made, about; lost ones included, retransmissions and other stores' copies not."""
+    seed: int = 1
+    """The same plan with the same seed gives the same rows."""
+    channels: int = 100
+    skew: float = 1.0
+    """Channel ``n``, counted from 1, has a share in proportion to ``1 / n ** skew``; 0 makes all alike."""
+    largest_share: float = 0.0
+    """Share of the first channel, if it is to have another one than ``skew`` gives it; 0 for that one."""
+    senders: int = 5
+    """Participants of each channel; they take turns."""
+    logos_share: float = 0.0
+    """Share of channels that speak the Logos wire."""
+    history: int = 2
+    """Messages that each message cites."""
+    content_bytes: int = 200
+    """Mean length of the content of a message that is not segmented."""
+    bloom_bytes: int = 64
+    """Length of bloom filters. They are empty ones: nothing is acknowledged by them."""
+    long_share: float = 0.01
+    """Share of units that are sent in two to six data segments."""
+    segment_size_bytes: int = 1_024
+    """A multiple of 64, without which there is no parity."""
+    parity_rate: float = 0.5
+    """Parity segments per data segment."""
+    sync_share: float = 0.1
+    """Share of units that are sync messages."""
+    ephemeral_share: float = 0.0
+    """Share of units that are ephemeral SDS messages, which careless senders have stored; on the Waku wire only."""
+    concurrent_share: float = 0.05
+    """Share of units whose sender had not yet heard of the unit before: the two have equal Lamport timestamps."""
+    loss: float = 0.02
+    """Share of WakuMessages that no store has."""
+    corruption: float = 0.002
+    """Share of WakuMessages that stores have in a form that cannot be decoded."""
+    retransmission: float = 0.05
+    """Share of SDS messages with content that are sent again in another WakuMessage."""
+    duplication: float = 0.01
+    """Share of WakuMessages that one store has twice."""
+    stores: int = 1
+    """How many stores there are, named store-0, store-1, ..."""
+    store_loss: float = 0.1
+    """Share of WakuMessages that each of several stores misses; a single one misses what all do."""
+
+    def __post_init__(self) -> None:
+        self._require(1 <= self.messages <= _MAX_MESSAGES, "messages", f"1 to {_MAX_MESSAGES:,}")
+        self._require(1 <= self.channels <= _MAX_CHANNELS, "channels", f"1 to {_MAX_CHANNELS:,}")
+        self._require(0 <= self.skew <= 10, "skew", "0 to 10")
+        self._require(1 <= self.senders <= 1_000, "senders", "1 to 1,000")
+        self._require(0 <= self.history <= 1_000, "history", "0 to 1,000")
+        self._require(0 <= self.bloom_bytes <= 100_000, "bloom_bytes", "0 to 100,000")
+        self._require(1 <= self.stores <= 100, "stores", "1 to 100")
+        self._require(0 <= self.parity_rate <= 1, "parity_rate", "0 to 1")
+        for name in _SHARES:
+            self._require(0 <= getattr(self, name) <= 1, name, "a share, 0 to 1")
+        self._require(self.loss + self.corruption <= 1, "corruption", "what loss leaves")
+        size = self.segment_size_bytes
+        self._require(
+            256 <= size <= 102_400 and size % 64 == 0, "segment_size_bytes", "256 to 102,400, a multiple of 64"
+        )
+        longest = (size - LIP_243_HEADROOM_BYTES) // 2 - 16
+        self._require(1 <= self.content_bytes <= longest, "content_bytes", f"1 to {longest}, to fit a segment at most")
+
+    def _require(self, condition: bool, name: str, expected: str) -> None:
+        if not condition:
+            raise ConfigurationError(f"{name} must be {expected}, not {getattr(self, name)}")
+
+    def as_json(self) -> str:
+        """Return the plan as a JSON object."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> GeneratorPlan:
+        """Return the plan in a JSON object; fields that are not in it are at their defaults."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+
+    @property
+    def segmentation(self) -> SegmentationConfig:
+        """How long messages are segmented."""
+        return SegmentationConfig(segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate)
+
+    def profile_of(self, channel: int) -> Profile:
+        """Return which wire a channel speaks; those of the Logos wire are spread evenly."""
+        share = self.logos_share
+        return Profile.LOGOS if int((channel + 1) * share) > int(channel * share) else Profile.WAKU
+
+    def parity_count(self, data_count: int, profile: Profile) -> int:
+        """Return how many parity segments a message has; seed 003 rounds down, LIP-243 up."""
+        return parity_segments(data_count, self.parity_rate, round_up=profile is Profile.LOGOS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some consecutive units of one channel."""
+
+    channel: int
+    first: int
+    end: int
+    """The unit after the last one."""
+    channel_end: int
+    """How many units the channel has."""
+
+
+class Layout:
+    """How many units each channel has, and into which blocks they fall. The largest channels come first."""
+
+    def __init__(self, plan: GeneratorPlan) -> None:
+        """Lay an archive out; ask `layout_of` instead, which remembers."""
+        weights = [1 / (channel + 1) ** plan.skew for channel in range(plan.channels)]
+        if plan.largest_share and plan.channels > 1:
+            others = sum(weights[1:])
+            rest = 1 - plan.largest_share
+            weights = [plan.largest_share, *(weight / others * rest for weight in weights[1:])]
+        total = sum(weights)
+        units = plan.messages / _messages_per_unit(plan)
+        self.sizes = [max(1, round(units * weight / total)) for weight in weights]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Blocks in each channel and all before it."""
+        return list(accumulate(-(-size // UNITS_PER_BLOCK) for size in self.sizes))
+
+    @property
+    def block_count(self) -> int:
+        """How many blocks there are."""
+        return self._ends[-1]
+
+    def block(self, number: int) -> Block:
+        """Return a block by its number, from 0."""
+        channel = bisect_right(self._ends, number)
+        before = self._ends[channel - 1] if channel else 0
+        first = (number - before) * UNITS_PER_BLOCK
+        size = self.sizes[channel]
+        return Block(channel=channel, first=first, end=min(first + UNITS_PER_BLOCK, size), channel_end=size)
+
+
+@lru_cache(maxsize=4)
+def layout_of(plan: GeneratorPlan) -> Layout:
+    """Return how an archive is laid out."""
+    return Layout(plan)
+
+
+def _messages_per_unit(plan: GeneratorPlan) -> float:
+    counts = range(2, LARGEST_FILE_SEGMENTS + 1)
+    parts = sum(count + plan.parity_count(count, Profile.WAKU) for count in counts) / len(counts)
+    long_share = plan.long_share * max(0.0, 1 - plan.sync_share - plan.ephemeral_share)
+    return 1 + long_share * (parts - 1)

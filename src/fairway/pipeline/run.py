@@ -1,0 +1,197 @@
+"""A run: whole archives through all stages, into a folder of tables.
+
+`run` writes one table after the other, each read by later steps from where it was written: memory is bounded by what
+Spark is given, whatever the size of the input, and a run that was killed goes on with the table it was at when it is
+started again. A run with other sources, options or keys begins anew. When all tables are there, the rows of the input
+are held against what became of them: see `Balance`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_folder import FORMATS, RunFolder, TableResult
+from fairway.pipeline.run_sources import RunSource, parse_sources
+from fairway.pipeline.run_steps import RunOptions, Step, steps
+from fairway.pipeline.run_summary import Balance, Progress, RunProgress, RunSummary, balance_json
+from fairway.pipeline.session import create_session
+from fairway.pipeline.tables import table_named
+
+__all__ = ["RunOptions", "run", "run_with"]
+
+_ROW_GROUP_BYTES: Final = 33_554_432
+"""Parquet's default of 128 MiB is held in memory by every task that writes, and again by every one that reads."""
+_SETTINGS: Final = {
+    # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
+    "spark.sql.parquet.columnarReaderBatchSize": "512",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+def run(
+    sources: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    profile: Profile | None = None,
+    keys: ChannelKeys | None = None,
+    format: str = "parquet",  # noqa: A002 - Spark's own name for it
+    blooms: bool = False,
+    epoch_ms: int = 600_000,
+    rate_limit: int | None = None,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+) -> RunSummary:
+    """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return what came of it.
+
+    ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Uses ``spark`` as it is, or the
+    session that is active, or one of its own that ends with the run. On a cluster ``out`` must be a path that the
+    driver and all executors share. Raises `ConfigurationError` for sources, options or a folder that cannot be, and
+    what a source raises that cannot be read.
+    """
+    options = RunOptions(profile=profile, format=format, blooms=blooms, epoch_ms=epoch_ms, rate_limit=rate_limit)
+    return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
+
+
+def run_with(
+    options: RunOptions,
+    sources: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    keys: ChannelKeys | None = None,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+) -> RunSummary:
+    """Do what `run` does, with the options as one value."""
+    _check(options)
+    parsed = parse_sources(sources)
+    described = [source.described() for source in parsed]
+    folder = RunFolder.open_for(Path(out), described, options.as_json(), keys)
+    try:
+        borrowed = spark or SparkSession.getActiveSession()
+        session = borrowed or create_session("fairway pipeline run", config=_SETTINGS)
+        try:
+            return _Run(session, folder, parsed, options, keys).work(progress)
+        finally:
+            if borrowed is None:
+                session.stop()
+    finally:
+        folder.close()
+
+
+def _check(options: RunOptions) -> None:
+    if options.format not in FORMATS:
+        raise ConfigurationError(f"format must be one of {', '.join(FORMATS)}, not {options.format!r}")
+    if options.epoch_ms <= 0:
+        raise ConfigurationError(f"epoch_ms must be positive, not {options.epoch_ms}")
+    if options.rate_limit is not None and options.rate_limit <= 0:
+        raise ConfigurationError(f"rate_limit must be positive, not {options.rate_limit}")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One attempt at a run."""
+
+    spark: SparkSession
+    folder: RunFolder
+    sources: tuple[RunSource, ...]
+    options: RunOptions
+    keys: ChannelKeys | None
+
+    def work(self, progress: Progress | None) -> RunSummary:
+        began_s = time.monotonic()
+        planned = {step.name: step for step in steps(self.options)}
+        resumed = 0
+        for number, step in enumerate(planned.values(), 1):
+            whole = self.folder.results.get(step.name)
+            if whole is None and step.work and all(map(self.folder.is_whole, step.needed_by)):
+                continue
+            if whole is not None:
+                resumed += not step.work
+            elif progress is not None:
+                progress(RunProgress(step=step.name, number=number, total=len(planned), result=None))
+            result = whole or self._write(step)
+            if progress is not None:
+                told = RunProgress(
+                    step=step.name, number=number, total=len(planned), result=result, resumed=whole is not None
+                )
+                progress(told)
+            self._drop_what_is_done(planned)
+        balance = self._balance()
+        seconds = round(time.monotonic() - began_s, 3)
+        self.folder.finish({"balance": balance_json(balance), "seconds": seconds})
+        return RunSummary(
+            folder=self.folder.path,
+            tables=tuple(self.folder.results[name] for name, step in planned.items() if not step.work),
+            balance=balance,
+            seconds=seconds,
+            resumed=resumed,
+        )
+
+    def table(self, name: str) -> DataFrame:
+        """Return a table that is whole."""
+        result = self.folder.results[name]
+        place = str(self.folder.place_of(name, work=result.work))
+        if result.work or self.options.format == "parquet":
+            known = {step.name: step.schema for step in steps(self.options)}
+            return self.spark.read.schema(known[name]).parquet(place)
+        return self.spark.read.format(self.options.format).load(place)
+
+    def _write(self, step: Step) -> TableResult:
+        began_s = time.monotonic()
+        written = self.folder.begin_table(step.name, work=step.work)
+        table = step.make(self)
+        if not step.work:
+            table = table.select(*table_named(step.name).columns)
+        kind = "parquet" if step.work else self.options.format
+        writer = table.write.format(kind).option("parquet.block.size", _ROW_GROUP_BYTES)
+        try:
+            writer.save(str(written))
+        except Exception as error:
+            if kind != "parquet" and "DATA_SOURCE_NOT_FOUND" in str(error):
+                raise ConfigurationError(
+                    f"this Spark cannot write {kind}: start the session with its jars (spark.jars.packages), "
+                    "or leave --format at parquet"
+                ) from error
+            raise
+        rows = None if kind == "parquet" else self.spark.read.format(kind).load(str(written)).count()
+        seconds = time.monotonic() - began_s
+        return self.folder.finish_table(step.name, written, seconds=seconds, rows=rows, work=step.work)
+
+    def _drop_what_is_done(self, planned: dict[str, Step]) -> None:
+        for name, step in planned.items():
+            if step.work and self.folder.is_whole(name) and all(map(self.folder.is_whole, step.needed_by)):
+                self.folder.drop_work(name)
+
+    def _balance(self) -> Balance:
+        results = self.folder.results
+        rows_in = self._sum("waku_messages", F.col("copies"))
+        sds = self.table("sds_messages")
+        kinds = {row.kind: row.messages for row in _counted(sds.where("sighting = 1"))}
+        return Balance(
+            rows_in=rows_in,
+            duplicates=rows_in - results["waku_messages"].rows,
+            quarantined=results["quarantine"].rows,
+            retransmissions=results["sds_messages"].rows - sum(kinds.values()),
+            sync=kinds.get("sync", 0),
+            delivered=self._sum("delivered", F.size("sds_ids")),
+            incomplete=self._sum("incomplete", F.col("held")),
+        )
+
+    def _sum(self, name: str, figure: Any) -> int:
+        row = self.table(name).agg(F.coalesce(F.sum(figure), F.lit(0)).alias("total")).first()
+        return 0 if row is None else int(row.total)
+
+
+def _counted(messages: DataFrame) -> list[Any]:
+    return messages.groupBy("kind").agg(F.count("*").alias("messages")).collect()

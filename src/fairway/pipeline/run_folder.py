@@ -1,0 +1,254 @@
+"""The folder of a run: tables, and a manifest that says which of them are whole.
+
+::
+
+    DIR/manifest.json     sources, options, and for each finished table rows, files, bytes and seconds
+    DIR/tables/NAME/      one table
+    DIR/work/             what is being written, and what only later stages need
+
+Invariant: a table that the manifest names is whole. It is written below ``work`` under a name that nobody had before,
+moved to its place in one step, and named after that, each step durable before the next; so whatever a killed run leaves
+behind is either whole and named or is thrown away by the next. (A table in the format of Iceberg cannot be moved, for
+its metadata hold full paths: it is written in its place and counts from when it is named.)
+
+One process works on a folder at a time; a lock that dies with its process sees to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError, StoreLockedError
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.tables import SCHEMA_VERSION
+from fairway.storage.store_lock import StoreLock
+
+MANIFEST: Final = "manifest.json"
+FORMATS: Final = ("parquet", "delta", "iceberg")
+"""Formats of tables; for the latter two the session needs their jars."""
+
+_MOVABLE: Final = frozenset({"parquet", "delta"})
+_SALT_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableResult:
+    """A table that is whole."""
+
+    name: str
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    """How long it took to write."""
+    work: bool = False
+    """Whether only later stages need it; it is removed when these are done."""
+
+
+class RunFolder:
+    """A folder that this process works on, from `open_for` to `close`."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any], lock: StoreLock) -> None:
+        self.path = path
+        self._manifest = manifest
+        self._lock = lock
+        self._format = str(manifest["options"]["format"])
+
+    @classmethod
+    def open_for(
+        cls, path: Path, described_sources: list[dict[str, Any]], options: Mapping[str, Any], keys: ChannelKeys | None
+    ) -> RunFolder:
+        """Take a folder for a run: go on with what is there if it is of the same run, else begin anew.
+
+        Raises `ConfigurationError` for a folder that holds something else, or that another run uses.
+        """
+        path = path.absolute()
+        _refuse_foreign(path)
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = StoreLock(path / MANIFEST)
+        except StoreLockedError as error:
+            raise ConfigurationError(
+                f"another run works on {path}: wait for its end or choose another folder"
+            ) from error
+        try:
+            plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
+            known = _read(path / MANIFEST)
+            if known is None or not _same_run(known, plan, keys):
+                known = _new_manifest(plan, keys)
+                shutil.rmtree(path / "tables", ignore_errors=True)
+            folder = cls(path, known, lock)
+            folder._begin()
+        except BaseException:
+            lock.release()
+            raise
+        return folder
+
+    @property
+    def results(self) -> dict[str, TableResult]:
+        """Return the whole tables by name."""
+        return {name: TableResult(name=name, **told) for name, told in self._manifest["tables"].items()}
+
+    def is_whole(self, name: str) -> bool:
+        """Return whether a table need not be written again."""
+        return name in self._manifest["tables"]
+
+    def place_of(self, name: str, *, work: bool = False) -> Path:
+        """Return where a table is or will be."""
+        return self.path / ("work" if work else "tables") / name
+
+    def begin_table(self, name: str, *, work: bool = False) -> Path:
+        """Return the path, at which there is nothing, that a table is to be written to."""
+        place = self.place_of(name, work=work)
+        shutil.rmtree(place, ignore_errors=True)
+        if self._format not in _MOVABLE and not work:
+            return place
+        return self.path / "work" / f"{name}.{secrets.token_hex(4)}"
+
+    def finish_table(self, name: str, written: Path, *, seconds: float, rows: int | None, work: bool) -> TableResult:
+        """Take a table that was written; ``rows`` None counts them in the footers of Parquet files."""
+        place = self.place_of(name, work=work)
+        if written != place:
+            place.parent.mkdir(exist_ok=True)
+            written.rename(place)
+            _sync(place.parent)
+        files = [file for file in place.rglob("*.parquet") if not file.name.startswith((".", "_"))]
+        result = TableResult(
+            name=name,
+            rows=sum(pq.read_metadata(file).num_rows for file in files) if rows is None else rows,
+            files=len(files),
+            bytes=sum(file.stat().st_size for file in files),
+            seconds=round(seconds, 3),
+            work=work,
+        )
+        told = asdict(result)
+        del told["name"]
+        self._manifest["tables"][name] = told
+        self._save()
+        return result
+
+    def drop_work(self, name: str) -> None:
+        """Remove a table that nothing needs any more."""
+        if self._manifest["tables"].pop(name, None) is not None:
+            self._save()
+        shutil.rmtree(self.place_of(name, work=True), ignore_errors=True)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Note that everything is done, and what came of it."""
+        shutil.rmtree(self.path / "work", ignore_errors=True)
+        self._manifest |= {"state": "complete", "finished": _now(), **summary}
+        self._save()
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        self._lock.release()
+
+    def _begin(self) -> None:
+        """Throw away what an earlier run left unfinished."""
+        tables = self._manifest["tables"]
+        for parent, work in (("tables", False), ("work", True)):
+            for place in (self.path / parent).glob("*"):
+                if tables.get(place.name, {}).get("work") is not work:
+                    shutil.rmtree(place, ignore_errors=True)
+        for name in [name for name, told in tables.items() if not self.place_of(name, work=told["work"]).is_dir()]:
+            del tables[name]
+        self._manifest["attempts"] += 1
+        self._manifest["state"] = "running"
+        self._save()
+
+    def _save(self) -> None:
+        target = self.path / MANIFEST
+        written = target.with_name(f".{MANIFEST}.new")
+        with written.open("w", encoding="utf-8") as file:
+            json.dump(self._manifest, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(target)
+        _sync(self.path)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a run folder; raise `ConfigurationError` if there is none that can be read."""
+    manifest = _read(path / MANIFEST)
+    if manifest is None:
+        raise ConfigurationError(
+            f"{path} is no run folder: it has no {MANIFEST}; 'fairway pipeline run --out' makes one"
+        )
+    if manifest["schema_version"] != SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"{path} was written with version {manifest['schema_version']} of the tables, this fairway reads version "
+            f"{SCHEMA_VERSION}: run the pipeline again"
+        )
+    return manifest
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"{path} is a file; --out takes a folder")
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        strangers = [child.name for child in path.iterdir() if not child.name.startswith((MANIFEST, f".{MANIFEST}"))]
+        if strangers:
+            raise ConfigurationError(
+                f"{path} holds something else ({strangers[0]}): choose an empty folder, or a new one"
+            )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read ({error}): remove the folder and run again") from error
+    if not isinstance(manifest, dict) or not {"schema_version", "tables", "options", "sources"} <= manifest.keys():
+        raise ConfigurationError(f"{path} is not the manifest of a run: choose another folder")
+    return manifest
+
+
+def _same_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelKeys | None) -> bool:
+    return all(known.get(name) == told for name, told in json.loads(json.dumps(plan)).items()) and known.get(
+        "keys"
+    ) == _digest(keys, known.get("salt", ""))
+
+
+def _digest(keys: ChannelKeys | None, salt: str) -> str | None:
+    return None if keys is None else keys.digest(bytes.fromhex(salt))
+
+
+def _new_manifest(plan: Mapping[str, Any], keys: ChannelKeys | None) -> dict[str, Any]:
+    salt = secrets.token_hex(_SALT_BYTES)
+    return {
+        **plan,
+        "fairway": metadata.version("fairway"),
+        "salt": salt,
+        "keys": _digest(keys, salt),
+        "state": "running",
+        "started": _now(),
+        "attempts": 0,
+        "tables": {},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""The report of a finished run, from its tables and without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import pyarrow.dataset as ds
+
+from fairway.pipeline.archive_report import (
+    ArchiveReport,
+    ChannelReport,
+    DeliveredMessage,
+    IncompleteMessage,
+    MissingMessage,
+    Quarantined,
+    SenderReport,
+)
+from fairway.pipeline.run_tables import RunTables
+
+_Value = TypeVar("_Value")
+
+
+def report_of(tables: RunTables, limit: int = 20) -> ArchiveReport:
+    """Return what a run found out about its sources; ``limit`` bounds the lists of it."""
+    first_ns, last_ns = tables.range_of("waku_messages", "timestamp")
+    channels = [_known(ChannelReport, row) for row in tables.all("channel_stats", _names(ChannelReport))]
+    quarantined, unreadable_bytes = _quarantined(tables)
+    readable_bytes = sum(row["bytes"] for row in tables.all("bandwidth", ["bytes"]))
+    busiest = [
+        ("content", "descending"),
+        ("sync", "descending"),
+        ("channel_id", "ascending"),
+        ("sender_id", "ascending"),
+    ]
+    senders = tables.head(
+        "sender_stats", [*_names(SenderReport), "first_seen"], busiest, limit, ds.field("first_seen").is_valid()
+    )
+    return ArchiveReport(
+        archive=", ".join(source["label"] or source["uri"] for source in tables.manifest["sources"]),
+        messages=tables.rows("waku_messages"),
+        payload_bytes=readable_bytes + unreadable_bytes,
+        first_ns=first_ns,
+        last_ns=last_ns,
+        channels=tuple(sorted(channels, key=lambda told: (-told.content, -told.sync, told.channel_id))),
+        senders=tuple(_known(SenderReport, row) for row in senders),
+        delivered=_largest(tables, limit),
+        incomplete=_nearly_complete(tables, limit),
+        missing=_most_cited(tables, limit),
+        quarantined=quarantined,
+    )
+
+
+def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
+    """Return part, bytes and messages over all channels, the largest first."""
+    sizes: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
+    for row in tables.all("bandwidth"):
+        sizes[row["part"]] += row["bytes"]
+        messages[row["part"]] += row["messages"]
+    return [(part, size, messages[part]) for part, size in sizes.most_common()]
+
+
+def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
+    """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
+    order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
+    columns = ["sender_id", "epoch_start_ms", "messages", "limit", "pct"]
+    return tables.head("rate_utilisation", columns, order, limit)
+
+
+def _largest(tables: RunTables, limit: int) -> tuple[DeliveredMessage, ...]:
+    columns = ["channel_id", "sender_id", "message_id", "size_bytes", "segments", "recovered", "timestamp"]
+    order = [
+        ("size_bytes", "descending"),
+        ("timestamp", "ascending"),
+        ("channel_id", "ascending"),
+        ("message_id", "ascending"),
+    ]
+    rows = tables.head("delivered", columns, order, limit)
+    return tuple(DeliveredMessage(timestamp_ns=row.pop("timestamp"), **row) for row in rows)
+
+
+def _nearly_complete(tables: RunTables, limit: int) -> tuple[IncompleteMessage, ...]:
+    columns = ["channel_id", "sender_id", "segment_hash", "outcome", "held", "data_segments"]
+    order = [
+        ("held", "descending"),
+        ("channel_id", "ascending"),
+        ("sender_id", "ascending"),
+        ("segment_hash", "ascending"),
+    ]
+    rows = tables.head("incomplete", columns, order, limit)
+    return tuple(
+        IncompleteMessage(payload_hash=row.pop("segment_hash"), needed=row.pop("data_segments"), **row) for row in rows
+    )
+
+
+def _most_cited(tables: RunTables, limit: int) -> tuple[MissingMessage, ...]:
+    columns = ["channel_id", "message_id", "sender_id", "retrieval_hint", "cited_by", "first_cited"]
+    order = [
+        ("cited_by", "descending"),
+        ("first_cited", "ascending"),
+        ("channel_id", "ascending"),
+        ("message_id", "ascending"),
+    ]
+    rows = tables.head("missing_messages", columns, order, limit)
+    return tuple(MissingMessage(first_cited_ns=row.pop("first_cited"), **row) for row in rows)
+
+
+def _quarantined(tables: RunTables) -> tuple[tuple[Quarantined, ...], int]:
+    """Return why messages were not decoded, the most frequent reason first, and how many bytes they have."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    size = 0
+    for batch in tables.batches("quarantine", ["status", "error", "payload_bytes"]):
+        for row in batch.to_pylist():
+            counts[row["status"]] += 1
+            examples[row["status"]] = min(examples.get(row["status"], row["error"]), row["error"])
+            size += row["payload_bytes"]
+    reasons = sorted(counts.items(), key=lambda reason: (-reason[1], reason[0]))
+    return tuple(Quarantined(status=name, count=count, example=examples[name]) for name, count in reasons), size
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _known(make: type[_Value], row: dict[str, Any]) -> _Value:
+    return make(**{name: row[name] for name in _names(make)})

@@ -1,0 +1,8 @@
+"""Where messages go: through a Waku node, each once, with a receipt for each (`fairway.pipeline.sinks.waku`)."""
+
+from __future__ import annotations
+
+from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger, ReceiptStatus
+from fairway.pipeline.sinks.receipts import RECEIPTS, read_receipts
+
+__all__ = ["RECEIPTS", "Receipt", "ReceiptLedger", "ReceiptStatus", "read_receipts"]

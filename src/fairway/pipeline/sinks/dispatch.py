@@ -1,0 +1,162 @@
+"""Send rows through a Waku node, each message once, with the ledger as memory.
+
+Invariant: nothing is sent that the ledger says was; what a task that died may have sent is looked for in the node's
+store first; and if it is sent again all the same, it is the same message byte for byte, with the same hash, which
+relays and stores take for the one that they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.pipeline.sinks.ledger import Claim, ReceiptLedger, ReceiptStatus
+from fairway.storage.lip76 import Shards
+from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
+from fairway.wire.waku_message import WakuMessage
+
+FIRST_PAUSE_S: Final = 1.0
+"""Before a message is tried a second time; each further pause is twice as long."""
+
+REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
+"""What a row must have to be a message; a timestamp because without it each attempt would be another message."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How many rows ended how."""
+
+    sent: int = 0
+    found: int = 0
+    """Rows whose message was there already, sent before or by another task."""
+    refused: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """Return both together."""
+        return Outcome(
+            sent=self.sent + other.sent,
+            found=self.found + other.found,
+            refused=self.refused + other.refused,
+            failed=self.failed + other.failed,
+        )
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.sent + self.found + self.refused + self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatcher:
+    """Sends the rows of one task, one after the other."""
+
+    node: WakuNode
+    ledger: ReceiptLedger
+    run: str
+    task: int
+    shards: Shards = field(default_factory=Shards)
+    """Where a row without a pubsub topic goes."""
+    attempts: int = 3
+    """For one message, as long as the node does not refuse it for good."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> Outcome:
+        """Send rows and say how they ended; what became of each stands in the ledger."""
+        outcome = Outcome()
+        for row in rows:
+            outcome += await self._send(row)
+        return outcome
+
+    async def _send(self, row: Mapping[str, Any]) -> Outcome:
+        try:
+            message = message_of(row, self.shards)
+        except ConfigurationError as error:
+            self._refuse(row, str(error))
+            return Outcome(refused=1)
+        claim = self._claim(message)
+        if claim in {Claim.SETTLED, Claim.ANOTHERS}:
+            return Outcome(found=1)
+        if claim is Claim.IN_DOUBT and await self._arrived(message):
+            self.ledger.settle(message.message_hash, ReceiptStatus.SENT, detail="found in the store", attempts=0)
+            return Outcome(found=1)
+        status, detail, attempts = await self._transmit(message)
+        self.ledger.settle(message.message_hash, status, detail=detail, attempts=attempts)
+        return Outcome(
+            sent=int(status is ReceiptStatus.SENT),
+            refused=int(status is ReceiptStatus.REFUSED),
+            failed=int(status is ReceiptStatus.FAILED),
+        )
+
+    async def _transmit(self, message: RoutedMessage) -> tuple[ReceiptStatus, str, int]:
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(1, self.attempts + 1):
+            result = await self.node.send(message)
+            if result.accepted:
+                return ReceiptStatus.SENT, result.detail, attempt
+            if result.permanent:
+                return ReceiptStatus.REFUSED, result.detail, attempt
+            if attempt < self.attempts:
+                await self.pause(pause_s)
+                pause_s *= 2
+        return ReceiptStatus.FAILED, result.detail, self.attempts
+
+    async def _arrived(self, message: RoutedMessage) -> bool:
+        if not self.node.status.store:
+            return False
+        try:
+            page = await self.node.query(StoreQuery(message_hashes=(message.message_hash,)))
+        except StoreQueryError:
+            return False
+        return any(found.message_hash == message.message_hash for found in page.messages)
+
+    def _claim(self, message: RoutedMessage) -> Claim:
+        content = message.message
+        return self.ledger.claim(
+            message.message_hash,
+            message.pubsub_topic,
+            content.content_topic,
+            content.timestamp_ns,
+            run=self.run,
+            task=self.task,
+        )
+
+    def _refuse(self, row: Mapping[str, Any], why: str) -> None:
+        """Keep a receipt for a row that makes no message, under a hash of the row."""
+        key = sha256(repr(sorted(row.items())).encode()).digest()
+        topics = (row.get("pubsub_topic") or "", row.get("content_topic") or "")
+        if self.ledger.claim(key, *topics, row.get("timestamp"), run=self.run, task=self.task) is not Claim.SETTLED:
+            self.ledger.settle(key, ReceiptStatus.REFUSED, detail=why, attempts=0)
+
+
+def message_of(row: Mapping[str, Any], shards: Shards) -> RoutedMessage:
+    """Return the message that a row makes; raises `ConfigurationError` for one that makes none.
+
+    Columns: `REQUIRED_COLUMNS`; ``pubsub_topic``, else the shard of the content topic; ``version``, ``meta`` and
+    ``ephemeral`` if they are there; ``message_hash``, if it is there, must be the hash of the message.
+    """
+    lacking = ", ".join(name for name in REQUIRED_COLUMNS if row.get(name) is None)
+    if lacking:
+        raise ConfigurationError(f"the row has no {lacking}")
+    pubsub_topic = row.get("pubsub_topic") or shards.of(row["content_topic"])
+    if not pubsub_topic:
+        raise ConfigurationError(f"no pubsub_topic, and the content topic {row['content_topic']!r} has no shard")
+    message = RoutedMessage.of(
+        pubsub_topic,
+        WakuMessage(
+            payload=bytes(row["payload"]),
+            content_topic=row["content_topic"],
+            version=row.get("version"),
+            timestamp_ns=row["timestamp"],
+            meta=row.get("meta"),
+            ephemeral=row.get("ephemeral"),
+        ),
+    )
+    given = row.get("message_hash")
+    if given is not None and bytes(given) != message.message_hash:
+        raise ConfigurationError(f"the row says message_hash {bytes(given).hex()}, it is {message.message_hash.hex()}")
+    return message

@@ -1,0 +1,193 @@
+"""What was sent: a SQLite file with one receipt per message, shared by all tasks and all runs that send.
+
+Invariant: a message is claimed before it is sent and settled afterwards, each on disk before the call returns. So a
+message that is settled is never sent again, and only those that were on their way when a task died are in doubt.
+
+The key is the deterministic hash of the message (14/WAKU2-MESSAGE): rows that make the same message share a receipt.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+from typing import Final, Self
+
+from fairway.errors import ConfigurationError
+
+_BUSY_TIMEOUT_S: Final = 60.0
+_CREATE: Final = """
+CREATE TABLE IF NOT EXISTS receipt (
+    number INTEGER PRIMARY KEY,
+    message_hash BLOB NOT NULL UNIQUE,
+    pubsub_topic TEXT NOT NULL,
+    content_topic TEXT NOT NULL,
+    timestamp INTEGER,
+    status TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    first_at_ms INTEGER NOT NULL,
+    settled_at_ms INTEGER
+)
+"""
+_CLAIM: Final = """
+INSERT INTO receipt
+(message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, run, task, first_at_ms)
+VALUES (?, ?, ?, ?, 'sending', '', 0, ?, ?, ?) ON CONFLICT (message_hash) DO NOTHING
+"""
+_RECLAIM: Final = "UPDATE receipt SET status = 'sending', run = ?, task = ? WHERE message_hash = ?"
+_SETTLE: Final = """
+UPDATE receipt SET status = ?, detail = ?, attempts = attempts + ?, settled_at_ms = ? WHERE message_hash = ?
+"""
+_COLUMNS: Final = (
+    "message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, first_at_ms, settled_at_ms"
+)
+_READ: Final = f"SELECT {_COLUMNS} FROM receipt WHERE number > ? AND number <= ? ORDER BY number"  # noqa: S608 - constants
+
+
+class ReceiptStatus(Enum):
+    """How far a message came."""
+
+    SENDING = "sending"
+    """On its way; if no task is at work on it, one died and nobody knows."""
+    SENT = "sent"
+    """The node passed it on."""
+    REFUSED = "refused"
+    """The message itself is at fault: trying again is in vain."""
+    FAILED = "failed"
+    """The node could not pass it on, as often as it was tried; another run tries again."""
+
+
+class Claim(Enum):
+    """What a task finds when it wants to send a message."""
+
+    MINE = "mine"
+    """Send it."""
+    IN_DOUBT = "in-doubt"
+    """A task died while it sent it: find out whether it arrived, else send it again."""
+    SETTLED = "settled"
+    """It was sent, or refused; do nothing."""
+    ANOTHERS = "anothers"
+    """Another task of this run has the same message; do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """One message and what became of it."""
+
+    message_hash: bytes
+    pubsub_topic: str
+    content_topic: str
+    timestamp: int | None
+    """Nanoseconds."""
+    status: ReceiptStatus
+    detail: str
+    """Why not, for people."""
+    attempts: int
+    first_at_ms: int
+    settled_at_ms: int | None
+
+
+class ReceiptLedger:
+    """A context manager over one file, made if it is not there; raises `ConfigurationError` if it cannot be used."""
+
+    def __init__(
+        self, path: str | PathLike[str], *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self.path: Final = Path(path)
+        self._now_ms = now_ms
+        try:
+            self._database = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+            try:
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")
+                self._database.execute(_CREATE)
+            except BaseException:
+                self._database.close()
+                raise
+        except sqlite3.Error as error:
+            raise ConfigurationError(f"{self.path}: cannot keep receipts there: {error}") from error
+
+    def __enter__(self) -> Self:
+        """Return the ledger."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; more than once does no harm."""
+        self._database.close()
+
+    def claim(
+        self, message_hash: bytes, pubsub_topic: str, content_topic: str, timestamp: int | None, *, run: str, task: int
+    ) -> Claim:
+        """Say whether this task shall send a message; if so, it is written down as on its way.
+
+        ``run`` names one job and ``task`` a part of it, the same for each attempt at it: a part that is tried again
+        takes up its own messages, and leaves alone those of a part that may still be at work.
+        """
+        with self._transaction():
+            row = (message_hash, pubsub_topic, content_topic, timestamp, run, task, self._now_ms())
+            if self._database.execute(_CLAIM, row).rowcount:
+                return Claim.MINE
+            status, earlier_run, earlier_task = self._database.execute(
+                "SELECT status, run, task FROM receipt WHERE message_hash = ?", (message_hash,)
+            ).fetchone()
+            match ReceiptStatus(status):
+                case ReceiptStatus.SENT | ReceiptStatus.REFUSED:
+                    return Claim.SETTLED
+                case ReceiptStatus.FAILED:
+                    claim = Claim.MINE
+                case ReceiptStatus.SENDING:
+                    if earlier_run == run and earlier_task != task:
+                        return Claim.ANOTHERS
+                    claim = Claim.IN_DOUBT
+            self._database.execute(_RECLAIM, (run, task, message_hash))
+            return claim
+
+    def settle(self, message_hash: bytes, status: ReceiptStatus, *, detail: str = "", attempts: int = 1) -> None:
+        """Write down what became of a message that was claimed."""
+        with self._transaction():
+            self._database.execute(_SETTLE, (status.value, detail, attempts, self._now_ms(), message_hash))
+
+    def last_number(self) -> int:
+        """Return the number of the newest receipt, 0 if there is none."""
+        return int(self._database.execute("SELECT coalesce(max(number), 0) FROM receipt").fetchone()[0])
+
+    def read(self, after: int = 0, through: int | None = None) -> Iterator[Receipt]:
+        """Yield receipts in the order in which messages were first claimed; ``after`` and ``through`` are numbers."""
+        last = self.last_number() if through is None else through
+        for *values, status, detail, attempts, first_at_ms, settled_at_ms in self._database.execute(
+            _READ, (after, last)
+        ):
+            message_hash, pubsub_topic, content_topic, timestamp = values
+            yield Receipt(
+                message_hash=message_hash,
+                pubsub_topic=pubsub_topic,
+                content_topic=content_topic,
+                timestamp=timestamp,
+                status=ReceiptStatus(status),
+                detail=detail,
+                attempts=attempts,
+                first_at_ms=first_at_ms,
+                settled_at_ms=settled_at_ms,
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")

@@ -1,0 +1,66 @@
+"""The receipts of a sink as a table, one row for each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger
+
+RECEIPTS: Final = (
+    "message_hash binary, pubsub_topic string, content_topic string, timestamp bigint, status string, detail string,"
+    " attempts int, first_at_ms bigint, settled_at_ms bigint"
+)
+"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp`` the message's in nanoseconds."""
+
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("message_hash", pa.binary()),
+        ("pubsub_topic", pa.string()),
+        ("content_topic", pa.string()),
+        ("timestamp", pa.int64()),
+        ("status", pa.string()),
+        ("detail", pa.string()),
+        ("attempts", pa.int32()),
+        ("first_at_ms", pa.int64()),
+        ("settled_at_ms", pa.int64()),
+    ]
+)
+_PART_RECEIPTS: Final = 50_000
+_BATCH_RECEIPTS: Final = 5_000
+
+
+def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
+    """Return the receipts in a file as they are now; those of later messages are not among them."""
+    absolute = str(Path(path).absolute())
+    if not Path(absolute).is_file():
+        raise ConfigurationError(f"{absolute}: there is no such file; give the option 'receipts' of the sink")
+    with ReceiptLedger(absolute) as ledger:
+        last = ledger.last_number()
+    parts = max(1, -(-last // _PART_RECEIPTS))
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ReceiptLedger(absolute) as ledger:
+            for batch in numbers:
+                for number in batch.column("id").to_pylist():
+                    after = number * _PART_RECEIPTS
+                    yield from receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
+
+    return spark.range(0, parts, 1, parts).mapInArrow(read, RECEIPTS)
+
+
+def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator[pa.RecordBatch]:
+    """Yield the receipts behind one number up to another as batches of `RECEIPTS`."""
+    for start in range(after, through, _BATCH_RECEIPTS):
+        found = list(ledger.read(start, min(through, start + _BATCH_RECEIPTS)))
+        yield pa.RecordBatch.from_pylist([_row(receipt) for receipt in found], schema=_ARROW_SCHEMA)
+
+
+def _row(receipt: Receipt) -> dict[str, object]:
+    return {**{name: getattr(receipt, name) for name in _ARROW_SCHEMA.names}, "status": receipt.status.value}

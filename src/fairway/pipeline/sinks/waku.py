@@ -1,0 +1,177 @@
+"""The Spark sink ``waku``: each row of a table or a stream becomes a message that a Waku node sends, once.
+
+Name: ``waku``
+
+Columns: ``content_topic``, ``payload`` and ``timestamp`` (nanoseconds) must be there; ``pubsub_topic``, ``version``,
+``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means.
+
+Options (their names in any case):
+
+- ``node``: address of the node, as `fairway.connect` takes it.
+- ``receipts``: a SQLite file, made if it is not there, that remembers what was sent. All tasks need the same file:
+  where they run on several machines, write from one of them (``coalesce(1)``).
+- ``attempts``: how often a message is tried before it has failed (default 3).
+- ``failOnError``: whether a task fails when messages have (default), so that Spark tries those again.
+- ``cluster``, ``shards``: where rows without a pubsub topic go (default 1 and 8, The Waku Network).
+
+Rows are sent in their order, one after the other in each partition, several partitions at once: one partition for each
+sender keeps a sender's messages in order. Running a job again sends what is not settled and nothing else. Speculative
+execution (``spark.speculation``) must be off.
+
+The receipts are a table, too: `read_receipts`.
+
+Example::
+
+    register(spark)
+    options = {"node": "local://127.0.0.1:60010", "receipts": "sent.db"}
+    table.write.format("waku").options(**options).mode("append").save()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from fairway.errors import ConfigurationError, NetworkError
+from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, Dispatcher, Outcome
+from fairway.pipeline.sinks.ledger import ReceiptLedger
+from fairway.storage.lip76 import Shards
+from fairway.waku.connect import connect
+
+_LOG: Final = logging.getLogger(__name__)
+_NAMES: Final = ("path", "node", "receipts", "attempts", "failOnError", "cluster", "shards")
+
+
+@dataclass(frozen=True)
+class TaskOutcome(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a user asked of the sink; see the module's text."""
+
+    node: str
+    receipts: str
+    attempts: int
+    fail_on_error: bool
+    shards: Shards
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], columns: Collection[str]) -> SinkOptions:
+        """Return the options, or raise `ConfigurationError`, also for a table that lacks a column."""
+        given = {name.lower(): value for name, value in options.items()}
+        if unknown := given.keys() - {name.lower() for name in _NAMES}:
+            raise ConfigurationError(
+                f"the sink 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(_NAMES[1:])}"
+            )
+        if lacking := [name for name in REQUIRED_COLUMNS if name not in columns]:
+            raise ConfigurationError(f"the table has no column {', '.join(lacking)}, which the sink 'waku' needs")
+        node = given.get("node") or given.get("path")
+        if not node:
+            raise ConfigurationError("the sink 'waku' needs a node: .option('node', 'local://127.0.0.1:60010')")
+        if not given.get("receipts"):
+            raise ConfigurationError(
+                "the sink 'waku' needs a file that remembers what was sent: .option('receipts', 'receipts.db')"
+            )
+        try:
+            attempts, cluster_id, shard_count = (
+                int(given.get(name, default)) for name, default in (("attempts", 3), ("cluster", 1), ("shards", 8))
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"attempts, cluster and shards are whole numbers: {error}") from error
+        if attempts < 1:
+            raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
+        if (fail_on_error := given.get("failonerror", "true").lower()) not in {"true", "false"}:
+            raise ConfigurationError(f"failOnError must be true or false, not {fail_on_error!r}")
+        return cls(
+            node=node,
+            receipts=str(Path(given["receipts"]).absolute()),
+            attempts=attempts,
+            fail_on_error=fail_on_error == "true",
+            shards=Shards(cluster_id=cluster_id, shard_count=shard_count),
+        )
+
+
+class _Sending:
+    """What both writers do; pickled to the tasks, which share the name of the run."""
+
+    def __init__(self, options: Mapping[str, str], columns: Collection[str]) -> None:
+        self._options = SinkOptions.parse(options, columns)
+        self._run = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
+        """Send the rows of one task; raises `NetworkError` if messages failed, unless that is accepted."""
+        context = TaskContext.get()
+        outcome = asyncio.run(self._send(iterator, 0 if context is None else context.partitionId()))
+        if outcome.failed and self._options.fail_on_error:
+            raise NetworkError(
+                f"{outcome.failed} of {outcome.rows} messages were not sent; {self._options.receipts} says which "
+                "and why, and running again sends only those"
+            )
+        return TaskOutcome(outcome)
+
+    async def _send(self, batches: Iterator[pa.RecordBatch], task: int) -> Outcome:
+        options = self._options
+        with ReceiptLedger(options.receipts) as ledger:
+            async with await connect(options.node) as node:
+                dispatcher = Dispatcher(
+                    node=node,
+                    ledger=ledger,
+                    run=self._run,
+                    task=task,
+                    shards=options.shards,
+                    attempts=options.attempts,
+                )
+                return await dispatcher.send_all(_rows(batches))
+
+    def _close_books(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), Outcome())
+        _LOG.info(
+            "%d rows: %d sent, %d sent before, %d refused, %d failed",
+            total.rows,
+            total.sent,
+            total.found,
+            total.refused,
+            total.failed,
+        )
+
+
+class WakuWriter(_Sending, DataSourceArrowWriter):
+    """Sends a table."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say how the rows ended; the receipts were written by the tasks."""
+        self._close_books(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say how far it came: what was sent cannot be taken back, and is not sent again."""
+        self._close_books(messages)
+
+
+class WakuStreamWriter(_Sending, DataSourceStreamArrowWriter):
+    """Sends a stream; a micro-batch that is tried again sends only what was not settled."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Say how the rows of a micro-batch ended."""
+        self._close_books(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Say how far a micro-batch came."""
+        self._close_books(messages)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()

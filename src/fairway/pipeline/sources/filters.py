@@ -1,0 +1,100 @@
+"""Conditions on columns that an archive can be asked for, taken out of a query's WHERE clause.
+
+Invariant: what is taken away here is exactly what the narrowed selection leaves out; whatever an archive can only
+approximate, or not be asked, stays for Spark to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from fairway.pipeline.sources.waku_messages import Selection
+from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
+
+_NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp",)}
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+"""Stands in a topic for bytes that are no text; an archive compares the bytes."""
+
+
+def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
+    """Return the selection narrowed by all conditions it can express, and the conditions that are left for Spark."""
+    left: list[Filter] = []
+    for condition in filters:
+        narrowed = _narrowed(selection, condition)
+        if narrowed is None:
+            left.append(condition)
+        else:
+            selection = narrowed
+    return selection, left
+
+
+def _narrowed(selection: Selection, condition: Filter) -> Selection | None:
+    match condition:
+        case EqualTo(attribute=("timestamp",), value=int(value)):
+            return _between(selection, value, value)
+        case GreaterThanOrEqual(attribute=("timestamp",), value=int(value)):
+            return _between(selection, value, MAX_TIMESTAMP_NS)
+        case GreaterThan(attribute=("timestamp",), value=int(value)):
+            return _between(selection, value + 1, MAX_TIMESTAMP_NS)
+        case LessThanOrEqual(attribute=("timestamp",), value=int(value)):
+            return _between(selection, MIN_TIMESTAMP_NS, value)
+        case LessThan(attribute=("timestamp",), value=int(value)):
+            return _between(selection, MIN_TIMESTAMP_NS, value - 1)
+        case EqualTo(attribute=("content_topic",), value=str(value)):
+            return _topics(selection, [value])
+        case In(attribute=("content_topic",), value=values):
+            return _topics(selection, values)
+        case EqualTo(attribute=("pubsub_topic",), value=str(value)):
+            return _shard(selection, value)
+        case IsNotNull(attribute=attribute) if attribute in _NEVER_NULL:
+            return selection
+    return None
+
+
+def _between(selection: Selection, start_ns: int, end_ns: int) -> Selection:
+    if start_ns > MAX_TIMESTAMP_NS or end_ns < MIN_TIMESTAMP_NS:
+        return _nothing(selection)
+    return replace(
+        selection,
+        start_ns=start_ns if selection.start_ns is None else max(start_ns, selection.start_ns),
+        end_ns=end_ns if selection.end_ns is None else min(end_ns, selection.end_ns),
+    )
+
+
+def _topics(selection: Selection, values: Iterable[object]) -> Selection | None:
+    wanted = list(_exact(values))
+    if len(wanted) != len(list(values)):
+        return None
+    if selection.content_topics:
+        wanted = [topic for topic in wanted if topic in selection.content_topics]
+    return replace(selection, content_topics=tuple(wanted)) if wanted else _nothing(selection)
+
+
+def _shard(selection: Selection, value: str) -> Selection | None:
+    if _REPLACED in value:
+        return None
+    if selection.pubsub_topic not in {None, value}:
+        return _nothing(selection)
+    return replace(selection, pubsub_topic=value)
+
+
+def _exact(values: Iterable[object]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str) and _REPLACED not in value:
+            yield value
+
+
+def _nothing(selection: Selection) -> Selection:
+    return replace(selection, start_ns=MAX_TIMESTAMP_NS, end_ns=MIN_TIMESTAMP_NS)

@@ -1,0 +1,49 @@
+"""A read of a LIP-76 folder: whole archives to a task each, or several, since an archive is in no order of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from fairway.pipeline import machine
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches
+from fairway.storage.archive import ArchivedMessage
+from fairway.storage.lip76 import Lip76Archive, StoredArchive
+
+_PARTITIONS_PER_CORE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lip76Scan(MessageScan):
+    """See the module's text. Archives that lie outside of the wanted time, by what the index says, are not opened."""
+
+    archive: Lip76Archive
+    source: str
+    selection: Selection = field(default_factory=Selection)
+
+    def plan(self, partitions: int | None = None) -> list[tuple[StoredArchive, ...]]:
+        """Return runs of archives of about equally many bytes, at least one run."""
+        wanted = self.selection.part
+        times = (wanted.after.timestamp_ns, wanted.through.timestamp_ns)
+        archives = [archive for archive in self.archive.archives() if archive.may_hold(*times)]
+        most = partitions or _PARTITIONS_PER_CORE * machine.cores()
+        share = sum(archive.end - archive.offset for archive in archives) / max(1, most)
+        runs: list[list[StoredArchive]] = [[]]
+        size = 0
+        for archive in archives:
+            if runs[-1] and size >= share * len(runs):
+                runs.append([])
+            runs[-1].append(archive)
+            size += archive.end - archive.offset
+        return [tuple(run) for run in runs]
+
+    def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some archives."""
+        return arrow_batches(self.selection.chosen(self._messages(part)), self.source)
+
+    def _messages(self, part: tuple[StoredArchive, ...]) -> Iterator[ArchivedMessage]:
+        for archive in part:
+            yield from filter(self.selection.wants, self.archive.messages(archive))

@@ -1,0 +1,94 @@
+"""Any archive as a DataFrame, by its URI.
+
+The same rows as ``spark.read.format("waku")`` gives. The difference is who plans: for a source in Python, Spark starts
+three more interpreters to ask it for its schema and its partitions, which takes longer than reading a small archive.
+Here the archive is split by the program itself, and its tasks are told which part is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, explode, lit
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.sources.places import PARQUET, scan_of
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, MessageScan, Selection
+
+_NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
+
+
+def open_source(
+    spark: SparkSession,
+    uri: str,
+    *,
+    label: str | None = None,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    content_topics: Collection[str] = (),
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return ``waku_messages`` of an archive: all of it, or a range of time (both ends included) and some topics.
+
+    ``uri`` is one of
+
+    - ``sqlite:PATH``: the SQLite archive of a nwaku store node (a path alone means the same);
+    - ``postgresql://user@host:5432/postgres``: nwaku's archive in PostgreSQL, for which fairway is installed with
+      ``[postgresql]``; the password best comes from libpq's environment, on the executors too;
+    - ``parquet:PATH``: a table that this gave, on any file system that Spark reads; split by Spark;
+    - ``lip76:DIR``: the files ``data`` and ``index`` of LIP-76;
+    - ``http://127.0.0.1:8645``: a node with nwaku's REST API, itself a store or, with ``?peerAddr=``, in front of one.
+
+    ``label`` is what the column ``source`` says; otherwise the place without credentials. No message is read until the
+    frame is used, and then by the executors: files must lie where all of them see them under the same path. Raises
+    `ConfigurationError` for a URI that is not understood, and at once what the archive raises if it cannot be read.
+    """
+    if uri.startswith(PARQUET):
+        table = _parquet(spark, uri.removeprefix(PARQUET), label)
+        return _selected(table, start_ns, end_ns, content_topics)
+    selection = Selection(start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics))
+    return frame_of(spark, scan_of(uri, selection, label), partitions)
+
+
+def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
+    """Return the rows of a read, planned now and read by the executors when the frame is used."""
+    parts = scan.plan(partitions)
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                yield from scan.read(parts[number])
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, WAKU_MESSAGES)
+
+
+def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
+    if not path:
+        raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
+    table = spark.read.parquet(path)
+    lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
+    if lacking:
+        raise ConfigurationError(f"{path}: is no table of Waku messages; it has no column {lacking}")
+    if label is not None:
+        table = table.withColumn("source", lit(label))
+    elif "sources" in table.columns:  # deduplicated before: one row for each archive that had the message
+        table = table.withColumn("source", explode("sources"))
+    elif "source" not in table.columns:
+        table = table.withColumn("source", lit(path))
+    types = dict(column.split(" ") for column in WAKU_MESSAGES.split(", "))
+    return table.select(
+        *(
+            (col(name) if name in table.columns else lit(None)).cast(types[name]).alias(name)
+            for name in ARROW_SCHEMA.names
+        )
+    )
+
+
+def _selected(table: DataFrame, start_ns: int | None, end_ns: int | None, content_topics: Collection[str]) -> DataFrame:
+    if start_ns is not None:
+        table = table.where(col("timestamp") >= start_ns)
+    if end_ns is not None:
+        table = table.where(col("timestamp") <= end_ns)
+    return table.where(col("content_topic").isin(list(content_topics))) if content_topics else table

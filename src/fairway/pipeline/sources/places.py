@@ -1,0 +1,117 @@
+"""From a URI to a read of what it names: the one place that knows which archive is behind which scheme.
+
+`_SCHEMES` is the table; another kind of archive is another line in it. Invariant: a URI that is not understood is a
+`ConfigurationError` that shows the ones which are, and credentials never become part of a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.sources.lip76_scan import Lip76Scan
+from fairway.pipeline.sources.store_node import StoreNodeArchive
+from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
+from fairway.storage.lip76 import Lip76Archive, Shards
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.storage.postgres_archive import PostgresArchive, place_without_credentials
+from fairway.waku.rest import StoreClient
+
+PARQUET: Final = "parquet:"
+"""Scheme of what Spark reads by itself."""
+
+_LABEL: Final = re.compile(r"([A-Za-z0-9_.-]+)=(?=[a-z0-9]+:)")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
+"""Two letters at least, so that a drive is a path."""
+
+
+def split_label(text: str) -> tuple[str | None, str]:
+    """Return label and URI of ``LABEL=URI`` (as in ``a=sqlite:store.db``), None for a URI alone."""
+    match = _LABEL.match(text)
+    return (match[1], text[match.end() :]) if match else (None, text)
+
+
+def scan_of(uri: str, selection: Selection, label: str | None = None) -> MessageScan:
+    """Return the read of the archive at a URI; a path alone is a SQLite archive.
+
+    ``label`` is what the column ``source`` says, otherwise the place. Nothing is opened yet, except that a path must be
+    there. Raises `ConfigurationError` for a URI that is not understood.
+    """
+    for prefix, make in _SCHEMES.items():
+        if uri.startswith(prefix):
+            return make(uri, selection, label)
+    if not uri or uri.startswith(PARQUET) or _SCHEME.match(uri):
+        raise not_understood(uri)
+    return _sqlite(f"sqlite:{uri}", selection, label)
+
+
+def not_understood(uri: str) -> ConfigurationError:
+    """Return the error for a URI."""
+    if uri.startswith(PARQUET):
+        return ConfigurationError(
+            "Parquet is read by Spark itself: use fairway.pipeline.sources.open_source(spark, uri), or "
+            "spark.read.parquet(path)"
+        )
+    scheme = uri.partition(":")[0] if _SCHEME.match(uri) else ""
+    given = f"the scheme {scheme!r}" if scheme else "an empty URI"
+    return ConfigurationError(f"{given} names no archive; known are {', '.join(EXAMPLES)}")
+
+
+def _sqlite(uri: str, selection: Selection, label: str | None) -> MessageScan:
+    path = uri.removeprefix("sqlite:")
+    if not path:
+        raise ConfigurationError("'sqlite:' names no file; an example is sqlite:store.sqlite3")
+    path = str(Path(path).absolute())
+    return ArchiveScan(open=partial(NwakuArchive, path, read_only=True), source=label or path, selection=selection)
+
+
+def _postgresql(uri: str, selection: Selection, label: str | None) -> MessageScan:
+    name = place_without_credentials(uri)
+    return ArchiveScan(open=partial(PostgresArchive, uri), source=label or name, selection=selection)
+
+
+def _http(uri: str, selection: Selection, label: str | None) -> MessageScan:
+    name = StoreClient(uri).name
+    return ArchiveScan(open=partial(StoreNodeArchive, uri), source=label or name, selection=selection)
+
+
+def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:
+    path, _, query = uri.removeprefix("lip76:").partition("?")
+    given = {name: values[-1] for name, values in parse_qs(query).items()}
+    if not path or given.keys() - {"pubsubTopic", "cluster", "shards"}:
+        raise ConfigurationError(
+            "a LIP-76 folder is given as lip76:DIR, with ?cluster=1&shards=8 or ?pubsubTopic=... behind it where its "
+            "messages were not sent over the shards of The Waku Network"
+        )
+    try:
+        cluster_id, shard_count = int(given.get("cluster", "1")), int(given.get("shards", "8"))
+    except ValueError as error:
+        raise ConfigurationError(f"cluster and shards are whole numbers, not {query!r}") from error
+    shards = Shards(pubsub_topic=given.get("pubsubTopic"), cluster_id=cluster_id, shard_count=shard_count)
+    folder = str(Path(path).absolute())
+    return Lip76Scan(archive=Lip76Archive(folder, shards=shards), source=label or folder, selection=selection)
+
+
+_SCHEMES: Final[dict[str, Callable[[str, Selection, str | None], MessageScan]]] = {
+    "sqlite:": _sqlite,
+    "postgresql:": _postgresql,
+    "postgres:": _postgresql,
+    "lip76:": _lip76,
+    "http:": _http,
+    "https:": _http,
+}
+"""By prefix: what makes a read of a URI."""
+
+EXAMPLES: Final = (
+    "sqlite:store.sqlite3",
+    "postgresql://user@127.0.0.1:5432/postgres",
+    "parquet:folder",
+    "lip76:folder",
+    "http://127.0.0.1:8645",
+)
+"""One URI of each kind."""

@@ -1,0 +1,164 @@
+"""A store node as an archive: what `fairway.waku.rest.StoreClient` gets page by page, in the order of archives.
+
+Invariant: a message is in a slice because of its own timestamp and hash, whatever order or range the node keeps to, so
+slices neither miss nor repeat what the node has. How many messages it has, a node does not tell: slices are of equal
+time up to the present, and what claims to be from later is one more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from hashlib import sha256
+
+from fairway.storage.archive import (
+    DEFAULT_PAGE_BYTES,
+    DEFAULT_PAGE_ROWS,
+    LARGEST_HASH,
+    ArchiveCursor,
+    ArchivedMessage,
+    ArchiveSlice,
+    MessageArchive,
+    time_slice,
+)
+from fairway.waku.node import StoreQuery
+from fairway.waku.rest import StoreAnswer, StoreClient, StoreEntry
+from fairway.waku.rest.store_messages import MAX_PAGE_SIZE
+
+
+class StoreNodeArchive(MessageArchive):
+    """A context manager over one node; raises what `StoreClient` raises, at the first page."""
+
+    def __init__(
+        self, address: str, *, client: StoreClient | None = None, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._client = client or StoreClient(address)
+        self._now_ns = now_ns
+
+    def __repr__(self) -> str:
+        """Show the node, without credentials."""
+        return f"<StoreNodeArchive {self._client.name}>"
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def estimate(self, part: ArchiveSlice) -> int | None:  # noqa: ARG002 - a node does not tell
+        """Return None."""
+        return None
+
+    def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
+        """Split what the node has of a slice into at most ``count`` slices of equal time."""
+        part = part or time_slice()
+        first, last = self.nth(1, part), self.last(part)
+        if first is None or last is None:
+            return ()
+        now_ns = self._now_ns()
+        end_ns = min(last.timestamp_ns, max(now_ns, first.timestamp_ns))
+        late = int(last.timestamp_ns > end_ns and count > 1)
+        steps = max(1, count - late)
+        span = end_ns - first.timestamp_ns + 1
+        bounds = {first.timestamp_ns + span * number // steps - 1 for number in range(1, steps + late)}
+        places = [ArchiveCursor(bound, LARGEST_HASH) for bound in sorted(bounds) if bound >= first.timestamp_ns]
+        parts: list[ArchiveSlice] = []
+        rest = part
+        for place in places:
+            if rest.after < place < part.through:
+                parts.append(ArchiveSlice(rest.after, place))
+                rest = ArchiveSlice(place, part.through)
+        return (*parts, rest)
+
+    def pages(
+        self,
+        part: ArchiveSlice | None = None,
+        *,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        page_rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Iterator[tuple[ArchivedMessage, ...]]:
+        """Yield pages of about ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
+        page: list[ArchivedMessage] = []
+        size = 0
+        for answer in self._answers(part or time_slice(), pubsub_topic or "", tuple(content_topics)):
+            found = self._messages(answer, part or time_slice())
+            page += found
+            size += sum(len(message.payload) for message in found)
+            if len(page) >= page_rows or size >= page_bytes:
+                yield tuple(page)
+                page, size = [], 0
+        if page:
+            yield tuple(page)
+
+    def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer.
+
+        That takes reading them: nodes tell no timestamps without messages.
+        """
+        places: list[ArchiveCursor] = []
+        for answer in self._answers(part, "", ()):
+            places += [place for entry in answer.entries if part.holds(place := _place(entry))]
+            if len(places) >= number:
+                return sorted(places)[number - 1]
+        return None
+
+    def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the place behind the last message of a slice, None if there is none."""
+        for answer in self._answers(part, "", (), newest_first=True):
+            places = [place for entry in answer.entries if part.holds(place := _place(entry))]
+            if places:
+                return max(places)
+        return None
+
+    def _answers(
+        self, part: ArchiveSlice, pubsub_topic: str, content_topics: tuple[str, ...], *, newest_first: bool = False
+    ) -> Iterator[StoreAnswer]:
+        start_ns = part.after.timestamp_ns + (part.after.message_hash == LARGEST_HASH)
+        if start_ns > part.through.timestamp_ns:
+            return iter(())
+        return self._client.pages(
+            StoreQuery(
+                pubsub_topic=pubsub_topic,
+                content_topics=content_topics,
+                start_ns=start_ns,
+                end_ns=part.through.timestamp_ns + 1,
+                newest_first=newest_first,
+                page_size=MAX_PAGE_SIZE,
+            )
+        )
+
+    @staticmethod
+    def _messages(answer: StoreAnswer, part: ArchiveSlice) -> list[ArchivedMessage]:
+        found = [_message(entry) for entry in answer.entries if part.holds(_place(entry))]
+        # What is no message comes as it is, dated like the page that it was on, for a row must not be lost silently.
+        timestamp_ns = found[-1].timestamp_ns if found else part.through.timestamp_ns
+        found += [
+            ArchivedMessage(
+                message_hash=sha256(raw).digest(),
+                pubsub_topic="",
+                content_topic="",
+                payload=raw,
+                version=0,
+                timestamp_ns=timestamp_ns,
+                meta=None,
+            )
+            for raw in answer.undecodable
+        ]
+        return found
+
+
+def _place(entry: StoreEntry) -> ArchiveCursor:
+    return ArchiveCursor(entry.message.timestamp_ns or 0, entry.message_hash)
+
+
+def _message(entry: StoreEntry) -> ArchivedMessage:
+    message = entry.message
+    return ArchivedMessage(
+        message_hash=entry.message_hash,
+        pubsub_topic=entry.pubsub_topic,
+        content_topic=message.content_topic,
+        payload=message.payload,
+        version=message.version or 0,
+        timestamp_ns=message.timestamp_ns or 0,
+        meta=message.meta,
+    )

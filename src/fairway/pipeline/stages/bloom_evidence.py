@@ -1,0 +1,292 @@
+"""Stage 4, ``waku_messages`` to what bloom filters tell: who has which message without having cited it (design 5.5).
+
+A pass of its own over ``waku_messages``, for the filters are most of the bytes of an archive and nothing else needs
+them. Each channel is read in the order of SDS by one task, as a stream: `ChannelWitness` keeps a window over the newest
+content messages and asks every filter about those that its sender has not acknowledged yet. A message that leaves the
+window unacknowledged stays so. Memory is bounded by the windows, whatever the size of a channel.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+
+from fairway.options import MAX_SEGMENTS, Profile, SdsConfig
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.stages.decoding import Decoder, Refused
+from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
+from fairway.wire.sds import Kind, SdsCodec, codec_named
+
+BLOOM_EVIDENCE: Final = "channel_id string, message_id string, acknowledged_by string, how string, at bigint"
+"""The table of evidence, at most two rows for each message and participant: ``how`` is ``descendant`` or ``bloom``."""
+
+_FILTERS: Final = (
+    "channel_id string, lamport bigint, message_id string, timestamp bigint, message_hash binary, sender_id string,"
+    " profile string, is_content boolean, cited array<string>, bloom binary"
+)
+_FILTER_SCHEMA: Final = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("lamport", pa.int64()),
+        ("message_id", pa.string()),
+        ("timestamp", pa.int64()),
+        ("message_hash", pa.binary()),
+        ("sender_id", pa.string()),
+        ("profile", pa.string()),
+        ("is_content", pa.bool_()),
+        ("cited", pa.list_(pa.string())),
+        ("bloom", pa.binary()),
+    ]
+)
+_EVIDENCE_SCHEMA: Final = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("message_id", pa.string()),
+        ("acknowledged_by", pa.string()),
+        ("how", pa.string()),
+        ("at", pa.int64()),
+    ]
+)
+_WINDOW: Final = 1_024
+"""Newest content messages of a channel that every filter is asked about."""
+_MAX_PARTICIPANTS: Final = 4_096
+"""Participants of a channel of whom it is remembered what they acknowledged; the one silent longest is forgotten."""
+_MAX_FILTER_SIZES: Final = 4
+"""Sizes of filters in one channel; those of further sizes are not read."""
+_OVERFULL: Final = 10
+"""As in `fairway.protocol.sds.acknowledgements`: a filter that would hold anything tells nothing by itself."""
+
+_INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
+
+
+def bloom_evidence(
+    waku_messages: DataFrame,
+    profile: Profile | None = Profile.WAKU,
+    *,
+    keys: ChannelKeys | None = None,
+    sds: SdsConfig | None = None,
+) -> DataFrame:
+    """Return the evidence of bloom filters (`BLOOM_EVIDENCE`); ``sds`` tells the filters' size on the Waku wire."""
+    config = sds or SdsConfig()
+    return (
+        waku_messages.select(*_INPUT)
+        .mapInArrow(filter_mapper(profile, keys=keys), _FILTERS)
+        .repartition("channel_id")
+        .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp", "message_hash")
+        .mapInArrow(evidence_mapper(config), BLOOM_EVIDENCE)
+    )
+
+
+def filter_mapper(
+    profile: Profile | None = Profile.WAKU, *, keys: ChannelKeys | None = None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that takes filters and citations out of batches of ``waku_messages``."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(profile, None, keys, MAX_SEGMENTS)
+        for batch in batches:
+            yield _filters(decoder, batch)
+
+    return read
+
+
+def evidence_mapper(config: SdsConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that weighs the filters of whole channels, each in the order of SDS."""
+
+    def weigh(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        witness = ChannelWitness("", config)
+        for batch in batches:
+            found: list[tuple[str, str, str, str, int]] = []
+            for row in batch.to_pylist():
+                if row["channel_id"] != witness.channel_id:
+                    witness = ChannelWitness(row["channel_id"], config)
+                found += ((witness.channel_id, *evidence, row["timestamp"]) for evidence in witness.hear(_heard(row)))
+            columns = list(zip(*found, strict=True)) or [()] * len(_EVIDENCE_SCHEMA)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, kind) for column, kind in zip(columns, _EVIDENCE_SCHEMA.types, strict=True)],
+                schema=_EVIDENCE_SCHEMA,
+            )
+
+    return weigh
+
+
+class Heard(NamedTuple):
+    """What one message tells."""
+
+    message_id: str
+    sender_id: str
+    profile: str
+    is_content: bool
+    cited: Sequence[str]
+    bloom: bytes | None
+
+
+class _Positions:
+    """Where the messages of the window would be in filters of one size."""
+
+    def __init__(self, parameters: BloomParameters) -> None:
+        self.parameters = parameters
+        self.bytes = np.zeros((_WINDOW, parameters.hash_count), np.intp)
+        self.bits = np.zeros((_WINDOW, parameters.hash_count), np.uint8)
+
+    def put(self, slot: int, base_hashes: tuple[int, int], byte_flip: int) -> None:
+        places = np.array(spread(base_hashes, self.parameters), np.int64)
+        self.bytes[slot] = (places >> 3) ^ byte_flip
+        self.bits[slot] = 1 << (places & 7)
+
+    def held_by(self, words: bytes) -> NDArray[np.bool_]:
+        """Return for each slot whether a filter seems to hold its message."""
+        held: NDArray[np.bool_] = (np.frombuffer(words, np.uint8)[self.bytes] & self.bits != 0).all(axis=1)
+        return held
+
+
+class _Told(NamedTuple):
+    """What a participant has told about the slots of the window."""
+
+    certain: NDArray[np.bool_]
+    possible: NDArray[np.bool_]
+
+
+class ChannelWitness:
+    """The newest messages of one channel, and who is known to have them."""
+
+    def __init__(self, channel_id: str, config: SdsConfig) -> None:
+        self.channel_id = channel_id
+        self._error_rate = config.bloom_error_rate
+        self._expected = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
+        self._ids: list[str | None] = [None] * _WINDOW
+        self._senders: list[str] = [""] * _WINDOW
+        self._hashes: list[tuple[int, int]] = [(0, 0)] * _WINDOW
+        self._sequence = 0
+        self._base = 0
+        self._slots: dict[str, int] = {}
+        self._ancestors: OrderedDict[str, int] = OrderedDict()
+        """For each recent message the set of messages that it is or descends from; bit 0 is number `_base`."""
+        self._positions: dict[BloomParameters, _Positions] = {}
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+
+    def hear(self, heard: Heard) -> list[tuple[str, str, str]]:
+        """Return what a message tells, as (message id, participant, how), and take it into the window."""
+        codec = codec_named(heard.profile)
+        ancestors = 0
+        for message_id in heard.cited:
+            ancestors |= self._ancestors.get(message_id, 0)
+        evidence = self._weigh(heard, codec, ancestors) if heard.bloom else []
+        if heard.is_content and heard.message_id not in self._ancestors:
+            self._enter(heard, codec, ancestors)
+        return evidence
+
+    def _weigh(self, heard: Heard, codec: SdsCodec, ancestors: int) -> list[tuple[str, str, str]]:
+        bloom = codec.read_bloom(heard.bloom or b"", self._expected)
+        positions = None if bloom is None else self._positions_for(bloom.parameters, codec)
+        if bloom is None or positions is None:
+            return []
+        told = self._told_by(heard.sender_id)
+        for message_id in heard.cited:
+            if message_id in self._slots:
+                told.certain[self._slots[message_id]] = True
+        tells: bool | None = None
+        evidence = []
+        for slot in np.flatnonzero(positions.held_by(bloom.words) & ~told.certain).tolist():
+            held = self._ids[slot]
+            if held is None or self._senders[slot] == heard.sender_id:
+                continue
+            number = self._number(slot) - self._base
+            if number >= 0 and ancestors >> number & 1:
+                told.certain[slot] = True
+                evidence.append((held, heard.sender_id, "descendant"))
+            elif not told.possible[slot]:
+                if tells is None:
+                    tells = chance_of_false_hit(bloom.words, bloom.parameters) <= _OVERFULL * self._error_rate
+                if tells:
+                    told.possible[slot] = True
+                    evidence.append((held, heard.sender_id, "bloom"))
+        return evidence
+
+    def _enter(self, heard: Heard, codec: SdsCodec, ancestors: int) -> None:
+        slot = self._sequence % _WINDOW
+        gone = self._ids[slot]
+        if gone is not None:
+            del self._slots[gone]
+        self._ids[slot], self._senders[slot] = heard.message_id, heard.sender_id
+        self._hashes[slot] = codec.bloom.base_hashes(heard.message_id)
+        self._slots[heard.message_id] = slot
+        for positions in self._positions.values():
+            positions.put(slot, self._hashes[slot], codec.bloom.byte_flip)
+        for told in self._told.values():
+            told.certain[slot] = told.possible[slot] = False
+        if self._sequence - self._base >= 2 * _WINDOW:
+            self._move_base(self._sequence - _WINDOW)
+            ancestors >>= _WINDOW
+        self._ancestors[heard.message_id] = ancestors | 1 << (self._sequence - self._base)
+        if len(self._ancestors) > 2 * _WINDOW:
+            self._ancestors.popitem(last=False)
+        self._sequence += 1
+
+    def _move_base(self, base: int) -> None:
+        """Let go of what lies before the window, so that the sets stay small."""
+        shift = base - self._base
+        self._base = base
+        shifted = ((message_id, mask >> shift) for message_id, mask in self._ancestors.items())
+        self._ancestors = OrderedDict((message_id, mask) for message_id, mask in shifted if mask)
+
+    def _number(self, slot: int) -> int:
+        """Return the sequence number of the message in a slot."""
+        return self._sequence - 1 - (self._sequence - 1 - slot) % _WINDOW
+
+    def _positions_for(self, parameters: BloomParameters, codec: SdsCodec) -> _Positions | None:
+        known = self._positions.get(parameters)
+        if known is None and len(self._positions) < _MAX_FILTER_SIZES:
+            known = self._positions[parameters] = _Positions(parameters)
+            for slot in self._slots.values():
+                known.put(slot, self._hashes[slot], codec.bloom.byte_flip)
+        return known
+
+    def _told_by(self, participant: str) -> _Told:
+        told = self._told.get(participant)
+        if told is None:
+            told = self._told[participant] = _Told(np.zeros(_WINDOW, np.bool_), np.zeros(_WINDOW, np.bool_))
+            if len(self._told) > _MAX_PARTICIPANTS:
+                self._told.popitem(last=False)
+        self._told.move_to_end(participant)
+        return told
+
+
+def _heard(row: dict[str, Any]) -> Heard:
+    return Heard(**{name: row[name] for name in Heard._fields})
+
+
+def _filters(decoder: Decoder, batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows: list[tuple[object, ...]] = []
+    metas = batch.column("meta").to_pylist()
+    columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp", "content_topic", "payload"))
+    for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(metas), strict=True):
+        try:
+            message = decoder.message(payload or b"", topic, profile)
+        except Refused:
+            continue  # it stands in the quarantine
+        if message.kind is Kind.EPHEMERAL:
+            continue
+        cited = [entry.message_id for entry in message.causal_history]
+        rows.append(
+            (
+                message.channel_id,
+                message.lamport_timestamp,
+                message.message_id,
+                timestamp,
+                digest,
+                message.sender_id,
+                profile.value,
+                message.kind is Kind.CONTENT,
+                cited,
+                message.bloom_filter or None,
+            )
+        )
+    arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_FILTER_SCHEMA.types)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_FILTER_SCHEMA)

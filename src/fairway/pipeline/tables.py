@@ -1,0 +1,203 @@
+"""The registry of tables: what a run of the pipeline writes, and what is in it.
+
+One `Table` for each: name, columns and types as Spark writes them in DDL, the columns that tell rows apart, how its
+files are laid out, and what a row is. docs/pipeline.md has the same list for people. Times are nanoseconds since the
+Unix epoch unless a name ends in ``_ms``; a name or an id is what its sender wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.stages.acknowledgements import ACKNOWLEDGEMENTS
+from fairway.pipeline.stages.bandwidth import BANDWIDTH
+from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
+from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
+from fairway.pipeline.stages.statistics import FIGURES
+from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
+
+SCHEMA_VERSION: Final = 1
+"""Goes up when a column changes its meaning or goes away; a run folder of another version is not read."""
+
+_FIGURES: Final = ", ".join(f"{name} bigint" for name in FIGURES)
+_SEEN: Final = "first_seen bigint, last_seen bigint"
+_LATENCIES: Final = "latency_p50_ms bigint, latency_p95_ms bigint, latency_p99_ms bigint"
+
+BY_HASH: Final = "by message_hash"
+BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
+ONE_FILE: Final = "small"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table."""
+
+    name: str
+    schema: str
+    """Columns and types, as Spark's DDL."""
+    keys: tuple[str, ...]
+    """The columns that no two rows share."""
+    layout: str
+    """How its rows are spread over files."""
+    meaning: str
+    """What one row is."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(part.split()[0] for part in _top_level(self.schema))
+
+
+def _top_level(schema: str) -> list[str]:
+    """Split DDL at the commas that are not inside of a type."""
+    parts, depth = [""], 0
+    for character in schema:
+        depth += (character == "<") - (character == ">")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+TABLES: Final[tuple[Table, ...]] = (
+    Table(
+        name="waku_messages",
+        schema=(
+            "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int,"
+            " timestamp bigint, meta binary, sources array<string>, copies bigint"
+        ),
+        keys=("message_hash",),
+        layout=BY_HASH + " when there are several sources, else as the source gives them",
+        meaning="a WakuMessage, the stores that had it, and in how many rows of the input it was",
+    ),
+    Table(
+        name="sds_messages",
+        schema=", ".join(part for part in _top_level(SDS_MESSAGES) if part.split()[0] not in {"status", "error"})
+        + ", sightings bigint, sighting int",
+        keys=("message_hash",),
+        layout=BY_MESSAGE,
+        meaning=(
+            "a WakuMessage that carries an SDS message; rows with sighting = 1 are the SDS messages, each once, with the"
+            " key (channel_id, message_id)"
+        ),
+    ),
+    Table(
+        name="quarantine",
+        schema=(
+            "message_hash binary, timestamp bigint, content_topic string, sources array<string>, status string,"
+            " error string, payload_bytes int"
+        ),
+        keys=("message_hash",),
+        layout=BY_HASH,
+        meaning="a WakuMessage that is no SDS message, and why",
+    ),
+    Table(
+        name="delivered",
+        schema=(
+            "channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
+            " timestamp bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
+        ),
+        keys=("channel_id", "sds_ids"),
+        layout="by range of (channel_id, lamport), sorted",
+        meaning="a message as an application gets it: sent whole, or put together from segments",
+    ),
+    Table(
+        name="incomplete",
+        schema=(
+            "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
+            f" {_SEEN}"
+        ),
+        keys=(),
+        layout="by hash of (channel_id, sender_id, segment_hash)",
+        meaning="a set of segments that gives no message, and why",
+    ),
+    Table(
+        name="missing_messages",
+        schema=(
+            "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
+            " first_cited bigint, last_cited bigint, first_cited_by string"
+        ),
+        keys=("channel_id", "message_id"),
+        layout=BY_MESSAGE,
+        meaning="an SDS message that others cite, and that is in no store and was not computed from parity",
+    ),
+    Table(
+        name="sds_ordered",
+        schema=(
+            "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint,"
+            " message_hash binary, segment_hash binary, position int, missing_parents bigint"
+        ),
+        keys=("channel_id", "message_id"),
+        layout="by hash of (channel_id, message_id)",
+        meaning="a content message at its place in the channel's log, and how many of its parents are missing",
+    ),
+    Table(
+        name="acknowledgements",
+        schema=ACKNOWLEDGEMENTS,
+        keys=("channel_id", "message_id", "acknowledged_by"),
+        layout=BY_MESSAGE,
+        meaning="a participant who has a message of somebody else, how we know (cited, descendant, bloom), since when",
+    ),
+    Table(
+        name="ack_latency",
+        schema=(
+            "channel_id string, message_id string, sender_id string, sent_at bigint, ackers int, first_by string,"
+            " acked_at bigint, latency_ms bigint"
+        ),
+        keys=("channel_id", "message_id"),
+        layout=BY_MESSAGE,
+        meaning="a content message, how many acknowledged it, who was first and how soon",
+    ),
+    Table(
+        name="sender_stats",
+        schema=f"channel_id string, sender_id string, {_FIGURES}, {_SEEN}, {_LATENCIES}",
+        keys=("channel_id", "sender_id"),
+        layout="by hash of (channel_id, sender_id)",
+        meaning="a participant of a channel, what it sent and lost; sender_id is null for authors that nobody told",
+    ),
+    Table(
+        name="channel_stats",
+        schema=f"channel_id string, senders int, {_FIGURES}, {_SEEN}, {_LATENCIES}",
+        keys=("channel_id",),
+        layout="by hash of channel_id",
+        meaning="a channel: what was sent in it, lost and acknowledged",
+    ),
+    Table(
+        name="bandwidth",
+        schema=BANDWIDTH,
+        keys=("channel_id", "part"),
+        layout="by hash of channel_id",
+        meaning=(
+            "a part of a channel's bytes (content, history, bloom, sync, repair, retransmission, envelope); the parts add"
+            " up to the payloads of sds_messages"
+        ),
+    ),
+    Table(
+        name="rate_utilisation",
+        schema=RATE_UTILISATION,
+        keys=("sender_id", "epoch_start_ms"),
+        layout="by hash of (sender_id, epoch_start_ms)",
+        meaning="a sender in an epoch in which it sent, and how near it came to the rate limit",
+    ),
+    Table(
+        name="store_completeness",
+        schema=STORE_COMPLETENESS,
+        keys=("source",),
+        layout=ONE_FILE,
+        meaning="a store, and how much it had of what any of them had",
+    ),
+)
+"""All tables, in the order in which a run writes them."""
+
+_BY_NAME: Final = {table.name: table for table in TABLES}
+
+
+def table_named(name: str) -> Table:
+    """Return a table, or raise `ConfigurationError` with the names there are."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise ConfigurationError(f"there is no table {name!r}; there are: {', '.join(_BY_NAME)}") from None

@@ -1,0 +1,154 @@
+"""A client of the store behind nwaku's REST API: pages, tried again until they come, and resumable at any of them.
+
+For the Spark pipeline, whose tasks wait for each page; ``http.client`` of the standard library, because one connection
+is kept for all pages and an executor then needs no further package. `fairway.waku.rest.store_messages` has the format.
+
+Invariant: a page comes whole or as one error of the house; what may pass (no connection, 429, a server's 5xx) is tried
+again with growing pauses, a few times and never longer than a bounded wait; what will not pass is not tried again.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Final, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.waku.node import StoreQuery
+from fairway.waku.rest.store_messages import StoreAnswer, store_answer, store_request
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+"""Without a byte of an answer; nwaku itself gives a store node 5 s."""
+DEFAULT_ATTEMPTS: Final = 6
+"""For one page; with the pauses between them about half a minute."""
+FIRST_PAUSE_S: Final = 1.0
+"""Before the second attempt; each further pause is twice as long."""
+LONGEST_PAUSE_S: Final = 60.0
+"""Also when the node asks for more (``Retry-After``)."""
+MAX_RESPONSE_BYTES: Final = 67_108_864
+"""A page of 100 messages of 150 KiB has 20 MB as JSON; longer answers are not read."""
+
+_OK, _TOO_MANY_REQUESTS, _SERVER_ERROR = 200, 429, 500
+_SHOWN_CHARACTERS: Final = 200
+
+
+class StoreClient:
+    """A context manager over one node, ``http://127.0.0.1:8645`` or ``https://user:password@example.org/waku``.
+
+    ``?peerAddr=/ip4/...`` behind the address has the node ask another store node. Raises `ConfigurationError` for an
+    address that is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        attempts: int = DEFAULT_ATTEMPTS,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        try:
+            parts = urlsplit(address)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme not in {"http", "https"} or not host:
+            raise ConfigurationError("not the address of a node's REST API; an example is http://127.0.0.1:8645")
+        self.name: Final = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._base_path: Final = parts.path.rstrip("/")
+        self._peer: Final = parse_qs(parts.query).get("peerAddr", [None])[0]
+        self._headers: Final = {"Accept": "application/json", **_authorization(parts.username, parts.password)}
+        self._attempts: Final = attempts
+        self._pause: Final = pause
+        connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection: Final = connection(host, port, timeout=timeout_s)
+
+    def __repr__(self) -> str:
+        """Show the node, without credentials."""
+        return f"<StoreClient {self.name}>"
+
+    def __enter__(self) -> Self:
+        """Return the client; nothing is connected before the first page."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next page would open it again."""
+        self._connection.close()
+
+    def page(self, query: StoreQuery, cursor: bytes | None = None) -> StoreAnswer:
+        """Return one page: the first, or the one that ``cursor`` of the page before leads to.
+
+        Raises `NodeUnavailableError` if the node was not reached, `StoreQueryError` if it did not give a page.
+        """
+        path = self._base_path + store_request(query, cursor, peer=self._peer)
+        pause_s = FIRST_PAUSE_S
+        for attempts_left in range(self._attempts - 1, -1, -1):
+            try:
+                status, wait_s, body = self._get(path)
+            except (OSError, HTTPException) as error:
+                self.close()
+                if not attempts_left:
+                    raise NodeUnavailableError(f"{self.name}: {type(error).__name__}: {error}") from error
+            else:
+                if status == _OK:
+                    return self._answer(body, query)
+                if not attempts_left or not (status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR):
+                    text = body[:_SHOWN_CHARACTERS].decode(errors="replace")
+                    raise StoreQueryError(f"{self.name}: the node answers {status}: {text}")
+                pause_s = max(pause_s, wait_s)
+            self._pause(min(pause_s, LONGEST_PAUSE_S))
+            pause_s *= 2
+        raise ConfigurationError(f"attempts must be at least 1, not {self._attempts}")
+
+    def pages(self, query: StoreQuery, cursor: bytes | None = None) -> Iterator[StoreAnswer]:
+        """Yield all pages, from the first or from behind ``cursor``, which any page before has; raise as `page` does.
+
+        Raises `StoreQueryError` also if the node leads in a circle.
+        """
+        seen: set[bytes] = set()
+        while True:
+            answer = self.page(query, cursor)
+            yield answer
+            if answer.cursor is None:
+                return
+            if answer.cursor in seen:
+                raise StoreQueryError(f"{self.name}: the node gives the cursor 0x{answer.cursor.hex()} twice")
+            seen.add(answer.cursor)
+            cursor = answer.cursor
+
+    def _answer(self, body: bytes, query: StoreQuery) -> StoreAnswer:
+        try:
+            return store_answer(body, query)
+        except StoreQueryError as error:
+            raise StoreQueryError(f"{self.name}: {error}") from error
+
+    def _get(self, path: str) -> tuple[int, float, bytes]:
+        """Return status, the pause that the node asks for, and body."""
+        self._connection.request("GET", path, headers=self._headers)
+        response = self._connection.getresponse()
+        body = response.read(MAX_RESPONSE_BYTES + 1)
+        if len(body) > MAX_RESPONSE_BYTES:
+            self.close()
+            raise StoreQueryError(f"{self.name}: an answer of more than {MAX_RESPONSE_BYTES} bytes")
+        return response.status, _retry_after(response), body
+
+
+def _retry_after(response: HTTPResponse) -> float:
+    with suppress(ValueError):
+        return float(response.headers.get("Retry-After", ""))
+    return 0.0
+
+
+def _authorization(user: str | None, password: str | None) -> dict[str, str]:
+    if user is None:
+        return {}
+    credentials = f"{unquote(user)}:{unquote(password or '')}"
+    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}

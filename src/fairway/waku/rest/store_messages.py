@@ -1,0 +1,184 @@
+"""The JSON of nwaku's store endpoint: the query string that it takes and the answer that it gives.
+
+Pure, so that any client can use it, waiting or not. Invariant: an answer of the wrong shape is one `StoreQueryError`;
+an entry of the wrong shape costs itself and is handed on as it came.
+
+nwaku's ``rest_api/endpoint/store``: hashes and cursors are 32 bytes in hexadecimal behind ``0x``, payload, meta and
+proof base64, timestamps nanoseconds, both ends of a time range included, times that are not positive ignored, pages of
+at most 100 messages, each with the oldest message first. A cursor is the hash of the last message of its page.
+"""
+
+from __future__ import annotations
+
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from fairway.errors import StoreQueryError
+from fairway.waku.node import StoreQuery
+from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
+
+STORE_PATH: Final = "/store/v3/messages"
+MAX_PAGE_SIZE: Final = 100
+"""Messages on one page; nwaku gives no more, whatever is asked for."""
+MAX_CONTENT_TOPICS: Final = 10
+"""Content topics in one query; nwaku refuses the second page of a query with more."""
+
+_SUCCESS: Final = 200
+_INT64: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreEntry:
+    """One message of an answer."""
+
+    message_hash: bytes
+    """As the node tells it, 32 bytes."""
+    pubsub_topic: str
+    message: WakuMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAnswer:
+    """One page."""
+
+    entries: tuple[StoreEntry, ...]
+    """Oldest first."""
+    cursor: bytes | None = None
+    """What to ask the next page with; None if this was the last one."""
+    undecodable: tuple[bytes, ...] = ()
+    """Entries that are no messages, as JSON."""
+
+
+class _Message(msgspec.Struct, rename="camel"):
+    payload: str
+    content_topic: str
+    version: int = 0
+    timestamp: int = 0
+    ephemeral: bool = False
+    meta: str = ""
+    proof: str = ""
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    message_hash: str
+    message: _Message
+    pubsub_topic: str
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status_code: int
+    messages: list[msgspec.Raw]
+    status_desc: str = ""
+    pagination_cursor: str | None = None
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_ENTRY: Final = msgspec.json.Decoder(_Entry)
+
+
+def store_request(query: StoreQuery, cursor: bytes | None = None, *, peer: str | None = None) -> str:
+    """Return path and query string that ask for a page.
+
+    ``peer`` is the multiaddress of the store node that the node shall ask; without it, it asks itself if it keeps
+    messages. More than `MAX_CONTENT_TOPICS` content topics, or one with a comma, cannot be asked for: then the page is
+    of all of them, and the caller selects.
+    """
+    parameters: dict[str, str] = {"includeData": "true"}
+    if peer:
+        parameters["peerAddr"] = peer
+    if query.message_hashes:
+        parameters["hashes"] = ",".join(f"0x{item.hex()}" for item in query.message_hashes)
+    else:
+        if query.pubsub_topic:
+            parameters["pubsubTopic"] = query.pubsub_topic
+        if 0 < len(query.content_topics) <= MAX_CONTENT_TOPICS and not any(
+            "," in item for item in query.content_topics
+        ):
+            parameters["contentTopics"] = ",".join(query.content_topics)
+        if query.start_ns is not None:
+            parameters["startTime"] = str(query.start_ns)
+        if query.end_ns is not None:
+            parameters["endTime"] = str(query.end_ns - 1)
+    if cursor is not None:
+        parameters["cursor"] = f"0x{cursor.hex()}"
+    parameters["ascending"] = "false" if query.newest_first else "true"
+    parameters["pageSize"] = str(min(query.page_size, MAX_PAGE_SIZE))
+    return f"{STORE_PATH}?{urlencode(parameters)}"
+
+
+def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
+    """Return the page in a response, without messages that the query did not ask for; raise `StoreQueryError`."""
+    try:
+        answer = _ANSWER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise StoreQueryError(f"not the answer of a store: {error}") from error
+    if answer.status_code != _SUCCESS:
+        raise StoreQueryError(f"the store node answers {answer.status_code}: {answer.status_desc}")
+    entries: list[StoreEntry] = []
+    undecodable: list[bytes] = []
+    for raw in answer.messages:
+        try:
+            entry = _entry(_ENTRY.decode(raw))
+        except (msgspec.MsgspecError, ValueError):  # Base64Error and bad hexadecimal text are ValueErrors
+            undecodable.append(bytes(raw))
+            continue
+        if _asked_for(entry, query):
+            entries.append(entry)
+    cursor = None
+    if answer.pagination_cursor:
+        try:
+            cursor = _hash(answer.pagination_cursor)
+        except ValueError as error:
+            raise StoreQueryError(f"the cursor {answer.pagination_cursor[:80]!r} is no message hash") from error
+    return StoreAnswer(entries=tuple(entries), cursor=cursor, undecodable=tuple(undecodable))
+
+
+def _asked_for(entry: StoreEntry, query: StoreQuery) -> bool:
+    if query.message_hashes:
+        return entry.message_hash in query.message_hashes
+    timestamp_ns = entry.message.timestamp_ns or 0
+    return (
+        (not query.pubsub_topic or entry.pubsub_topic == query.pubsub_topic)
+        and (not query.content_topics or entry.message.content_topic in query.content_topics)
+        and (query.start_ns is None or timestamp_ns >= query.start_ns)
+        and (query.end_ns is None or timestamp_ns < query.end_ns)
+    )
+
+
+def _entry(entry: _Entry) -> StoreEntry:
+    message = entry.message
+    if not -_INT64 <= message.timestamp < _INT64 or message.version < 0:
+        raise ValueError(message.timestamp)
+    return StoreEntry(
+        message_hash=_hash(entry.message_hash),
+        pubsub_topic=entry.pubsub_topic,
+        message=WakuMessage(
+            payload=_base64(message.payload),
+            content_topic=message.content_topic,
+            version=message.version,
+            timestamp_ns=message.timestamp,
+            meta=_base64(message.meta) or None,
+            rate_limit_proof=_base64(message.proof) or None,
+            ephemeral=message.ephemeral,
+        ),
+    )
+
+
+def _hash(text: str) -> bytes:
+    value = bytes.fromhex(text.removeprefix("0x"))
+    if len(value) != MESSAGE_HASH_BYTES:
+        raise ValueError(text)
+    return value
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except Base64Error:
+        # Some clients leave the padding out.
+        return a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)

@@ -1,0 +1,280 @@
+"""Generated archives: the same plan gives the same rows, and what is said of them is what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from fairway.errors import ConfigurationError, DecodeError, SegmentError
+from fairway.options import Profile
+from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
+from fairway.pipeline.generator_plan import UNITS_PER_BLOCK, layout_of
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.wire.sds import Kind, codec_named
+from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+PLAN = GeneratorPlan(
+    messages=5_000,
+    seed=3,
+    channels=20,
+    skew=1.0,
+    largest_share=0.6,
+    senders=3,
+    logos_share=0.34,
+    history=3,
+    content_bytes=40,
+    long_share=0.03,
+    segment_size_bytes=256,
+    sync_share=0.1,
+    ephemeral_share=0.02,
+    loss=0.15,
+    corruption=0.02,
+    stores=3,
+    store_loss=0.2,
+    duplication=0.05,
+)
+
+
+def made(mapper, plan, stripes=1):
+    """Return what a mapper makes of a plan in so many stripes."""
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(stripes))})
+    return [row for batch in mapper(plan, stripes)(iter([numbers])) for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return made(rows_mapper, PLAN)
+
+
+@pytest.fixture(scope="module")
+def facts():
+    """Return the facts by their kind, each without the columns that it has not."""
+    found = defaultdict(list)
+    for row in made(facts_mapper, PLAN):
+        found[row.pop("fact")].append({name: value for name, value in row.items() if value is not None})
+    return found
+
+
+@pytest.fixture(scope="module")
+def messages(rows):
+    """Return the SDS messages of the rows, decoded one by one: each once, with its first timestamp."""
+    first = {}
+    for row in sorted(rows, key=lambda row: (row["timestamp"], row["message_hash"])):
+        opened = opened_by(row)
+        if opened is not None:
+            first.setdefault((opened.channel_id, opened.message_id), (opened, row["timestamp"]))
+    return first
+
+
+def opened_by(row):
+    profile = Profile.LOGOS if row["meta"] == LOGOS_MARKER else Profile.WAKU
+    try:
+        message = codec_named(profile.value).decode(row["payload"])
+        if not message.message_id or (message.lamport_timestamp or 0) >= 2**63:
+            return None
+        segment_of(message, profile)
+    except (DecodeError, SegmentError):
+        return None
+    return message
+
+
+def segment_of(message, profile):
+    wire = LIP_243 if profile is Profile.LOGOS else SEED_003
+    return wire.decode(message.content) if message.content and wire.is_segment(message.content) else None
+
+
+def profile_of(channel_id):
+    return PLAN.profile_of(int(channel_id.removeprefix("channel-")))
+
+
+def citations_of(messages):
+    """Yield (channel, cited entry, citing message, when)."""
+    for (channel_id, _), (message, at) in messages.items():
+        for entry in message.causal_history:
+            yield channel_id, entry, message, at
+
+
+def test_it_has_everything_in_it(rows, facts, messages):
+    assert 4_000 < len(messages) < 5_000
+    assert Counter(fact["status"] for fact in facts["carrier"]).keys() == {
+        "ok",
+        "not-sds",
+        "no-id",
+        "lamport-range",
+        "bad-segment",
+    }
+    assert {row["source"] for row in rows} == {"store-0", "store-1", "store-2"}
+    largest = Counter(m.channel_id for m, _ in messages.values())["channel-000000"]
+    assert 0.55 < largest / len(messages) < 0.65
+    assert {profile_of(m.channel_id) for m, _ in messages.values()} == set(Profile)
+    assert min(len(facts[fact]) for fact in ("delivered", "incomplete", "missing", "unnoticed", "acknowledged")) > 0
+    assert any(fact["is_recovered"] for fact in facts["delivered"])
+    assert any(fact["is_rebuilt"] for fact in facts["missing"])
+    assert any("segments" not in fact for fact in facts["incomplete"])
+    lamports = Counter((m.channel_id, m.lamport_timestamp) for m, _ in messages.values() if m.kind is Kind.CONTENT)
+    assert max(lamports.values()) > 1
+    assert layout_of(PLAN).block_count > PLAN.channels
+
+
+def test_the_same_plan_gives_the_same_rows_however_they_are_shared_out(rows):
+    def key(row):
+        return (row["message_hash"], row["source"])
+
+    assert sorted(made(rows_mapper, PLAN, stripes=5), key=key) == sorted(rows, key=key)
+    assert made(rows_mapper, replace(PLAN, seed=4))[:10] != rows[:10]
+
+
+def test_every_row_is_under_its_own_hash(rows):
+    for row in rows:
+        message = WakuMessage(
+            payload=row["payload"], content_topic=row["content_topic"], timestamp_ns=row["timestamp"], meta=row["meta"]
+        )
+        assert message_hash(row["pubsub_topic"], message) == row["message_hash"]
+
+
+def test_carriers_are_what_the_stores_have(rows, facts, messages):
+    found = {}
+    for row in rows:
+        opened = opened_by(row)
+        entry = found.setdefault(row["message_hash"], {"rows": 0, "sources": set()})
+        entry["rows"] += 1
+        entry["sources"].add(row["source"])
+        entry["bytes"] = len(row["payload"])
+        entry["message_id"] = opened and opened.message_id
+        entry["kind"] = opened and opened.kind.value
+        entry["again"] = bool(opened) and messages[opened.channel_id, opened.message_id][1] != row["timestamp"]
+    told = {
+        fact["message_hash"]: {
+            "rows": fact["rows"],
+            "sources": set(fact["sources"]),
+            "bytes": fact["payload_bytes"],
+            "message_id": fact.get("message_id"),
+            "kind": fact.get("kind"),
+            "again": fact["is_retransmission"],
+        }
+        for fact in facts["carrier"]
+    }
+    assert told == found
+    assert len(told) == len(facts["carrier"])
+
+
+def test_missing_is_what_is_cited_and_nowhere(facts, messages):
+    found = {}
+    for channel_id, entry, _, at in citations_of(messages):
+        if (channel_id, entry.message_id) not in messages:
+            cited = found.setdefault((channel_id, entry.message_id), {"at": [], "hints": set(), "who": entry.sender_id})
+            cited["at"].append(at)
+            cited["hints"].add(entry.retrieval_hint)
+    told = {(fact["channel_id"], fact["message_id"]): fact for fact in facts["missing"]}
+    assert told.keys() == found.keys()
+    for key, cited in found.items():
+        fact = told[key]
+        assert fact["cited_by"] == len(cited["at"])
+        assert (fact["first_cited"], fact["last_cited"]) == (min(cited["at"]), max(cited["at"]))
+        assert fact["sender_id"] == cited["who"]
+        assert {fact.get("retrieval_hint")} == (cited["hints"] - {None} or {None})
+    assert not {(fact["channel_id"], fact["message_id"]) for fact in facts["unnoticed"]} & (
+        found.keys() | messages.keys()
+    )
+
+
+def test_acknowledgements_are_the_citations_by_others(facts, messages):
+    found = {}
+    for channel_id, entry, citing, at in citations_of(messages):
+        if (channel_id, entry.message_id) in messages and entry.sender_id != citing.sender_id:
+            key = (channel_id, entry.message_id, entry.sender_id, citing.sender_id)
+            found[key] = min(at, found.get(key, at))
+    told = {
+        (fact["channel_id"], fact["message_id"], fact["sender_id"], fact["acknowledged_by"]): fact["timestamp"]
+        for fact in facts["acknowledged"]
+    }
+    assert told == found
+
+
+def test_delivered_and_incomplete_are_what_the_segments_give(facts, messages):
+    """Whole payloads are compared; of segmented ones that all of one set are there, for none of them is damaged."""
+    found, sets = Counter(), defaultdict(list)
+    for (channel_id, _), (message, _) in messages.items():
+        segment = segment_of(message, profile_of(channel_id))
+        if segment is not None:
+            sets[channel_id, message.sender_id, segment.payload_hash].append(segment)
+        elif message.content:
+            found[channel_id, message.sender_id, hashlib.sha256(message.content).hexdigest(), 1, False] += 1
+    told = Counter(
+        (fact["channel_id"], fact["sender_id"], fact["message_id"], fact["segments"], fact["is_recovered"])
+        for fact in facts["delivered"]
+    )
+    incomplete = {}
+    lengths = Counter()
+    for key, segments in sets.items():
+        data = sorted((segment.index, segment.payload) for segment in segments if not segment.is_parity)
+        count = max(segment.data_count for segment in segments) or None
+        if count is None or len(segments) < count:
+            incomplete[key] = (len(segments), count)
+        elif len(data) == count:
+            payload = b"".join(piece for _, piece in data)
+            found[*key[:2], hashlib.sha256(payload).hexdigest(), count, False] += 1
+        else:
+            lengths[*key[:2], count, True] += 1
+    recovered = Counter((channel, sender, count, True) for channel, sender, _, count, again in told.elements() if again)
+    assert Counter({key: count for key, count in told.items() if not key[4]}) == found
+    assert recovered == lengths
+    assert incomplete == {
+        (fact["channel_id"], fact["sender_id"], fact["segment_hash"]): (fact["held"], fact.get("segments"))
+        for fact in facts["incomplete"]
+    }
+
+
+def test_messages_are_cited_across_the_borders_of_blocks():
+    plan = GeneratorPlan(messages=2 * UNITS_PER_BLOCK, channels=1, history=2, loss=0, corruption=0, sync_share=0)
+    found = {}
+    for row in sorted(made(rows_mapper, plan), key=lambda row: row["timestamp"]):
+        opened = opened_by(row)
+        found.setdefault(opened.message_id, opened)
+    first, *others = found.values()
+    assert first.causal_history == ()
+    assert [len(message.causal_history) for message in others][1:] == [2] * (len(others) - 1)
+    assert {entry.message_id for message in others for entry in message.causal_history} <= found.keys()
+    unhinted = [e for message in others for e in message.causal_history if e.retrieval_hint is None]
+    assert 0 < len(unhinted) <= 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"messages": 0}, "messages must be 1 to"),
+        ({"loss": 1.5}, "loss must be a share, 0 to 1, not 1.5"),
+        ({"segment_size_bytes": 1_000}, "segment_size_bytes must be 256 to 102,400, a multiple of 64"),
+        ({"content_bytes": 500}, "content_bytes must be 1 to"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(changes, text):
+    with pytest.raises(ConfigurationError, match=text):
+        GeneratorPlan(**changes)
+
+
+def test_a_plan_survives_json():
+    assert GeneratorPlan.from_json(PLAN.as_json()) == PLAN
+
+
+@pytest.mark.parametrize("skew", [0, 1, 3])
+def test_channels_have_the_sizes_that_the_plan_says(skew):
+    plan = GeneratorPlan(messages=50_000, channels=7, skew=skew)
+    layout = layout_of(plan)
+    sizes = layout.sizes
+    assert sizes == sorted(sizes, reverse=True)
+    assert 0.95 < sum(sizes) / plan.messages <= 1.05
+    assert sizes[0] / sizes[-1] == pytest.approx(7**skew, rel=0.05)
+    blocks = [layout.block(number) for number in range(layout.block_count)]
+    for channel, size in enumerate(sizes):
+        borders = [(block.first, block.end) for block in blocks if block.channel == channel]
+        assert [first for first, _ in borders] == [0, *(end for _, end in borders[:-1])]
+        assert borders[-1][1] == size

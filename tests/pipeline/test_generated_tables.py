@@ -1,0 +1,225 @@
+"""The tables of the pipeline over a generated archive are its truth, every row of them; in a real Spark."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline import stages
+from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated
+from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+
+pytestmark = pytest.mark.spark
+
+PLAN = GeneratorPlan(
+    messages=5_000,
+    seed=5,
+    channels=20,
+    largest_share=0.6,
+    logos_share=0.2,
+    history=3,
+    content_bytes=40,
+    long_share=0.05,
+    segment_size_bytes=256,
+    ephemeral_share=0.02,
+    loss=0.15,
+    corruption=0.02,
+    stores=3,
+    store_loss=0.2,
+    duplication=0.05,
+)
+
+
+@pytest.fixture(scope="module")
+def archive(spark):
+    rows = generate(spark, PLAN).persist()
+    yield rows
+    rows.unpersist()
+
+
+@pytest.fixture(scope="module")
+def facts(spark):
+    """Return the facts by their kind."""
+    found = defaultdict(list)
+    for row in truth(spark, PLAN).collect():
+        found[row.fact].append(row)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tables(archive):
+    waku_messages = stages.deduplicated(archive).persist()
+    sds = stages.sds_messages(waku_messages, None).persist()
+    unique = stages.unique_messages(sds).persist()
+    config = replace(ARCHIVE_SEGMENTATION, parity_rate=PLAN.parity_rate)
+    reassembled = stages.reassembled(unique, None, config=config).persist()
+    every_missing = stages.missing_messages(unique).persist()
+    kept = (waku_messages, sds, unique, reassembled, every_missing)
+    yield {
+        "waku_messages": waku_messages,
+        "quarantine": stages.quarantine(sds),
+        "unique": unique,
+        "ordered": stages.sds_ordered(unique, every_missing),
+        "missing": every_missing,
+        "gone": stages.without_rebuilt(every_missing, reassembled),
+        "delivered": stages.delivered(unique, reassembled),
+        "incomplete": stages.incomplete(reassembled),
+        "acknowledgements": stages.acknowledgements(unique),
+        "store_completeness": stages.store_completeness(waku_messages),
+    }
+    for table in kept:
+        table.unpersist()
+
+
+def rows_of(table, *columns):
+    return Counter(map(tuple, table.select(*columns).collect()))
+
+
+def test_an_archive_has_the_columns_of_every_source_and_is_spread_over_tasks(spark):
+    assert generate(spark, PLAN).limit(0).schema == spark.createDataFrame([], WAKU_MESSAGES).schema
+    assert generate(spark, replace(PLAN, messages=100_000)).rdd.getNumPartitions() == 4
+
+
+def test_waku_messages_are_the_carriers(tables, facts):
+    found = tables["waku_messages"].select("message_hash", "timestamp", F.array_sort("sources"), "copies").collect()
+    assert Counter((bytes(row[0]), row[1], *row[2], row[3]) for row in found) == Counter(
+        (bytes(fact.message_hash), fact.timestamp, *sorted(fact.sources), fact.rows) for fact in facts["carrier"]
+    )
+
+
+def test_quarantine_is_what_was_damaged(tables, facts):
+    found = rows_of(tables["quarantine"], F.hex("message_hash"), "status", "payload_bytes")
+    assert found == Counter(
+        (bytes(fact.message_hash).hex().upper(), fact.status, fact.payload_bytes)
+        for fact in facts["carrier"]
+        if fact.status != "ok"
+    )
+
+
+def test_each_sds_message_is_there_once_with_its_first_copy(tables, facts):
+    found = rows_of(tables["unique"], "channel_id", "message_id", "sender_id", "kind", "lamport", "timestamp")
+    assert found == Counter(
+        (fact.channel_id, fact.message_id, fact.sender_id, fact.kind, fact.lamport, fact.timestamp)
+        for fact in facts["carrier"]
+        if fact.status == "ok" and not fact.is_retransmission
+    )
+
+
+def test_sightings_count_the_retransmissions(tables, facts):
+    found = rows_of(tables["unique"].where("sightings > 1"), "channel_id", "message_id", "sightings")
+    seen = Counter((fact.channel_id, fact.message_id) for fact in facts["carrier"] if fact.status == "ok")
+    assert found == Counter((*key, count) for key, count in seen.items() if count > 1)
+
+
+def test_the_log_is_ordered_and_says_what_is_missing(tables, facts):
+    logs = defaultdict(list)
+    for row in sorted(tables["ordered"].select("channel_id", "position", "lamport", "message_id").collect()):
+        logs[row.channel_id].append((row.lamport, row.message_id))
+    told = defaultdict(list)
+    for fact in facts["carrier"]:
+        if fact.kind == "content" and not fact.is_retransmission:
+            told[fact.channel_id].append((fact.lamport, fact.message_id))
+    assert logs == {channel_id: sorted(log) for channel_id, log in told.items()}
+    gaps = tables["ordered"].agg(F.sum("missing_parents")).first()[0]
+    # Content and sync messages cite, the log is of content messages.
+    assert 0 < gaps <= sum(fact.cited_by for fact in facts["missing"])
+
+
+def test_missing_messages_are_missing(tables, facts):
+    columns = (
+        "channel_id",
+        "message_id",
+        "sender_id",
+        "cited_by",
+        "first_cited",
+        "last_cited",
+        F.hex("retrieval_hint"),
+    )
+    assert rows_of(tables["missing"], *columns) == Counter(
+        (
+            fact.channel_id,
+            fact.message_id,
+            fact.sender_id,
+            fact.cited_by,
+            fact.first_cited,
+            fact.last_cited,
+            None if fact.retrieval_hint is None else bytes(fact.retrieval_hint).hex().upper(),
+        )
+        for fact in facts["missing"]
+    )
+
+
+def test_a_lost_segment_that_was_rebuilt_is_not_gone(tables, facts):
+    gone = Counter((fact.channel_id, fact.message_id) for fact in facts["missing"] if not fact.is_rebuilt)
+    assert rows_of(tables["gone"], "channel_id", "message_id") == gone
+    assert gone.total() < len(facts["missing"])
+
+
+def test_delivered_is_what_can_be_read(tables, facts):
+    columns = ("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp")
+    assert rows_of(tables["delivered"], *columns) == Counter(
+        (
+            fact.channel_id,
+            fact.sender_id,
+            fact.message_id,
+            fact.segments,
+            fact.is_recovered,
+            fact.size_bytes,
+            fact.timestamp,
+        )
+        for fact in facts["delivered"]
+    )
+
+
+def test_incomplete_is_what_lacks_segments(tables, facts):
+    columns = ("channel_id", "sender_id", F.hex("segment_hash"), "outcome", "held", "data_segments")
+    assert rows_of(tables["incomplete"], *columns) == Counter(
+        (
+            fact.channel_id,
+            fact.sender_id,
+            bytes(fact.segment_hash).hex().upper(),
+            "incomplete",
+            fact.held,
+            fact.segments,
+        )
+        for fact in facts["incomplete"]
+    )
+
+
+def test_acknowledgements_are_the_citations_by_others(tables, facts):
+    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at")
+    assert rows_of(tables["acknowledgements"], *columns) == Counter(
+        (fact.channel_id, fact.message_id, fact.sender_id, fact.acknowledged_by, "cited", fact.timestamp)
+        for fact in facts["acknowledged"]
+    )
+
+
+def test_every_store_is_as_complete_as_it_is(tables, facts):
+    held = Counter(source for fact in facts["carrier"] for source in fact.sources)
+    of = len(facts["carrier"])
+    found = rows_of(tables["store_completeness"], "source", "messages", "of", "missing")
+    assert found == Counter((source, count, of, of - count) for source, count in held.items())
+
+
+def test_a_written_archive_is_the_same(spark, archive, tmp_path):
+    plan = replace(PLAN, messages=300, channels=3)
+    write_generated(spark, plan, tmp_path / "made")
+    written = spark.read.parquet(str(tmp_path / "made" / "waku_messages"))
+    assert rows_of(written, F.hex("message_hash"), "source") == rows_of(
+        generate(spark, plan), F.hex("message_hash"), "source"
+    )
+    facts = spark.read.parquet(str(tmp_path / "made" / "truth"))
+    assert rows_of(facts, "fact", "channel_id", "message_id") == rows_of(
+        truth(spark, plan), "fact", "channel_id", "message_id"
+    )
+    assert GeneratorPlan.from_json((tmp_path / "made" / "plan.json").read_text()) == plan
+    with pytest.raises(ConfigurationError, match="exists; give a new name"):
+        write_generated(spark, plan, tmp_path / "made")
