@@ -184,3 +184,17 @@ def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
 
 def test_a_message_id_is_the_hash_of_the_payload():
     assert ReliableChannel.get_message_id(b"abc") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_many_senders_that_each_wait_for_the_network_all_come_to_their_turn(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+
+        async def send_in_turn(name):
+            for number in range(10):
+                await (await alice.send(f"{name} {number}".encode())).sent()
+
+        await asyncio.gather(*(send_in_turn(name) for name in range(64)))
+        assert len(set(await group.take(bob.messages(), 640))) == 640
+
+    in_group(scenario, retry_interval_ms=0, sync_min_interval_ms=0, max_concurrent_publishes=4)

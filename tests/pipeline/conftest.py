@@ -79,7 +79,7 @@ class Log:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def log() -> Callable[[str], Log]:
     return Log
 

@@ -27,6 +27,8 @@ class Publisher:
         self._max_concurrent = max_concurrent
         self._answered = answered
         self._waiting: deque[Publish] = deque()
+        self._active = 0
+        """Workers that will look for more; one that is about to end is none of them, though its task is not done."""
         self._workers: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
 
@@ -37,7 +39,8 @@ class Publisher:
     def put(self, publication: Publish) -> None:
         """Send something as soon as possible."""
         self._waiting.append(publication)
-        if len(self._workers) < self._max_concurrent:
+        if self._active < self._max_concurrent:
+            self._active += 1
             worker = asyncio.ensure_future(self._work())
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
@@ -63,11 +66,14 @@ class Publisher:
         await asyncio.gather(*workers, return_exceptions=True)
 
     async def _work(self) -> None:
-        while self._waiting:
-            publication = self._waiting.popleft()
-            self._room.set()
-            result = await self._send(publication)
-            self._answered(publication, result)
+        try:
+            while self._waiting:
+                publication = self._waiting.popleft()
+                self._room.set()
+                result = await self._send(publication)
+                self._answered(publication, result)
+        finally:
+            self._active -= 1
 
     async def _send(self, publication: Publish) -> SendResult:
         routed = RoutedMessage(

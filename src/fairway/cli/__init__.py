@@ -1,7 +1,8 @@
 """The command ``fairway``: what the layers below can do, for people at a terminal.
 
 Each module in this package is one command: its function ``command`` is registered under the module's name, and its
-docstring is the help text. A command reads its arguments, calls one function of a layer below and prints what comes
+docstring is the help text. A command that has commands of its own is a module with a typer app as ``app``, of which
+``command`` is the callback. A command reads its arguments, calls one function of a layer below and prints what comes
 back; it has no logic of its own, and it imports what needs an optional extra only when it runs. Modules whose names
 begin with an underscore are what commands share.
 
@@ -34,6 +35,8 @@ Examples:
 [bold]fairway chat --node local://127.0.0.1:60010 --channel team --sender alice[/bold]    talk to whoever joins
 
 [bold]fairway send --node local://127.0.0.1:60010 --channel team --sender bob hello[/bold]    send one message
+
+[bold]fairway pipeline run --source store.db --out run[/bold]    what an archive holds, who lost what, and all files
 
 [bold]fairway conformance tests/vectors/conformance[/bold]    replay known answers of other implementations
 

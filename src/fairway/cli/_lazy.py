@@ -1,7 +1,8 @@
 """Commands that are imported when they run, and not before.
 
 So ``fairway --help`` is fast, and a command that cannot be imported harms no other one. What a command is for is read
-from its source, where it is the docstring of the function ``command``; nothing of it is run for that.
+from its source, where it is the docstring of the function ``command``; nothing of it is run for that. A command that
+has commands of its own is a module with a typer app ``app``, of which ``command`` is the callback.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ def lazy_class(module: str) -> type[TyperCommand]:
 
         def make_context(self, *args: Any, **extra: Any) -> Any:
             """Read the arguments as the real command does; what runs afterwards is that one."""
-            # A group of one, whose only command is returned.
-            loader = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            loader.command(name=self.name)(import_module(module).command)
+            loaded = import_module(module)
+            loader: typer.Typer | None = getattr(loaded, "app", None)
+            if loader is None:
+                # A group of one, whose only command is returned.
+                loader = typer.Typer(add_completion=False, rich_markup_mode="rich")
+                loader.command(name=self.name)(loaded.command)
             return get_command(loader).make_context(*args, **extra)
 
     return LazyCommand

@@ -35,8 +35,8 @@ _ROW_GROUP_BYTES: Final = 33_554_432
 _SETTINGS: Final = {
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
     "spark.sql.parquet.columnarReaderBatchSize": "512",
-    "spark.sql.parquet.compression.codec": "zstd",
 }
+_SMALL_INPUT_BYTES: Final = 268_435_456
 
 
 def run(
@@ -79,7 +79,7 @@ def run_with(
     folder = RunFolder.open_for(Path(out), described, options.as_json(), keys)
     try:
         borrowed = spark or SparkSession.getActiveSession()
-        session = borrowed or create_session("fairway pipeline run", config=_SETTINGS)
+        session = borrowed or create_session("fairway pipeline run", short_job=_is_small(parsed), config=_SETTINGS)
         try:
             return _Run(session, folder, parsed, options, keys).work(progress)
         finally:
@@ -96,6 +96,12 @@ def _check(options: RunOptions) -> None:
         raise ConfigurationError(f"epoch_ms must be positive, not {options.epoch_ms}")
     if options.rate_limit is not None and options.rate_limit <= 0:
         raise ConfigurationError(f"rate_limit must be positive, not {options.rate_limit}")
+
+
+def _is_small(sources: Sequence[RunSource]) -> bool:
+    """Return whether all sources are files, and small ones."""
+    sizes = [source.size_bytes() for source in sources]
+    return all(sizes) and sum(sizes) < _SMALL_INPUT_BYTES
 
 
 @dataclass(slots=True)
@@ -155,6 +161,8 @@ class _Run:
             table = table.select(*table_named(step.name).columns)
         kind = "parquet" if step.work else self.options.format
         writer = table.write.format(kind).option("parquet.block.size", _ROW_GROUP_BYTES)
+        if not step.work:
+            writer = writer.option("compression", "zstd")
         try:
             writer.save(str(written))
         except Exception as error:

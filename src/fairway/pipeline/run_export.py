@@ -120,7 +120,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _safe(name: str) -> str:
-    """Return a folder's name for a channel: its own if that is harmless, else a digest, which no channel has as well."""
+    """Return a folder's name for a channel: its own if that is harmless, else a digest behind an underscore."""
     if _HARMLESS.fullmatch(name):
         return name
     return f"_{hashlib.sha256(name.encode()).hexdigest()[:32]}"

@@ -74,6 +74,10 @@ class RunSource:
         path = Path(self.rest)
         return [list(_state_of(file, path)) for file in _files_of(path)]
 
+    def size_bytes(self) -> int:
+        """Return the size of its files; 0 for what is no file."""
+        return sum(size for _, size, _ in self.fingerprint())
+
     def described(self) -> dict[str, Any]:
         """Return what the manifest says about it."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
@@ -111,7 +115,7 @@ def _state_of(file: Path, root: Path) -> tuple[str, int, int]:
         state = file.stat()
     except OSError as error:
         raise ConfigurationError(f"the source {root} cannot be read: {error.strerror}") from error
-    return (str(file.relative_to(root)) if file != root else file.name, state.st_size, state.st_mtime_ns)
+    return (str(file.relative_to(root)) if root in file.parents else file.name, state.st_size, state.st_mtime_ns)
 
 
 def _without_secrets(address: str) -> str:

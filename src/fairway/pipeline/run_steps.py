@@ -14,7 +14,6 @@ from functools import reduce
 from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import Profile
 from fairway.pipeline import stages
@@ -175,8 +174,3 @@ _MAKERS: Final[dict[str, Callable[[Materials], DataFrame]]] = {
         run.table("waku_messages").select("sources"), [source.label for source in run.sources if source.label]
     ),
 }
-
-
-def quarantine_by_status(quarantine: DataFrame) -> DataFrame:
-    """Return how many messages were not decoded for each reason, with one of the errors."""
-    return quarantine.groupBy("status").agg(F.count("*").alias("messages"), F.min("error").alias("example"))

@@ -80,8 +80,8 @@ TABLES: Final[tuple[Table, ...]] = (
         keys=("message_hash",),
         layout=BY_MESSAGE,
         meaning=(
-            "a WakuMessage that carries an SDS message; rows with sighting = 1 are the SDS messages, each once, with the"
-            " key (channel_id, message_id)"
+            "a WakuMessage that carries an SDS message; rows with sighting = 1 are the SDS messages, each once, with"
+            " the key (channel_id, message_id)"
         ),
     ),
     Table(
@@ -171,8 +171,8 @@ TABLES: Final[tuple[Table, ...]] = (
         keys=("channel_id", "part"),
         layout="by hash of channel_id",
         meaning=(
-            "a part of a channel's bytes (content, history, bloom, sync, repair, retransmission, envelope); the parts add"
-            " up to the payloads of sds_messages"
+            "a part of a channel's bytes (content, history, bloom, sync, repair, retransmission, envelope); the parts"
+            " add up to the payloads of sds_messages"
         ),
     ),
     Table(

@@ -80,7 +80,7 @@ def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> Archiv
     return ArchiveSlice(ArchiveCursor(start, b""), ArchiveCursor(end, LARGEST_HASH))
 
 
-class MessageArchive(ABC):
+class ReadableArchive(ABC):
     """A context manager over one archive; see the module's text for the order."""
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ from fairway.storage.archive import (
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
-    MessageArchive,
+    ReadableArchive,
     time_slice,
 )
 from fairway.storage.nwaku_schema import open_to_read, open_to_write
@@ -92,7 +92,7 @@ WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
 _Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 
 
-class NwakuArchive(MessageArchive):
+class NwakuArchive(ReadableArchive):
     """A context manager over one archive file.
 
     A new file is created unless ``read_only``. Appended messages are buffered and written in short

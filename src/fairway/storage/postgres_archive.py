@@ -22,7 +22,7 @@ from fairway.storage.archive import (
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
-    MessageArchive,
+    ReadableArchive,
     time_slice,
 )
 
@@ -63,7 +63,7 @@ SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) {
 """
 
 
-class PostgresArchive(MessageArchive):
+class PostgresArchive(ReadableArchive):
     """A context manager over one database.
 
     ``uri`` is a connection URI of libpq (``postgresql://user@host:5432/postgres``); what it leaves out comes from

@@ -11,12 +11,12 @@ from typing import Final
 
 from fairway.errors import StoreQueryError
 from fairway.pipeline.sources.options import offset_of
-from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, MessageArchive, time_slice
+from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ReadableArchive, time_slice
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-def check_for_data_loss(archive: MessageArchive, reached: ArchiveCursor, source: str, *, fail: bool) -> None:
+def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source: str, *, fail: bool) -> None:
     """Raise `StoreQueryError`, or warn, if messages behind ``reached`` may have been dropped.
 
     A place that is no message, such as the beginning of a time range, says nothing.

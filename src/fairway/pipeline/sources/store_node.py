@@ -18,7 +18,7 @@ from fairway.storage.archive import (
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
-    MessageArchive,
+    ReadableArchive,
     time_slice,
 )
 from fairway.waku.node import StoreQuery
@@ -26,7 +26,7 @@ from fairway.waku.rest import StoreAnswer, StoreClient, StoreEntry
 from fairway.waku.rest.store_messages import MAX_PAGE_SIZE
 
 
-class StoreNodeArchive(MessageArchive):
+class StoreNodeArchive(ReadableArchive):
     """A context manager over one node; raises what `StoreClient` raises, at the first page."""
 
     def __init__(

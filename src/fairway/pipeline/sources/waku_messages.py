@@ -20,7 +20,7 @@ from fairway.storage.archive import (
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
-    MessageArchive,
+    ReadableArchive,
     time_slice,
 )
 from fairway.wire.protobuf import encode_frame
@@ -121,7 +121,7 @@ class MessageScan(ABC):
 class ArchiveScan(MessageScan):
     """A read of an archive that has the order (timestamp, message hash)."""
 
-    open: Callable[[], MessageArchive] = field(repr=False)
+    open: Callable[[], ReadableArchive] = field(repr=False)
     """Opens the archive, on the driver and in every task; may hold credentials."""
     source: str
     selection: Selection = Selection()

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fairway.errors import DecodeError, DecryptionError, SegmentError
-from fairway.options import Profile
+from fairway.options import Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.protocol.encryption.hook import Encryption, open_at_once
 from fairway.protocol.outbound import LOGOS_MARKER
@@ -28,6 +28,7 @@ INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
 """The columns of ``waku_messages`` that are looked at."""
 
 _MAX_LAMPORT: Final = 2**63 - 1
+_MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
 _ONE_BYTE_LENGTH: Final = 128
 _REMEMBERED_ENTRIES: Final = 65_536
 _CODECS: Final[dict[Profile, SdsCodec]] = {profile: codec_named(profile.value) for profile in Profile}
@@ -169,7 +170,7 @@ def _message_columns(messages: list[SdsMessage | None]) -> dict[str, pa.Array]:
         "message_id": column(lambda message: message.message_id, pa.string()),
         "channel_id": column(lambda message: message.channel_id, pa.string()),
         "lamport": column(lambda message: message.lamport_timestamp, pa.int64()),
-        "causal_history": _entries([message.causal_history if message else () for message in messages]),
+        "causal_history": _entries([_looked_at(message.causal_history) if message else () for message in messages]),
         "repair_request": _entries([message.repair_request if message else () for message in messages]),
         "history_bytes": column(lambda message: _size_of(message.causal_history), pa.int32()),
         "repair_bytes": column(lambda message: _size_of(message.repair_request), pa.int32()),
@@ -190,6 +191,16 @@ def _segment_columns(segments: list[Segment | None]) -> dict[str, pa.Array]:
         "data_segments": column(lambda segment: segment.data_count, pa.int32()),
         "parity_segments": column(lambda segment: segment.parity_count, pa.int32()),
     }
+
+
+def _looked_at(history: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
+    """Return what of a causal history counts (design 5.9): its newest entries, of those of one message the last.
+
+    Here rather than in a later stage, because making lists of structs distinct takes Spark quadratic time.
+    """
+    newest = history[-_MAX_CAUSAL_HISTORY:]
+    distinct = {entry.message_id: entry for entry in newest}
+    return newest if len(distinct) == len(newest) else tuple(distinct.values())
 
 
 def _entries(lists: Iterable[tuple[HistoryEntry, ...]]) -> pa.Array:

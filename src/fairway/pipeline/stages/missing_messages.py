@@ -10,15 +10,20 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fairway.protocol.sds.message_id import SYNC_PREFIX
+
 
 def citations(unique_messages: DataFrame) -> DataFrame:
     """Return one row for each entry of a causal history: who cites which message of the channel, and when.
 
     Content and sync messages cite; an ephemeral one is outside the causal order (SDS spec, "Ephemeral Messages").
+    Nobody waits for what can never come: a message that cites itself, an empty id, or a sync message, which nobody
+    needs to have (`fairway.protocol.sds.dependencies`). Stage 1 gives each message of a history once.
     """
+    cited = F.col("message_id")
     return (
         unique_messages.where("kind <> 'ephemeral'")
-        .withColumn("entry", F.explode(F.array_distinct("causal_history")))
+        .withColumn("entry", F.explode("causal_history"))
         .select(
             "channel_id",
             F.col("entry.message_id").alias("message_id"),
@@ -28,7 +33,7 @@ def citations(unique_messages: DataFrame) -> DataFrame:
             F.col("sender_id").alias("citing_sender_id"),
             F.col("timestamp").alias("cited_at"),
         )
-        .where("message_id <> citing_id")
+        .where((cited != F.col("citing_id")) & (cited != "") & ~cited.startswith(SYNC_PREFIX))
     )
 
 

@@ -22,9 +22,9 @@ def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) ->
     total = F.sum("messages").over(Window.partitionBy())
     held = together.withColumn("of", total).select(F.explode("sources").alias("source"), "messages", "of")
     if stores:
-        asked = deduplicated.sparkSession.createDataFrame([(store,) for store in sorted(stores)], "source string")
+        asked = F.explode(F.array(*(F.lit(store) for store in sorted(stores)))).alias("source")
         size = together.agg(F.coalesce(F.sum("messages"), F.lit(0)).alias("of"))
-        held = held.unionByName(asked.withColumn("messages", F.lit(0).cast("bigint")).crossJoin(size))
+        held = held.unionByName(size.select(asked, F.lit(0).cast("bigint").alias("messages"), "of"))
     return (
         held.groupBy("source")
         .agg(F.sum("messages").alias("messages"), F.max("of").alias("of"))

@@ -1,0 +1,319 @@
+"""The tables of the pipeline from one plain Python process: what a user would write who has no Spark.
+
+It decodes and reassembles with the very functions that Spark's workers run and does the rest with dictionaries, all of
+the archive in memory. Whatever Spark adds, in cost and in reach, is the difference to this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairway.pipeline.stages.reassembled import group_mapper
+from fairway.pipeline.stages.sds_messages import sds_mapper
+
+_EPOCH_MS = 600_000
+_NANOSECONDS_PER_MILLISECOND = 1_000_000
+_BATCH_ROWS = 1_000
+_GROUP = ("channel_id", "sender_id", "segment_hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One row of the decoded table, without its bytes."""
+
+    row: int
+    message_hash: bytes
+    timestamp: int
+    kind: str
+    channel_id: str
+    sender_id: str
+    message_id: str
+    lamport: int | None
+    cited: tuple[tuple[str, str | None, bytes | None], ...]
+    """Id, author and retrieval hint of each message that it cites."""
+
+
+class PlainPipeline:
+    """Makes one table after the other; `steps` says which in what order."""
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self.rows: dict[str, int] = {}
+        """Rows of each table."""
+        self._made: dict[str, pa.Table] = {}
+
+    def steps(self) -> Iterator[tuple[str, bool]]:
+        """Do the work, yielding each table's name when it is there and whether it is one of the pipeline's."""
+        self._deduplicate()
+        yield "waku_messages", True
+        self._decode()
+        yield "decoded", False
+        self._sort_out()
+        yield "sds_messages", True
+        self._reassemble()
+        yield "reassembled", False
+        self._deliver()
+        yield "delivered", True
+        self._miss()
+        yield "missing_messages", True
+        self._order()
+        yield "sds_ordered", True
+        self._acknowledge()
+        yield "acknowledgements", True
+        self._sum_up()
+        yield "statistics", True
+
+    def write(self, folder: Path) -> None:
+        """Write all tables as Parquet."""
+        for name, table in self._made.items():
+            pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+
+    def _keep(self, name: str, table: pa.Table) -> None:
+        self._made[name] = table
+        self.rows[name] = table.num_rows
+
+    def _keep_rows(self, name: str, rows: list[dict]) -> None:
+        self._made[name] = pa.Table.from_pylist(rows)
+        self.rows[name] = len(rows)
+
+    def _deduplicate(self) -> None:
+        table = pq.read_table(self._archive)
+        first: dict[bytes, int] = {}
+        sources: dict[bytes, set[str]] = {}
+        copies: Counter[bytes] = Counter()
+        hashes = table.column("message_hash").to_pylist()
+        for row, (message_hash, source) in enumerate(zip(hashes, table.column("source").to_pylist(), strict=True)):
+            first.setdefault(message_hash, row)
+            sources.setdefault(message_hash, set()).add(source)
+            copies[message_hash] += 1
+        table = table.take(list(first.values())).drop_columns(["source"])
+        table = table.append_column("sources", pa.array([sorted(sources[key]) for key in first]))
+        self._keep("waku_messages", table.append_column("copies", pa.array([copies[key] for key in first])))
+
+    def _decode(self) -> None:
+        batches = self._made["waku_messages"].to_batches(_BATCH_ROWS)
+        self._decoded = pa.Table.from_batches(sds_mapper(None)(iter(batches)))
+
+    def _sort_out(self) -> None:
+        is_ok = pa.compute.equal(self._decoded.column("status"), "ok")
+        self._keep("quarantine", self._decoded.filter(pa.compute.invert(is_ok)))
+        table = self._decoded.filter(is_ok)
+        self._sightings: Counter[tuple[str, str]] = Counter()
+        best: dict[tuple[str, str], Message] = {}
+        self._messages = list(_messages(table))
+        for message in self._messages:
+            key = (message.channel_id, message.message_id)
+            self._sightings[key] += 1
+            other = best.setdefault(key, message)
+            if (message.timestamp, message.message_hash) < (other.timestamp, other.message_hash):
+                best[key] = message
+        self._unique = best
+        self._sds = table
+        self._keep("sds_messages", table)
+
+    def _reassemble(self) -> None:
+        rows = [message.row for message in self._unique.values()]
+        unique = self._sds.take(rows)
+        segments = unique.filter(pa.compute.is_valid(unique.column("segment_hash")))
+        groups: dict[tuple, list[int]] = defaultdict(list)
+        for row, key in enumerate(zip(*(segments.column(name).to_pylist() for name in _GROUP), strict=True)):
+            groups[key].append(row)
+        mapper = group_mapper(None)
+        made = [mapper(segments.take(rows)) for rows in groups.values()]
+        self._reassembled = pa.concat_tables(made).to_pylist() if made else []
+        whole = pa.compute.and_(
+            pa.compute.is_null(unique.column("segment_hash")), pa.compute.not_equal(unique.column("kind"), "sync")
+        )
+        self._whole = unique.filter(whole)
+
+    def _deliver(self) -> None:
+        whole = self._whole
+        payloads = whole.column("content").to_pylist()
+        delivered = [
+            {
+                "channel_id": channel_id,
+                "sender_id": sender_id,
+                "message_id": hashlib.sha256(payload).hexdigest(),
+                "lamport": lamport,
+                "sds_ids": [message_id],
+                "timestamp": timestamp,
+                "segments": 1,
+                "recovered": False,
+                "size_bytes": len(payload),
+                "payload": payload,
+            }
+            for channel_id, sender_id, message_id, lamport, timestamp, payload in zip(
+                *(
+                    whole.column(name).to_pylist()
+                    for name in ("channel_id", "sender_id", "message_id", "lamport", "timestamp")
+                ),
+                payloads,
+                strict=True,
+            )
+        ]
+        incomplete = []
+        for row in self._reassembled:
+            if row["outcome"] == "complete":
+                payload = row["payload"]
+                delivered.append(
+                    {
+                        name: row[name]
+                        for name in ("channel_id", "sender_id", "lamport", "sds_ids", "recovered", "payload")
+                    }
+                    | {
+                        "message_id": hashlib.sha256(payload).hexdigest(),
+                        "timestamp": row["last_seen"],
+                        "segments": row["data_segments"],
+                        "size_bytes": len(payload),
+                    }
+                )
+            else:
+                incomplete.append({name: value for name, value in row.items() if name != "payload"})
+        delivered.sort(key=lambda row: (row["channel_id"], row["lamport"] or 0, row["sds_ids"]))
+        self._keep_rows("delivered", delivered)
+        self._keep_rows("incomplete", incomplete)
+
+    def _miss(self) -> None:
+        present = {key for key, message in self._unique.items() if message.kind == "content"}
+        rebuilt = {(row["channel_id"], name) for row in self._reassembled for name in row["rebuilt_ids"]}
+        missing: dict[tuple[str, str], dict] = {}
+        for message in self._unique.values():
+            for message_id, sender_id, hint in message.cited:
+                key = (message.channel_id, message_id)
+                if key in present or key in rebuilt:
+                    continue
+                at = message.timestamp
+                row = missing.setdefault(
+                    key,
+                    {
+                        "channel_id": message.channel_id,
+                        "message_id": message_id,
+                        "sender_id": sender_id,
+                        "retrieval_hint": hint,
+                        "cited_by": 0,
+                        "first_cited": at,
+                        "last_cited": at,
+                    },
+                )
+                row["cited_by"] += 1
+                row["retrieval_hint"] = row["retrieval_hint"] or hint
+                row["first_cited"] = min(row["first_cited"], at)
+                row["last_cited"] = max(row["last_cited"], at)
+        self._missing = missing
+        self._keep_rows("missing_messages", list(missing.values()))
+
+    def _order(self) -> None:
+        logs: dict[str, list[Message]] = defaultdict(list)
+        for message in self._unique.values():
+            if message.kind == "content":
+                logs[message.channel_id].append(message)
+        ordered = []
+        for log in logs.values():
+            log.sort(key=lambda message: (message.lamport or 0, message.message_id))
+            ordered += [
+                {
+                    "channel_id": message.channel_id,
+                    "message_id": message.message_id,
+                    "sender_id": message.sender_id,
+                    "lamport": message.lamport,
+                    "timestamp": message.timestamp,
+                    "message_hash": message.message_hash,
+                    "position": position,
+                    "missing_parents": sum((message.channel_id, entry[0]) in self._missing for entry in message.cited),
+                }
+                for position, message in enumerate(log, 1)
+            ]
+        self._keep_rows("sds_ordered", ordered)
+
+    def _acknowledge(self) -> None:
+        first: dict[tuple[str, str, str], int] = {}
+        unique = self._unique
+        for message in unique.values():
+            for message_id, _, _ in message.cited:
+                cited = unique.get((message.channel_id, message_id))
+                if cited is not None and cited.kind == "content" and cited.sender_id != message.sender_id:
+                    key = (message.channel_id, message_id, message.sender_id)
+                    first[key] = min(message.timestamp, first.get(key, message.timestamp))
+        self._keep_rows(
+            "acknowledgements",
+            [
+                {"channel_id": key[0], "message_id": key[1], "acknowledged_by": key[2], "how": "cited", "at": at}
+                for key, at in first.items()
+            ],
+        )
+        latest: dict[tuple[str, str], tuple[int, int, str]] = {}
+        for (channel_id, message_id, by), at in first.items():
+            count, since, who = latest.get((channel_id, message_id), (0, at, by))
+            latest[channel_id, message_id] = (count + 1, *min((since, who), (at, by)))
+        latencies = []
+        for key, message in unique.items():
+            if message.kind == "content":
+                count, at, who = latest.get(key, (0, None, None))
+                latency = None if at is None else max(0, at - message.timestamp) // _NANOSECONDS_PER_MILLISECOND
+                latencies.append(
+                    {
+                        "channel_id": key[0],
+                        "message_id": key[1],
+                        "sender_id": message.sender_id,
+                        "sent_at": message.timestamp,
+                        "ackers": count,
+                        "first_by": who,
+                        "acked_at": at,
+                        "latency_ms": latency,
+                    }
+                )
+        self._keep_rows("ack_latency", latencies)
+
+    def _sum_up(self) -> None:
+        senders: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+        for key, message in self._unique.items():
+            figures = senders[message.channel_id, message.sender_id]
+            figures[message.kind] += 1
+            figures["repeats"] += self._sightings[key] - 1
+        for name in ("delivered", "incomplete", "missing_messages"):
+            table = self._made[name]
+            if table.num_rows:
+                for who in zip(
+                    table.column("channel_id").to_pylist(), table.column("sender_id").to_pylist(), strict=True
+                ):
+                    senders[who][name] += 1
+        self._keep_rows(
+            "sender_stats", [{"channel_id": c, "sender_id": s, **figures} for (c, s), figures in senders.items()]
+        )
+        channels: dict[str, Counter[str]] = defaultdict(Counter)
+        for (channel_id, _), figures in senders.items():
+            channels[channel_id].update(figures)
+        self._keep_rows("channel_stats", [{"channel_id": name, **figures} for name, figures in channels.items()])
+        epochs: Counter[tuple[str, int]] = Counter()
+        for message in self._messages:
+            at_ms = message.timestamp // _NANOSECONDS_PER_MILLISECOND
+            epochs[message.sender_id, at_ms - at_ms % _EPOCH_MS] += 1
+        self._keep_rows(
+            "rate_utilisation", [{"sender_id": s, "epoch_start_ms": at, "messages": n} for (s, at), n in epochs.items()]
+        )
+        stores = Counter(
+            source for held in self._made["waku_messages"].column("sources").to_pylist() for source in held
+        )
+        self._keep_rows("store_completeness", [{"source": name, "messages": count} for name, count in stores.items()])
+
+
+def _messages(table: pa.Table) -> Iterator[Message]:
+    history = table.column("causal_history").combine_chunks()
+    offsets = history.offsets.to_pylist()
+    entries = list(
+        zip(
+            *(history.values.field(name).to_pylist() for name in ("message_id", "sender_id", "retrieval_hint")),
+            strict=True,
+        )
+    )
+    names = ("message_hash", "timestamp", "kind", "channel_id", "sender_id", "message_id", "lamport")
+    columns = (table.column(name).to_pylist() for name in names)
+    for row, values in enumerate(zip(*columns, strict=True)):
+        yield Message(row, *values, tuple(entries[offsets[row] : offsets[row + 1]]))

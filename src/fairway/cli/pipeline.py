@@ -1,0 +1,176 @@
+"""``fairway pipeline``: archives through `fairway.pipeline`, what came of it, and messages out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+
+if TYPE_CHECKING:
+    from fairway.pipeline.run_summary import Progress as Listener
+    from fairway.pipeline.run_summary import RunProgress
+
+_DEFAULT_EPOCH_MS: Final = 600_000
+_WIDTH_OF_A_FILE: Final = 160
+"""Columns of tables where no terminal says how many there are."""
+
+app = typer.Typer(
+    name="pipeline", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+
+
+@app.callback()
+def command() -> None:
+    """Rebuild every channel from message archives, with Spark.
+
+    Runs the channel's own protocol over whole store archives, on this machine or a cluster.
+    """
+
+
+@app.command()
+def run(
+    *,
+    source: Annotated[
+        list[str],
+        typer.Option(
+            "--source",
+            metavar="URI",
+            help="Where messages are: sqlite:PATH and others; NAME=URI names the store. May be given several times.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables; made if need be.")],
+    keys: Annotated[
+        Path | None,
+        typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON; see docs/pipeline.md."),
+    ] = None,
+    profile: Annotated[
+        Profile | None, typer.Option(help="The wire of all channels.", show_default="what each message says")
+    ] = None,
+    table_format: Annotated[
+        str, typer.Option("--format", help="parquet; delta or iceberg where Spark has their jars.")
+    ] = "parquet",
+    blooms: Annotated[
+        bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
+    ] = False,
+    epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = _DEFAULT_EPOCH_MS,
+    rate_limit: Annotated[
+        int | None, typer.Option(help="Transmissions that a sender is allowed in an epoch.", show_default="not known")
+    ] = None,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Write all tables of some archives into a folder.
+
+    A run that was broken off goes on where it stopped when it is started again with the same words.
+
+    Exit code 0 if every row is accounted for, 1 if not, 2 if it could not run.
+
+    Example: [bold]fairway pipeline run --source a=sqlite:one.db --source b=sqlite:two.db --out run[/bold]
+    """
+    with _needing_spark():
+        from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_render import print_summary  # noqa: PLC0415 - needs the [spark] extra
+    options = RunOptions(profile=profile, format=table_format, blooms=blooms, epoch_ms=epoch_ms, rate_limit=rate_limit)
+    channel_keys = None if keys is None else ChannelKeys.from_file(keys)
+    with _progress() as listener:
+        summary = run_with(options, source, out, keys=channel_keys, progress=listener)
+    if machine:
+        typer.echo(json.dumps(summary.as_json(), indent=2))
+    else:
+        print_summary(summary, _console())
+    raise typer.Exit(0 if summary.balance.adds_up else 1)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="Rows in each list.")] = 20,
+) -> None:
+    """Print what a run found out: channels, senders, losses, bandwidth, stores.
+
+    Needs no Spark to be started.
+
+    Example: [bold]fairway pipeline report run[/bold]
+    """
+    with _needing_spark():
+        from fairway.pipeline.run_render import print_run_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    print_run_report(RunTables(folder), _console(), limit)
+
+
+@app.command(name="export")
+def export_messages(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    *,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="An empty folder, or a new one.")],
+    channel: Annotated[
+        str | None, typer.Option("--channel", metavar="ID", help="Only this channel.", show_default="all")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="files, jsonl or parquet.")] = "files",
+) -> None:
+    """Write messages, those that came in segments put together, as files or rows.
+
+    Needs no Spark to be started.
+
+    Example: [bold]fairway pipeline export run --to messages --channel team[/bold]
+    """
+    with _needing_spark():
+        from fairway.pipeline.run_export import export  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    done = export(RunTables(folder), to, channel_id=channel, format=form)
+    typer.echo(f"{done.messages:,} messages, {done.bytes:,} bytes in {done.to}")
+
+
+@contextmanager
+def _needing_spark() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
+        ) from error
+
+
+@contextmanager
+def _progress() -> Iterator[Listener]:
+    """Show the steps of a run on stderr: a line for each that ended and, on a terminal, the one that runs."""
+    console = Console(highlight=False, stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting Spark", total=None)
+
+        def tell(step: RunProgress) -> None:
+            bar.update(task, total=step.total, completed=step.number - (step.result is None), description=step.step)
+            if step.result is not None:
+                bar.console.print(_line(step), style="dim" if step.resumed else "")
+
+        yield tell
+
+
+def _line(step: RunProgress) -> str:
+    result = step.result
+    if result is None:
+        return ""
+    place = f"[{step.number:>2}/{step.total}] {escape(step.step):<18} {result.rows:>14,} rows"
+    if step.resumed:
+        return f"{place}  from an earlier attempt"
+    rate = f"{result.rows / result.seconds:>11,.0f} rows/s" if result.seconds else ""
+    return f"{place} {result.seconds:>8.1f} s {rate}"
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
+    return console

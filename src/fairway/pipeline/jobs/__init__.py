@@ -1,0 +1,1 @@
+"""Programs for ``spark-submit``, and for ``python -m`` without a cluster: they take the session they are given."""

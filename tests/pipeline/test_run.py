@@ -1,0 +1,289 @@
+"""A whole run over two stores with both profiles and sealed channels, in a real Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError
+from fairway.options import SegmentationConfig
+from fairway.pipeline import stages
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run import run
+from fairway.pipeline.run_export import export
+from fairway.pipeline.run_report import bandwidth_of, report_of
+from fairway.pipeline.run_summary import RunProgress
+from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.sources.open_source import open_source
+from fairway.pipeline.tables import TABLES
+from fairway.protocol.encryption import AesGcm
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.sds import NIM_SDS
+from fairway.wire.segment import LIP_243
+
+pytestmark = pytest.mark.spark
+
+SHARD = "/waku/2/rs/1/0"
+KEY = bytes(range(100, 132))
+SEGMENTS = SegmentationConfig(segment_size_bytes=128)
+PICTURE = random.Random(2).randbytes(1_000)
+KEY_FILE = {"sealed": {"cipher": "aes-256-gcm", "key": KEY.hex()}}
+TEXTS = (KEY.hex(), KEY.hex().upper(), repr(KEY))
+
+
+@pytest.fixture(scope="module")
+def made(log, tmp_path_factory):
+    """Make two stores that overlap, with a channel in clear, a sealed one, and one of the other profile."""
+    folder = tmp_path_factory.mktemp("stores")
+    team, sealed, logos = log("team"), log("sealed"), log("logos")
+    for number in range(3):
+        for sender in ("alice", "bob", "carol"):
+            team.message(sender, b"%s says %d" % (sender.encode(), number))
+    team.message("carol", None)
+    pieces = team.file("alice", PICTURE, SEGMENTS)
+    broken = team.file("bob", random.Random(3).randbytes(300), SEGMENTS)
+    secrets = [sealed.message("dave", b"secret %d" % number) for number in range(2)]
+    lost = {pieces[3].message_id, broken[0].message_id, broken[1].message_id}
+
+    messages = [waku for message, waku in team.sent if message.message_id not in lost]
+    retry = replace(messages[0], timestamp_ns=messages[0].timestamp_ns + 30_000_000_000)
+    messages += [retry, team.wrapped(b"\xff\xfe garbage")]
+    messages += [replace(waku, payload=AesGcm(KEY).encrypt(waku.payload)) for _, waku in sealed.sent]
+    # A forgery: in clear, though the channel has a key.
+    messages.append(sealed.wrapped(sealed.sent[0][1].payload))
+    for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").parts:
+        message = logos.message("erin", part.content)
+        nim = replace(logos.wrapped(NIM_SDS.encode(message)), meta=LOGOS_MARKER)
+        messages.append(nim)
+    stores = {"a": messages[:20], "b": messages[15:]}
+    for name, held in stores.items():
+        with NwakuArchive(folder / f"{name}.db") as archive:
+            for message in held:
+                archive.append(SHARD, message)
+    return SimpleNamespace(
+        sources=[f"{name}=sqlite:{folder / name}.db" for name in stores],
+        messages=len(messages),
+        rows=sum(map(len, stores.values())),
+        overlap=5,
+        stores={name: len(held) for name, held in stores.items()},
+        secrets=[message.content for message in secrets],
+        keys=ChannelKeys.from_mapping(KEY_FILE),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(spark, made, tmp_path_factory):
+    told: list[RunProgress] = []
+    out = tmp_path_factory.mktemp("runs") / "run"
+    summary = run(made.sources, out, keys=made.keys, blooms=True, rate_limit=10, spark=spark, progress=told.append)
+    return SimpleNamespace(out=out, summary=summary, told=told)
+
+
+def rows(out: Path, name: str) -> list[dict]:
+    return RunTables(out).all(name)
+
+
+def test_every_row_is_accounted_for(made, finished):
+    balance = finished.summary.balance
+    assert balance.adds_up
+    assert (balance.rows_in, balance.duplicates) == (made.rows, made.overlap)
+    # The garbage and the forgery; one retry; one sync message; a segment of a message that lacks two.
+    assert (balance.quarantined, balance.retransmissions, balance.sync, balance.incomplete) == (2, 1, 1, 1)
+    # Nine said, eight segments of the picture that came, two sealed, one of the other profile.
+    assert balance.delivered == 9 + 8 + 2 + 1
+    assert json.loads((finished.out / "manifest.json").read_text())["balance"]["adds_up"] is True
+    assert str(balance).startswith(f"{made.rows} rows in = 5 duplicates + 2 quarantined")
+
+
+def test_both_profiles_and_sealed_channels_are_read(made, finished):
+    delivered = rows(finished.out, "delivered")
+    payloads = {(row["channel_id"], row["payload"]) for row in delivered}
+    assert {("sealed", secret) for secret in made.secrets} <= payloads
+    assert ("logos", b"in the other wire") in payloads
+    assert ("team", PICTURE) in payloads
+    assert len(delivered) == 9 + 1 + 2 + 1
+    assert {row["profile"] for row in rows(finished.out, "sds_messages") if row["channel_id"] == "logos"} == {"logos"}
+    order = [(row["channel_id"], row["lamport"]) for row in delivered]
+    assert order == sorted(order)
+
+
+def test_the_quarantine_says_why_and_who_had_it(finished):
+    reasons = {row["status"]: row["error"] for row in rows(finished.out, "quarantine")}
+    assert reasons.keys() == {"not-for-us"}
+    assert len(rows(finished.out, "quarantine")) == 2
+    assert {tuple(row["sources"]) for row in rows(finished.out, "quarantine")} == {("b",)}
+
+
+def test_the_tables_are_those_of_the_registry(spark, finished):
+    for table in TABLES:
+        written = spark.read.parquet(str(finished.out / "tables" / table.name)).schema
+        declared = spark.createDataFrame([], table.schema).schema
+        assert written.simpleString() == declared.simpleString(), table.name
+        assert tuple(written.names) == table.columns
+        content = rows(finished.out, table.name)
+        if table.keys:
+            found = [tuple(str(row[name]) for name in table.keys) for row in content]
+            assert len(set(found)) == len(found), table.name
+    assert {child.name for child in (finished.out / "tables").iterdir()} == {table.name for table in TABLES}
+
+
+def test_each_store_is_held_against_all(made, finished):
+    told = {row["source"]: row for row in rows(finished.out, "store_completeness")}
+    assert {name: row["messages"] for name, row in told.items()} == made.stores
+    assert all(row["of"] == made.messages == row["messages"] + row["missing"] for row in told.values())
+
+
+def test_every_byte_is_counted_once(finished):
+    parts = {part: size for part, size, _ in bandwidth_of(RunTables(finished.out))}
+    messages = rows(finished.out, "sds_messages")
+    assert sum(parts.values()) == sum(row["payload_bytes"] for row in messages)
+    assert parts["content"] == sum(
+        row["content_bytes"] for row in messages if row["sighting"] == 1 and row["kind"] == "content"
+    )
+    assert parts["retransmission"] == sum(row["payload_bytes"] for row in messages if row["sighting"] > 1)
+    assert parts["sync"] == sum(row["payload_bytes"] for row in messages if row["kind"] == "sync")
+
+
+def test_acknowledgements_are_by_others_and_say_how(finished):
+    told = rows(finished.out, "acknowledgements")
+    assert told
+    assert {row["how"] for row in told} == {"cited"}
+    assert all(row["acknowledged_by"] != row["sender_id"] for row in told)
+    latency = {row["message_id"]: row for row in rows(finished.out, "ack_latency")}
+    for row in told:
+        assert latency[row["message_id"]]["ackers"] >= 1
+        assert latency[row["message_id"]]["latency_ms"] >= 0
+
+
+def test_senders_are_held_against_the_rate_limit(finished):
+    told = rows(finished.out, "rate_utilisation")
+    assert sum(row["messages"] for row in told) == len(rows(finished.out, "sds_messages"))
+    assert all(row["epoch_start_ms"] % 600_000 == 0 for row in told)
+    assert {row["pct"] for row in told} == {row["messages"] * 10.0 for row in told}
+
+
+def test_the_report_needs_no_spark(finished):
+    report = report_of(RunTables(finished.out))
+    assert [channel.channel_id for channel in report.channels] == ["team", "sealed", "logos"]
+    assert (report.total("delivered"), report.total("missing"), report.total("incomplete")) == (13, 2, 1)
+    assert {reason.status: reason.count for reason in report.quarantined} == {"not-for-us": 2}
+    assert report.delivered[0].size_bytes == len(PICTURE)
+    assert report.archive == "a, b"
+
+
+def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):
+    tables = RunTables(finished.out)
+    files = export(tables, tmp_path / "files", channel_id="team")
+    assert files.messages == 10
+    index = [json.loads(line) for line in (tmp_path / "files" / "messages.jsonl").read_text().splitlines()]
+    assert PICTURE in {(tmp_path / "files" / entry["file"]).read_bytes() for entry in index}
+    assert export(tables, tmp_path / "lines", format="jsonl").messages == 13
+    export(tables, tmp_path / "rows", format="parquet")
+    assert pq.read_metadata(tmp_path / "rows" / "messages.parquet").num_rows == 13
+    for wrong in ({"format": "tar"}, {"channel_id": "none"}):
+        with pytest.raises(ConfigurationError):
+            export(tables, tmp_path / "new", **wrong)
+    with pytest.raises(ConfigurationError, match="is there already"):
+        export(tables, tmp_path / "files")
+
+
+def test_no_key_is_in_a_plan_or_in_the_folder(spark, made, finished, capsys):
+    source = open_source(spark, made.sources[1].removeprefix("b="))
+    for plan in (stages.sds_messages(source, None, keys=made.keys), stages.bloom_evidence(source, keys=made.keys)):
+        plan.explain("extended")
+    shown = capsys.readouterr().out
+    assert "mapinarrow" in shown.lower()
+    assert not any(text in shown for text in TEXTS)
+    for file in finished.out.rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            assert KEY not in content
+            assert not any(text.encode() in content for text in TEXTS)
+
+
+def test_the_same_run_again_writes_nothing_and_another_begins_anew(spark, made, finished):
+    before = {file: file.stat().st_mtime_ns for file in (finished.out / "tables").rglob("*.parquet")}
+    told: list[RunProgress] = []
+    again = run(
+        made.sources, finished.out, keys=made.keys, blooms=True, rate_limit=10, spark=spark, progress=told.append
+    )
+    assert again.balance == finished.summary.balance
+    assert again.resumed == len(TABLES)
+    assert all(step.resumed for step in told)
+    assert {file: file.stat().st_mtime_ns for file in (finished.out / "tables").rglob("*.parquet")} == before
+
+
+def test_progress_tells_each_step_at_its_beginning_and_end(finished):
+    begun = [step.step for step in finished.told if step.result is None]
+    ended = [step.step for step in finished.told if step.result is not None]
+    assert begun == ended
+    assert set(ended) == {table.name for table in TABLES} | {"decoded", "reassembled", "bloom_evidence"}
+
+
+@pytest.mark.parametrize("wrong", [{"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}])
+def test_options_that_cannot_be_are_refused(tmp_path, wrong):
+    with pytest.raises(ConfigurationError):
+        run(["sqlite:none.db"], tmp_path / "run", **wrong)
+
+
+def until_killed(made, folder: Path, table: str) -> str:
+    """Start the job in a process of its own, kill that when a table is whole, and return what it logged."""
+    (folder / "keys.json").write_text(json.dumps(KEY_FILE))
+    (folder / "events").mkdir(exist_ok=True)
+    words = [word for source in made.sources for word in ("--source", source)]
+    words += ["--out", str(folder / "run"), "--keys", str(folder / "keys.json"), "--blooms", "--rate-limit", "10"]
+    settings = {"enabled": "true", "compress": "false", "dir": f"file://{folder}/events"}
+    events = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
+    job = subprocess.Popen(
+        [sys.executable, "-m", "fairway.pipeline.jobs.run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"},
+    )
+    manifest = folder / "run" / "manifest.json"
+    ends_s = time.monotonic() + 90
+    try:
+        while not (manifest.exists() and table in json.loads(manifest.read_text())["tables"]):
+            assert job.poll() is None, job.communicate()[0]
+            assert time.monotonic() < ends_s, "the job did not come so far"
+            time.sleep(0.02)
+    finally:
+        job.kill()
+        said = job.communicate()[0].decode()
+    return said
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_tables(spark, made, finished, tmp_path):
+    said = until_killed(made, tmp_path, "reassembled")
+    assert not any(text in said for text in TEXTS)
+    logs = [file.read_bytes() for file in (tmp_path / "events").rglob("*") if file.is_file()]
+    assert any(b"MapInArrow" in log for log in logs)
+    assert not any(text.encode() in log for log in logs for text in TEXTS)
+
+    told: list[RunProgress] = []
+    options = {"keys": made.keys, "blooms": True, "rate_limit": 10, "spark": spark, "progress": told.append}
+    summary = run(made.sources, tmp_path / "run", **options)
+    resumed = {step.step for step in told if step.resumed}
+    assert {"waku_messages", "sds_messages", "quarantine", "reassembled"} <= resumed
+    assert "store_completeness" not in resumed
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["attempts"] == 2
+    assert summary.balance == finished.summary.balance
+    for table in TABLES:
+        once, again = (sorted(map(repr, rows(out, table.name))) for out in (finished.out, tmp_path / "run"))
+        assert once == again, table.name
+    assert {child.name for child in (tmp_path / "run").iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}

@@ -1,0 +1,203 @@
+"""A run folder is whole, or says what is missing: without a JVM, tables are files that are copied in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_folder import RunFolder, read_manifest
+from fairway.pipeline.run_sources import RunSource, parse_sources
+from fairway.pipeline.run_tables import RunTables
+
+SOURCES = [{"label": "a", "uri": "sqlite:a.db", "fingerprint": [["a.db", 1, 2]]}]
+OPTIONS = {"format": "parquet", "profile": None}
+KEYS = ChannelKeys.from_mapping({"team": {"cipher": "aes-256-gcm", "key": "ab" * 32}})
+
+
+def opened(path: Path, sources=SOURCES, options=OPTIONS, keys=None) -> RunFolder:
+    return RunFolder.open_for(path, sources, options, keys)
+
+
+def write(folder: RunFolder, name: str, rows: int, *, work: bool = False) -> None:
+    written = folder.begin_table(name, work=work)
+    assert not written.exists()
+    written.mkdir(parents=True)
+    pq.write_table(pa.table({"number": range(rows)}), written / "part-0.parquet")
+    folder.finish_table(name, written, seconds=1.5, rows=None, work=work)
+
+
+def test_a_finished_table_is_found_by_the_next_attempt(tmp_path):
+    folder = opened(tmp_path / "run")
+    write(folder, "quarantine", 3)
+    result = folder.results["quarantine"]
+    assert (result.rows, result.files, result.seconds, result.work) == (3, 1, 1.5, False)
+    folder.close()
+
+    again = opened(tmp_path / "run")
+    assert again.results == {"quarantine": result}
+    assert read_manifest(tmp_path / "run")["attempts"] == 2
+    again.close()
+
+
+def test_what_was_left_half_written_is_thrown_away(tmp_path):
+    folder = opened(tmp_path / "run")
+    write(folder, "quarantine", 3)
+    write(folder, "decoded", 3, work=True)
+    half = folder.begin_table("delivered")
+    half.mkdir(parents=True)
+    # Moved to its place, and killed before the manifest said so.
+    unnamed = folder.place_of("incomplete")
+    unnamed.mkdir()
+    folder.close()
+
+    again = opened(tmp_path / "run")
+    assert not half.exists()
+    assert not unnamed.exists()
+    assert again.is_whole("quarantine")
+    assert again.is_whole("decoded")
+    again.drop_work("decoded")
+    assert not again.place_of("decoded", work=True).exists()
+    assert set(again.results) == {"quarantine"}
+    again.finish({"balance": {}})
+    again.close()
+    assert {child.name for child in (tmp_path / "run").iterdir()} == {"manifest.json", "manifest.json.lock", "tables"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sources": [SOURCES[0] | {"fingerprint": [["a.db", 1, 3]]}]},
+        {"sources": SOURCES * 2},
+        {"options": OPTIONS | {"profile": "logos"}},
+        {"keys": ChannelKeys.from_mapping({"team": {"cipher": "aes-256-gcm", "key": "cd" * 32}})},
+        {"keys": None},
+    ],
+)
+def test_other_sources_options_or_keys_begin_anew(tmp_path, change):
+    folder = opened(tmp_path / "run", keys=KEYS)
+    write(folder, "quarantine", 3)
+    folder.close()
+    again = opened(tmp_path / "run", **({"keys": KEYS} | change))
+    assert again.results == {}
+    assert not (tmp_path / "run" / "tables").exists()
+    again.close()
+
+
+def test_the_same_keys_go_on_and_are_not_in_the_folder(tmp_path):
+    folder = opened(tmp_path / "run", keys=KEYS)
+    write(folder, "quarantine", 3)
+    folder.close()
+    again = opened(tmp_path / "run", keys=KEYS)
+    assert again.is_whole("quarantine")
+    again.close()
+    assert "ab" * 32 not in (tmp_path / "run" / "manifest.json").read_text()
+
+
+def test_a_table_that_somebody_removed_is_written_again(tmp_path):
+    folder = opened(tmp_path / "run")
+    write(folder, "quarantine", 3)
+    (folder.place_of("quarantine") / "part-0.parquet").unlink()
+    folder.place_of("quarantine").rmdir()
+    folder.close()
+    again = opened(tmp_path / "run")
+    assert again.results == {}
+    again.close()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    folder = opened(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="another run works on"):
+        opened(tmp_path / "run")
+    folder.close()
+    opened(tmp_path / "run").close()
+
+
+def test_nothing_of_others_is_overwritten(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigurationError, match="holds something else"):
+        opened(tmp_path)
+    with pytest.raises(ConfigurationError, match="is a file"):
+        opened(tmp_path / "thesis.txt")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_text('{"name": "an app"}')
+    with pytest.raises(ConfigurationError, match="not the manifest of a run"):
+        opened(tmp_path / "other")
+    (tmp_path / "other" / "manifest.json").write_text("{")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        opened(tmp_path / "other")
+
+
+def test_only_a_finished_run_of_this_version_is_read(tmp_path):
+    with pytest.raises(ConfigurationError, match="is no run folder"):
+        RunTables(tmp_path)
+    folder = opened(tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="did not end"):
+        RunTables(tmp_path / "run")
+    folder.finish({"balance": {}})
+    folder.close()
+    assert RunTables(tmp_path / "run").manifest["state"] == "complete"
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
+    with pytest.raises(ConfigurationError, match="version 99"):
+        RunTables(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "scheme", "rest"),
+    [
+        ("sqlite:store.db", "sqlite:store.db", "sqlite", "store.db"),
+        ("store.db", "sqlite:store.db", "sqlite", "store.db"),
+        ("a=sqlite:dir=1/store.db", "a", "sqlite", "dir=1/store.db"),
+        ("a=store.db", "a", "sqlite", "store.db"),
+        ("parquet:tables/waku_messages", None, "parquet", "tables/waku_messages"),
+        (
+            "http://127.0.0.1:8645/?peerAddr=/ip4/1",
+            "http://127.0.0.1:8645/",
+            "http",
+            "//127.0.0.1:8645/?peerAddr=/ip4/1",
+        ),
+        (
+            "postgresql://me:secret@db:5432/postgres",
+            "postgresql://db:5432/postgres",
+            "postgresql",
+            "//me:secret@db:5432/postgres",
+        ),
+    ],
+)
+def test_a_source_is_a_label_a_scheme_and_a_place(text, label, scheme, rest):
+    source = RunSource.parse(text)
+    assert (source.label, source.scheme, source.rest) == (label, scheme, rest)
+    assert "secret" not in json.dumps([source.label, source.shown])
+
+
+def test_sources_have_names_of_their_own_and_there_is_one():
+    with pytest.raises(ConfigurationError, match="two sources have the name 'a'"):
+        parse_sources(["a=one.db", "a=two.db"])
+    with pytest.raises(ConfigurationError, match="at least one source"):
+        parse_sources([])
+
+
+def test_the_fingerprint_of_a_source_changes_with_its_files(tmp_path):
+    store = tmp_path / "store.db"
+    store.write_bytes(b"1")
+    source = RunSource.parse(f"sqlite:{store}")
+    first = source.fingerprint()
+    (tmp_path / "store.db-wal").write_bytes(b"")
+    assert source.fingerprint() == first
+    (tmp_path / "store.db-wal").write_bytes(b"2")
+    assert source.fingerprint() != first
+    assert source.size_bytes() == 2
+    folder = RunSource.parse(f"lip76:{tmp_path}").fingerprint()
+    assert [name for name, _, _ in folder] == ["store.db", "store.db-wal"]
+    assert RunSource.parse("http://127.0.0.1:1").fingerprint() == []
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        RunSource.parse("none.db").fingerprint()

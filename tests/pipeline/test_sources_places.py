@@ -1,0 +1,291 @@
+"""Archives by URI, planned and read without a JVM."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.pipeline.sources.places import EXAMPLES, scan_of, split_label
+from fairway.pipeline.sources.store_node import StoreNodeArchive
+from fairway.pipeline.sources.waku_messages import Selection
+from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
+from fairway.storage.lip76 import PERIOD_NS, write_lip76
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.rest.store_messages import StoreAnswer, StoreEntry
+from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+TOPICS = ("/app/1/0/proto", "/app/1/1/proto")
+SHARD = autoshard(TOPICS[0], 1, 8)
+
+
+def waku(number: int, *, payload: bytes | None = None, step: int = 1) -> WakuMessage:
+    return WakuMessage(
+        payload=b"%d" % number if payload is None else payload,
+        content_topic=TOPICS[number % 2],
+        timestamp_ns=1_000 + number * step,
+    )
+
+
+def archived(message: WakuMessage) -> ArchivedMessage:
+    return ArchivedMessage(
+        message_hash=message_hash(SHARD, message),
+        pubsub_topic=SHARD,
+        content_topic=message.content_topic,
+        payload=message.payload,
+        version=0,
+        timestamp_ns=message.timestamp_ns,
+        meta=None,
+    )
+
+
+def rows(uri: str, selection: Selection | None = None, *, label: str | None = None, partitions=None) -> list[dict]:
+    scan = scan_of(uri, selection or Selection(), label)
+    parts = pickle.loads(pickle.dumps(scan.plan(partitions)))
+    scan = pickle.loads(pickle.dumps(scan))
+    return [row for part in parts for batch in scan.read(part) for row in batch.to_pylist()]
+
+
+def numbers(found: list[dict]) -> list[int]:
+    return sorted(int(row["payload"]) for row in found)
+
+
+@contextmanager
+def store_node(messages: list[WakuMessage]):
+    """A node that answers as nwaku does, in pages of seven."""
+    entries = sorted(
+        (
+            {
+                "messageHash": f"0x{message_hash(SHARD, message).hex()}",
+                "message": {
+                    "payload": base64.b64encode(message.payload).decode(),
+                    "contentTopic": message.content_topic,
+                    "timestamp": message.timestamp_ns,
+                },
+                "pubsubTopic": SHARD,
+            }
+            for message in messages
+        ),
+        key=lambda item: (item["message"]["timestamp"], item["messageHash"]),
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            times = int(asked.get("startTime", 0)), int(asked.get("endTime", 2**63))
+            found = [item for item in entries if times[0] <= item["message"]["timestamp"] <= times[1]]
+            topics = asked.get("contentTopics", ",".join(TOPICS)).split(",")
+            found = [item for item in found if item["message"]["contentTopic"] in topics]
+            if asked["ascending"] == "false":
+                found = found[::-1]
+            if "cursor" in asked:
+                found = found[[item["messageHash"] for item in found].index(asked["cursor"]) + 1 :]
+            body = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": found[:7]}
+            if len(found) > 7:
+                body["paginationCursor"] = found[6]["messageHash"]
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args):
+            """Be quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+@pytest.fixture(params=["sqlite", "lip76", "http"])
+def uri(request, tmp_path):
+    """Forty messages, ten weeks, behind each kind of URI."""
+    messages = [waku(number, step=PERIOD_NS // 4) for number in range(40)]
+    if request.param == "sqlite":
+        with NwakuArchive(tmp_path / "a.db") as archive:
+            for message in messages:
+                archive.append(SHARD, message)
+        yield f"sqlite:{tmp_path}/a.db"
+    elif request.param == "lip76":
+        write_lip76(tmp_path / "a", map(archived, messages), piece_bytes=300)
+        yield f"lip76:{tmp_path}/a"
+    else:
+        with store_node(messages) as address:
+            yield address
+
+
+@pytest.mark.parametrize("partitions", [None, 1, 3, 100])
+def test_every_message_is_read_once_whatever_the_partitions(uri, partitions):
+    found = rows(uri, partitions=partitions)
+    assert numbers(found) == list(range(40))
+    row = next(row for row in found if row["payload"] == b"7")
+    message = waku(7, step=PERIOD_NS // 4)
+    source = uri.partition(":")[2] if not uri.startswith("http") else uri
+    assert row == {
+        "message_hash": message_hash(SHARD, message),
+        "pubsub_topic": SHARD,
+        "content_topic": TOPICS[1],
+        "payload": b"7",
+        "version": 0,
+        "timestamp": message.timestamp_ns,
+        "meta": None,
+        "source": source,
+    }
+
+
+def test_time_and_topics_select(uri):
+    step = PERIOD_NS // 4
+    chosen = Selection(start_ns=1_000 + 5 * step, end_ns=1_000 + 12 * step, content_topics=(TOPICS[0], "/x"))
+    assert numbers(rows(uri, chosen)) == [6, 8, 10, 12]
+    assert rows(uri, Selection(start_ns=9, end_ns=3)) == []
+
+
+def test_a_place_in_the_order_selects(uri):
+    message = waku(9, step=PERIOD_NS // 4)
+    place = ArchiveCursor(message.timestamp_ns, message_hash(SHARD, message))
+    assert numbers(rows(uri, Selection(after=place))) == list(range(10, 40))
+    assert numbers(rows(uri, Selection(through=place))) == list(range(10))
+
+
+def test_the_label_is_the_source(uri):
+    assert {row["source"] for row in rows(uri, label="north")} == {"north"}
+
+
+@pytest.mark.parametrize("codec", [WAKU_SDS, NIM_SDS])
+def test_channels_are_looked_for_in_the_clear(tmp_path, codec):
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number, channel in enumerate(["team", "teams", "other"]):
+            message = SdsMessage(message_id=channel, sender_id="alice", channel_id=channel, content=b"x")
+            archive.append(SHARD, waku(number, payload=codec.encode(message)))
+        archive.append(SHARD, waku(9, payload=b"sealed"))
+    found = rows(f"sqlite:{tmp_path}/a.db", Selection(channels=("team", "other")))
+    assert sorted(codec.decode(row["payload"]).channel_id for row in found) == ["other", "team"]
+
+
+@pytest.mark.parametrize("uri", ["", "ftp://host/file", "kafka:topic"])
+def test_a_uri_that_is_not_understood_shows_those_that_are(uri):
+    with pytest.raises(ConfigurationError) as raised:
+        scan_of(uri, Selection())
+    assert all(example in str(raised.value) for example in EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("parquet:folder", "Parquet is read by Spark itself"),
+        ("sqlite:", "names no file"),
+        ("lip76:", "lip76:DIR"),
+        ("lip76:a?shard=3", "lip76:DIR"),
+        ("lip76:a?shards=many", "whole numbers"),
+        ("http://", "an example is"),
+    ],
+)
+def test_a_uri_that_lacks_something_is_named(uri, why):
+    with pytest.raises(ConfigurationError, match=why):
+        scan_of(uri, Selection())
+
+
+def test_a_path_alone_is_a_sqlite_archive(tmp_path):
+    NwakuArchive(tmp_path / "a.db").close()
+    assert rows(str(tmp_path / "a.db")) == []
+    (tmp_path / "b.db").write_bytes(b"something else entirely" * 100)
+    with pytest.raises(DecodeError):
+        rows(str(tmp_path / "b.db"))
+
+
+@pytest.mark.parametrize(
+    "uri", ["postgresql://alice:s3cret@127.0.0.1:1/waku?sslmode=disable", "http://alice:s3cret@127.0.0.1:1"]
+)
+def test_credentials_become_neither_a_source_nor_text(uri):
+    scan = scan_of(uri, Selection())
+    assert "127.0.0.1:1" in scan.source
+    assert "s3cret" not in scan.source + repr(scan)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a=sqlite:store.db", ("a", "sqlite:store.db")),
+        ("north-1=http://h/?x=1", ("north-1", "http://h/?x=1")),
+        ("http://h/?peerAddr=/ip4", (None, "http://h/?peerAddr=/ip4")),
+        ("lip76:a?cluster=2", (None, "lip76:a?cluster=2")),
+        ("folder=1/store.db", (None, "folder=1/store.db")),
+    ],
+)
+def test_a_label_stands_before_the_uri(text, parts):
+    assert split_label(text) == parts
+
+
+class FakeClient:
+    """A node that orders messages of one timestamp as it likes."""
+
+    name = "http://fake"
+
+    def __init__(self, messages: list[WakuMessage], *, undecodable: tuple[bytes, ...] = ()) -> None:
+        self.messages, self.undecodable, self.queries = messages, undecodable, []
+
+    def pages(self, query):
+        self.queries.append(query)
+        entries = tuple(
+            StoreEntry(message_hash=message_hash(SHARD, message), pubsub_topic=SHARD, message=message)
+            for message in self.messages
+            if query.start_ns <= message.timestamp_ns < query.end_ns
+        )
+        starts = range(0, len(entries), 4)
+        for start in reversed(starts) if query.newest_first else starts:
+            yield StoreAnswer(entries=entries[start : start + 4], undecodable=self.undecodable if not start else ())
+
+    def close(self):
+        """Nothing is open."""
+
+
+def test_slices_of_a_node_end_at_the_present_and_hold_what_claims_to_be_later():
+    messages = [waku(number) for number in range(100)] + [waku(200, step=10**15)]
+    archive = StoreNodeArchive("", client=FakeClient(messages), now_ns=lambda: 1_099)
+    slices = archive.slices(5)
+    sizes = [sum(map(len, archive.pages(part))) for part in slices]
+    assert sizes == [25, 25, 25, 25, 1]
+
+
+def test_messages_of_one_timestamp_are_read_once_whatever_the_order_of_the_node():
+    messages = [waku(number, step=0) for number in range(20)]
+    archive = StoreNodeArchive("", client=FakeClient(messages))
+    places = sorted(ArchiveCursor(1_000, message_hash(SHARD, message)) for message in messages)
+    first = ArchiveSlice(time_slice().after, places[8])
+    rest = ArchiveSlice(places[8], ArchiveCursor(1_000, LARGEST_HASH))
+    found = [sorted(row.cursor for page in archive.pages(part) for row in page) for part in (first, rest)]
+    assert found == [places[:9], places[9:]]
+
+
+def test_what_is_no_message_comes_as_it_is():
+    archive = StoreNodeArchive("", client=FakeClient([waku(1)], undecodable=(b'{"messageHash": 1}',)))
+    found, odd = [row for page in archive.pages() for row in page]
+    assert (found.payload, odd.payload, odd.content_topic, odd.timestamp_ns) == (b"1", b'{"messageHash": 1}', "", 1_001)
+    assert len(odd.message_hash) == 32
+
+
+def test_a_range_that_is_empty_is_not_asked_for():
+    client = FakeClient([waku(1)])
+    archive = StoreNodeArchive("", client=client)
+    assert archive.last(ArchiveSlice(ArchiveCursor(5, LARGEST_HASH), ArchiveCursor(5, LARGEST_HASH))) is None
+    assert client.queries == []

@@ -1,0 +1,163 @@
+"""Source and sink in a real Spark session: what only Spark can show."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway import pipeline
+from fairway.errors import ConfigurationError
+from fairway.pipeline.sinks import read_receipts
+from fairway.pipeline.sources import open_source
+from fairway.pipeline.sources.waku import PUSHDOWN_CONF
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.local import LocalNetwork, NetworkServer
+from fairway.wire.waku_message import WakuMessage
+
+pytestmark = pytest.mark.spark
+
+SHARD = "/waku/2/rs/1/0"
+START_NS = 1_760_000_000_000_000_000
+
+
+def fill(path, numbers) -> str:
+    with NwakuArchive(path) as archive:
+        for number in numbers:
+            archive.append(
+                SHARD,
+                WakuMessage(
+                    payload=b"%d" % number,
+                    content_topic=f"/app/1/{number % 2}/proto",
+                    timestamp_ns=START_NS + number,
+                ),
+            )
+    return f"sqlite:{path}"
+
+
+def numbers(table) -> list[int]:
+    return sorted(int(row.payload) for row in table.select("payload").collect())
+
+
+@pytest.fixture
+def conf(spark):
+    """Settings for one test."""
+    changed = []
+
+    def change(name, value):
+        changed.append(name)
+        spark.conf.set(name, value)
+
+    yield change
+    for name in changed:
+        spark.conf.unset(name)
+    pipeline.register(spark)
+
+
+@contextmanager
+def served_network():
+    """A network in a thread, for the node that each task connects to."""
+    started, loop, place = threading.Event(), asyncio.new_event_loop(), []
+
+    async def serve():
+        place.append(asyncio.Event())
+        with LocalNetwork() as network:
+            async with NetworkServer(network) as server:
+                place.append((network, server.address))
+                started.set()
+                await place[0].wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(timeout=10)
+        yield place[1]
+    finally:
+        loop.call_soon_threadsafe(place[0].set)
+        thread.join(timeout=10)
+        loop.close()
+
+
+def test_a_session_without_push_down_reads_and_filters(spark, tmp_path):
+    pipeline.register(spark)
+    uri = fill(tmp_path / "a.db", range(20))
+    table = spark.read.format("waku").option("minPartitions", 2).option("label", "north").load(uri)
+    found = table.where(f"timestamp >= {START_NS + 15} AND content_topic = '/app/1/1/proto'")
+    assert numbers(found) == [15, 17, 19]
+    assert {row.source for row in found.collect()} == {"north"}
+
+
+def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path):
+    conf(PUSHDOWN_CONF, "true")
+    pipeline.register(spark)
+    table = spark.read.format("waku").load(fill(tmp_path / "a.db", range(20)))
+    found = table.where(f"timestamp >= {START_NS + 15} AND content_topic IN ('/app/1/1/proto', '/x') AND version = 0")
+    assert numbers(found) == [15, 17, 19]
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert "Filter (version" in plan or "Filter (isnotnull(version" in plan
+    assert "Filter (timestamp" not in plan
+    assert str(START_NS + 15) not in plan.partition("Filter")[2].partition("\n")[0]
+
+
+def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
+    uri = fill(tmp_path / "a.db", range(20))
+    table = open_source(spark, uri, label="a", start_ns=START_NS + 3, end_ns=START_NS + 8, partitions=2)
+    table.write.parquet(str(tmp_path / "messages"))
+    again = open_source(spark, f"parquet:{tmp_path}/messages", start_ns=START_NS + 5, content_topics=["/app/1/0/proto"])
+    assert (numbers(table), numbers(again)) == ([3, 4, 5, 6, 7, 8], [6, 8])
+    assert again.schema == table.schema
+    assert {row.source for row in again.collect()} == {"a"}
+    relabelled = open_source(spark, f"parquet:{tmp_path}/messages", label="b")
+    assert {row.source for row in relabelled.collect()} == {"b"}
+    spark.range(1).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(ConfigurationError, match="no column message_hash"):
+        open_source(spark, f"parquet:{tmp_path}/other")
+    with pytest.raises(ConfigurationError, match="known are sqlite"):
+        open_source(spark, "kafka:topic")
+
+
+def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
+    pipeline.register(spark)
+    uri = fill(tmp_path / "a.db", range(10))
+
+    def run() -> list[int]:
+        stream = spark.readStream.format("waku").option("maxOffsetsPerTrigger", 4).load(uri)
+        query = (
+            stream.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        assert query.awaitTermination(120), "the query did not end"
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    assert run() == [4, 4, 2]
+    fill(tmp_path / "a.db", range(10, 13))
+    assert run() == [3]
+    assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(13))
+
+
+def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp_path):
+    pipeline.register(spark)
+    table = open_source(spark, fill(tmp_path / "a.db", range(12)), partitions=2)
+    with served_network() as (network, address):
+        options = {"node": address, "receipts": str(tmp_path / "receipts.db")}
+        table.where("payload < '5'").write.format("waku").options(**options).mode("append").save()
+        first = network.statistics().published
+        stream = spark.readStream.format("waku").load(f"sqlite:{tmp_path}/a.db")
+        query = (
+            stream.writeStream.format("waku")
+            .options(**options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120), "the query did not end"
+        assert (first, network.statistics().published) == (7, 12)
+    receipts = read_receipts(spark, tmp_path / "receipts.db")
+    assert {row.status for row in receipts.collect()} == {"sent"}
+    assert receipts.join(table, "message_hash").count() == receipts.count() == 12
