@@ -33,6 +33,7 @@ PLAN = GeneratorPlan(
     content_bytes=40,
     long_share=0.03,
     segment_size_bytes=256,
+    parity_rate=0.5,
     sync_share=0.1,
     ephemeral_share=0.02,
     loss=0.15,

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
-from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated
+from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated, written_sources
+from fairway.pipeline.generator_check import CHECKED_TABLES, Difference, differences
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 
@@ -29,6 +30,7 @@ PLAN = GeneratorPlan(
     content_bytes=40,
     long_share=0.05,
     segment_size_bytes=256,
+    parity_rate=0.5,
     ephemeral_share=0.02,
     loss=0.15,
     corruption=0.02,
@@ -66,6 +68,7 @@ def tables(archive):
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(sds),
+        "sighted": stages.sighted(sds),
         "unique": unique,
         "ordered": stages.sds_ordered(unique, every_missing),
         "missing": every_missing,
@@ -209,13 +212,33 @@ def test_every_store_is_as_complete_as_it_is(tables, facts):
     assert found == Counter((source, count, of, of - count) for source, count in held.items())
 
 
+def test_the_check_for_archives_of_any_size_finds_nothing_and_finds_a_row(spark, tables):
+    """It is what compares the tables of a run over a million messages (`benchmarks/pipeline_truth.py`)."""
+    facts = truth(spark, PLAN).persist()
+    names = {"sds_messages": "sighted", "sds_ordered": "ordered", "missing_messages": "gone"}
+    assert differences(facts, lambda name: tables[names.get(name, name)]) == []
+    assert set(CHECKED_TABLES) <= {names.get(name, name) for name in tables} | names.keys()
+    one_less = tables["quarantine"].orderBy("message_hash").offset(1)
+    changed = tables["incomplete"].withColumn("held", F.col("held") + 1)
+    wrong = {"quarantine": one_less, "incomplete": changed}
+    many = tables["incomplete"].count()
+    assert differences(facts, lambda name: wrong.get(name, tables[names.get(name, name)])) == [
+        Difference(table="quarantine", excess=0, lacking=1),
+        Difference(table="incomplete", excess=many, lacking=many),
+    ]
+    facts.unpersist()
+
+
 def test_a_written_archive_is_the_same(spark, archive, tmp_path):
-    plan = replace(PLAN, messages=300, channels=3)
+    plan = replace(PLAN, messages=300, channels=3, stores=2)
     write_generated(spark, plan, tmp_path / "made")
     written = spark.read.parquet(str(tmp_path / "made" / "waku_messages"))
     assert rows_of(written, F.hex("message_hash"), "source") == rows_of(
         generate(spark, plan), F.hex("message_hash"), "source"
     )
+    for uri in written_sources(plan, tmp_path / "made"):
+        name, _, place = uri.partition("=parquet:")
+        assert spark.read.parquet(place).count() == written.where(F.col("source") == name).count() > 0
     facts = spark.read.parquet(str(tmp_path / "made" / "truth"))
     assert rows_of(facts, "fact", "channel_id", "message_id") == rows_of(
         truth(spark, plan), "fact", "channel_id", "message_id"

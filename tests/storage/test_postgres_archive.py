@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,7 @@ def server():
         yield uri
     finally:
         if process is not None:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
             process.wait(timeout=30)
         shutil.rmtree(folder)
 

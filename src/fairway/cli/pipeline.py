@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -130,6 +131,54 @@ def export_messages(
         from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
     done = export(RunTables(folder), to, channel_id=channel, format=form)
     typer.echo(f"{done.messages:,} messages, {done.bytes:,} bytes in {done.to}")
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
+    *,
+    channel: Annotated[str, typer.Option("--channel", metavar="ID", help="The channel.")],
+    sender: Annotated[str, typer.Option("--sender", metavar="NAME", help="Who you are in it.")],
+    store: Annotated[Path, typer.Option("--store", metavar="PATH", help="The store to make; a new file.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Content topic, if the channel was on several.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
+    ] = None,
+    as_read: Annotated[
+        bool, typer.Option("--as-read", help="Count everything as read: only what comes later is shown.")
+    ] = False,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Make a channel's store out of an archive: whoever was away reads everything, and goes on from there.
+
+    Every other command takes the store with --store. Needs no Spark to be started.
+
+    Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
+    """
+    with _needing_spark():
+        from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    channel_keys = None if keys is None else ChannelKeys.from_file(keys)
+    done = restore_store(
+        RunTables(folder),
+        store,
+        channel_id=channel,
+        sender_id=sender,
+        content_topic=topic,
+        keys=channel_keys,
+        as_read=as_read,
+    )
+    if machine:
+        typer.echo(json.dumps({"store": str(store), **asdict(done)}))
+        return
+    typer.echo(
+        f"{store}: {done.delivered:,} messages of others{' as read' if as_read else ' to read'}, "
+        f"{done.history:,} in the log, {done.missing:,} missing and {done.parked:,} waiting for those; "
+        f"made of {done.messages:,} Waku messages"
+    )
 
 
 @contextmanager

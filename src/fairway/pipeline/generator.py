@@ -19,11 +19,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.generator_block import MadeBlock, Row, make_block
+from fairway.pipeline.generator_block import MadeBlock, Row, make_block, store_name
 from fairway.pipeline.generator_plan import GeneratorPlan, layout_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
 
-__all__ = ["FACTS", "GeneratorPlan", "facts_mapper", "generate", "rows_mapper", "truth", "write_generated"]
+__all__ = [
+    "FACTS",
+    "GeneratorPlan",
+    "facts_mapper",
+    "generate",
+    "rows_mapper",
+    "truth",
+    "write_generated",
+    "written_sources",
+]
 
 FACTS: Final = (
     "fact string, channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint,"
@@ -56,6 +65,7 @@ _MESSAGES_PER_TASK: Final = 25_000
 """About a second or two of work."""
 
 _BLOCKS: Final = "id"
+_MESSAGES: Final = "waku_messages"
 _ROW_SCHEMA: Final = pa.schema(
     [
         ("message_hash", pa.binary()),
@@ -100,14 +110,22 @@ def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
 def write_generated(spark: SparkSession, plan: GeneratorPlan, folder: Path | str) -> None:
     """Write a generated archive as Parquet: ``waku_messages``, ``truth`` (partitioned by fact) and ``plan.json``.
 
-    ``folder`` is a path of the driver and of all executors. Raises `ConfigurationError` if it exists.
+    The messages of each store are in a folder of their own, so that a run can be given them as sources
+    (`written_sources`). ``folder`` is a path of the driver and of all executors. Raises `ConfigurationError` if it
+    exists.
     """
     target = Path(folder)
     if target.exists():
         raise ConfigurationError(f"{target} exists; give a new name")
-    generate(spark, plan).write.parquet(str(target / "waku_messages"))
+    generate(spark, plan).write.partitionBy("source").parquet(str(target / _MESSAGES))
     truth(spark, plan).write.partitionBy("fact").parquet(str(target / "truth"))
     (target / "plan.json").write_text(plan.as_json() + "\n", encoding="utf-8")
+
+
+def written_sources(plan: GeneratorPlan, folder: Path | str) -> list[str]:
+    """Return the URIs of the stores of a written archive, as a run takes them: ``store-0=parquet:...``."""
+    names = map(store_name, range(plan.stores))
+    return [f"{name}=parquet:{Path(folder) / _MESSAGES / f'source={name}'}" for name in names]
 
 
 def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:

@@ -19,9 +19,9 @@ from fairway.options import Profile, SegmentationConfig
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, parity_segments
 
 UNITS_PER_BLOCK: Final = 2_000
-LARGEST_FILE_SEGMENTS: Final = 6
+LARGEST_FILE_SEGMENTS: Final = 10
 """Data segments of the longest message; the shortest one that is segmented has two."""
-MAX_PARTS: Final = 16
+MAX_PARTS: Final = 32
 """More than the data and parity segments of any generated message: Lamport timestamps leave this room between units."""
 
 _MAX_MESSAGES: Final = 10**9
@@ -65,11 +65,11 @@ class GeneratorPlan:
     bloom_bytes: int = 64
     """Length of bloom filters. They are empty ones: nothing is acknowledged by them."""
     long_share: float = 0.01
-    """Share of units that are sent in two to six data segments."""
+    """Share of units that are sent in two to ten data segments."""
     segment_size_bytes: int = 1_024
     """A multiple of 64, without which there is no parity."""
-    parity_rate: float = 0.5
-    """Parity segments per data segment."""
+    parity_rate: float = SegmentationConfig().parity_rate
+    """Parity segments per data segment; on the Waku wire a run must know it to know the ids of lost parity segments."""
     sync_share: float = 0.1
     """Share of units that are sync messages."""
     ephemeral_share: float = 0.0

@@ -118,6 +118,12 @@ def _missing_messages(run: Materials) -> DataFrame:
     return stages.without_rebuilt(stages.missing_messages(_unique(run)), run.table("reassembled"))
 
 
+def _sds_ordered(run: Materials) -> DataFrame:
+    order = ("channel_id", "position")
+    table = stages.sds_ordered(_unique(run), run.table("missing_messages"))
+    return table.repartitionByRange(*order).sortWithinPartitions(*order)
+
+
 def _acknowledgements(run: Materials) -> DataFrame:
     return stages.acknowledgements(_unique(run), run.table(_BLOOM) if run.options.blooms else None)
 
@@ -163,7 +169,7 @@ _MAKERS: Final[dict[str, Callable[[Materials], DataFrame]]] = {
     "delivered": _delivered,
     "incomplete": lambda run: stages.incomplete(run.table("reassembled")),
     "missing_messages": _missing_messages,
-    "sds_ordered": lambda run: stages.sds_ordered(_unique(run), run.table("missing_messages")),
+    "sds_ordered": _sds_ordered,
     "acknowledgements": _acknowledgements,
     "ack_latency": lambda run: stages.ack_latency(_unique(run), run.table("acknowledgements")),
     "sender_stats": _sender_stats,

@@ -131,7 +131,7 @@ TABLES: Final[tuple[Table, ...]] = (
             " message_hash binary, segment_hash binary, position int, missing_parents bigint"
         ),
         keys=("channel_id", "message_id"),
-        layout="by hash of (channel_id, message_id)",
+        layout="by range of (channel_id, position), sorted",
         meaning="a content message at its place in the channel's log, and how many of its parents are missing",
     ),
     Table(

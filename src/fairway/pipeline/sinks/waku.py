@@ -48,7 +48,9 @@ from fairway.storage.lip76 import Shards
 from fairway.waku.connect import connect
 
 _LOG: Final = logging.getLogger(__name__)
-_NAMES: Final = ("path", "node", "receipts", "attempts", "failOnError", "cluster", "shards")
+_NAMES: Final = ("node", "receipts", "attempts", "failOnError", "cluster", "shards")
+_OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
+"""What Spark hands to the writer of a stream or a table beside the user's options."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ class SinkOptions:
     def parse(cls, options: Mapping[str, str], columns: Collection[str]) -> SinkOptions:
         """Return the options, or raise `ConfigurationError`, also for a table that lacks a column."""
         given = {name.lower(): value for name, value in options.items()}
-        if unknown := given.keys() - {name.lower() for name in _NAMES}:
+        if unknown := given.keys() - {name.lower() for name in _NAMES} - _OF_SPARK:
             raise ConfigurationError(
-                f"the sink 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(_NAMES[1:])}"
+                f"the sink 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(_NAMES)}"
             )
         if lacking := [name for name in REQUIRED_COLUMNS if name not in columns]:
             raise ConfigurationError(f"the table has no column {', '.join(lacking)}, which the sink 'waku' needs")

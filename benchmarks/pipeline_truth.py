@@ -1,0 +1,61 @@
+"""A whole run over a generated archive, held against the truth about it: ``python -m benchmarks.pipeline_truth``.
+
+Two stores, both wires, losses, damage, segments with parity; 1,000,000 messages unless ``--messages`` says otherwise.
+Ends with exit code 1 if one row of one table is not what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from fairway.pipeline.generator import GeneratorPlan, write_generated, written_sources
+from fairway.pipeline.generator_check import CHECKED_TABLES, differences
+from fairway.pipeline.run import run
+from fairway.pipeline.session import create_session
+
+_MESSAGES_PER_CHANNEL = 1_000
+
+
+def main() -> None:
+    """Generate, run, compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, default=1_000_000, help="about how many")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    plan = GeneratorPlan(
+        messages=chosen.messages,
+        seed=chosen.seed,
+        channels=max(1, chosen.messages // _MESSAGES_PER_CHANNEL),
+        largest_share=0.6,
+        logos_share=0.1,
+        long_share=0.02,
+        ephemeral_share=0.01,
+        loss=0.05,
+        stores=2,
+    )
+    with tempfile.TemporaryDirectory(prefix="fairway-truth-") as name:
+        folder = Path(name)
+        spark = create_session("fairway truth")
+        began_s = time.perf_counter()
+        write_generated(spark, plan, folder / "made")
+        made_s = time.perf_counter()
+        summary = run(written_sources(plan, folder / "made"), folder / "out", spark=spark)
+        ran_s = time.perf_counter()
+        facts = spark.read.parquet(str(folder / "made" / "truth"))
+        found = differences(facts, lambda table: spark.read.parquet(str(summary.folder / "tables" / table)))
+        spark.stop()
+    print(f"{summary.balance}; {len(CHECKED_TABLES)} tables compared")
+    print(
+        f"generated in {made_s - began_s:.0f} s, run in {ran_s - made_s:.0f} s, compared in {time.perf_counter() - ran_s:.0f} s"
+    )
+    for difference in found:
+        print(f"DIFFERENT  {difference.table}: {difference.excess:,} rows too many, {difference.lacking:,} lacking")
+    if found or not summary.balance.adds_up:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Bulk catch-up: a channel's store out of an archive, so that the live channel goes on without asking the network.
+
+Whoever was away for months, or lost his disk, would ask store nodes for everything page by page. Here the messages of a
+run folder go through the very protocol core that the live channel runs, in the order of their timestamps, each at its
+own time; what comes out is written as a store that `create_reliable_channel` opens. What was delivered is in the inbox,
+so that an application reads it like messages that came overnight. What is missing is known as missing, and asked for
+when the channel is started; the time up to the last message counts as caught up.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from fairway.errors import ConfigurationError, StorageError
+from fairway.events import MessageReceived
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_tables import RunTables
+from fairway.protocol.effects import Effect, Emit
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.stack import Stack
+from fairway.storage.channel_store import ChannelStore, Write
+from fairway.storage.sqlite_store import SqliteStore
+from fairway.wire.waku_message import WakuMessage
+
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+_WINDOW_MESSAGES: Final = 20_000
+"""Messages that are read, with payloads, at a time: memory is bounded by these, whatever the channel's size."""
+_WRITE_MESSAGES: Final = 256
+_WRITE_BYTES: Final = 8_388_608
+"""Delivered messages that are made durable together."""
+_COLUMNS: Final = ("message_hash", "payload", "version", "timestamp", "meta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a store was made of."""
+
+    messages: int
+    """WakuMessages of the channel's content topic that were read."""
+    delivered: int
+    """Messages of others that the application will find unread, or has been spared."""
+    history: int
+    """Messages in the channel's log."""
+    parked: int
+    """Messages that wait for others that the archive does not hold."""
+    missing: int
+    """Messages that are cited and not in the archive."""
+    caught_up_to_ns: int
+    """Timestamp of the last message."""
+
+
+def restore(
+    tables: RunTables,
+    store: str | os.PathLike[str],
+    *,
+    channel_id: str,
+    sender_id: str,
+    content_topic: str | None = None,
+    options: ReliableChannelOptions | None = None,
+    keys: ChannelKeys | None = None,
+    as_read: bool = False,
+) -> Restored:
+    """Make the store of one participant in one channel out of a run's tables.
+
+    ``content_topic`` is needed only if the channel was on several. With ``as_read`` the messages count as finished by
+    the application. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for a
+    channel that is not in the tables, a topic that is not plain, or a store that is there already, and a `StorageError`
+    if it cannot be written.
+    """
+    path = Path(store)
+    if path.exists():
+        raise ConfigurationError(f"{path} is there already: give a new file, or move that one away")
+    topic = _topic_of(tables, channel_id, content_topic)
+    places = _timestamps(tables, topic)
+    first = next(_messages(tables, topic, places[:1]))
+    encryption = None if keys is None else _Keys(keys, topic, first.version or 0)
+    stack = Stack(
+        channel_id,
+        sender_id,
+        topic,
+        options or _options_for(first),
+        now_ms=places[0] // _NANOSECONDS_PER_MILLISECOND,
+        seed=secrets.token_bytes(32),
+        encryption=encryption,
+    )
+    # Nothing may leave: whatever would is planned anew when the channel is started.
+    stack.set_connected(False, places[0] // _NANOSECONDS_PER_MILLISECOND)
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    file = SqliteStore(beside)
+    try:
+        file.open(channel_id, sender_id, topic)
+        delivered = _replay(stack, _messages(tables, topic, places), file, as_read=as_read)
+        now_ms = places[-1] // _NANOSECONDS_PER_MILLISECOND
+        stack.caught_up(places[-1], now_ms)
+        _submit(file, Write(changes=stack.snapshot()))
+        file.close()
+        beside.replace(path)
+    finally:
+        file.close()
+        for left in beside.parent.glob(f"{beside.name}*"):
+            left.unlink()
+    figures = stack.statistics()
+    return Restored(
+        messages=len(places),
+        delivered=delivered,
+        history=figures.history,
+        parked=figures.parked,
+        missing=figures.missing,
+        caught_up_to_ns=places[-1],
+    )
+
+
+def _replay(stack: Stack, messages: Iterator[WakuMessage], store: ChannelStore, *, as_read: bool) -> int:
+    """Let the core receive everything, each at its own time, and keep what it delivers; return how many that were."""
+    number = now_ms = 0
+    unread: list[tuple[int, MessageReceived]] = []
+    for message in messages:
+        now_ms = max(now_ms, (message.timestamp_ns or 0) // _NANOSECONDS_PER_MILLISECOND)
+        for event in _delivered(stack.receive(message, now_ms)):
+            number += 1
+            if not as_read:
+                unread.append((number, event))
+        if sum(len(event.payload) for _, event in unread) >= _WRITE_BYTES or len(unread) >= _WRITE_MESSAGES:
+            _submit(store, Write(delivered=tuple(unread)))
+            unread.clear()
+    _submit(store, Write(delivered=tuple(unread)))
+    return number
+
+
+def _delivered(effects: tuple[Effect, ...]) -> list[MessageReceived]:
+    events = [effect.event for effect in effects if isinstance(effect, Emit)]
+    return [event for event in events if isinstance(event, MessageReceived) and not event.ephemeral]
+
+
+def _submit(store: ChannelStore, write: Write) -> None:
+    """Write something and wait for it, so that no more of it is ever in memory than that."""
+    done = threading.Event()
+    failed: list[StorageError] = []
+
+    def answer(error: StorageError | None) -> None:
+        failed.extend(() if error is None else (error,))
+        done.set()
+
+    store.submit(write, answer)
+    done.wait()
+    if failed:
+        raise failed[0]
+
+
+def _topic_of(tables: RunTables, channel_id: str, content_topic: str | None) -> str:
+    """Return the content topic of a channel (seed 000: a Reliable Channel uses a unique content topic)."""
+    found: set[str] = set()
+    for batch in tables.batches("sds_messages", ["content_topic"], ds.field("channel_id") == channel_id):
+        found.update(batch.column("content_topic").unique().to_pylist())
+    if not found:
+        raise ConfigurationError(
+            f"there is no channel {channel_id!r} in {tables.path}; 'fairway pipeline report' lists those that are"
+        )
+    if content_topic is None and len(found) > 1:
+        raise ConfigurationError(f"channel {channel_id!r} is on several content topics, name one: {sorted(found)}")
+    topic = content_topic or found.pop()
+    if content_topic is not None and content_topic not in found:
+        raise ConfigurationError(f"channel {channel_id!r} has nothing on {topic}; its messages are on {sorted(found)}")
+    return topic
+
+
+def _timestamps(tables: RunTables, topic: str) -> list[int]:
+    """Return the timestamps of a topic's messages, ascending."""
+    columns = [batch.column("timestamp") for batch in tables.batches("waku_messages", ["timestamp"], _on(topic))]
+    return sorted(value for column in columns for value in column.to_pylist())
+
+
+def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[WakuMessage]:
+    """Yield the messages at these times, by time and hash, a window at a time."""
+    start = 0
+    while start < len(timestamps):
+        last = timestamps[min(start + _WINDOW_MESSAGES, len(timestamps)) - 1]
+        window = (ds.field("timestamp") >= timestamps[start]) & (ds.field("timestamp") <= last)
+        batches = list(tables.batches("waku_messages", _COLUMNS, _on(topic) & window))
+        table = pa.Table.from_batches(batches).sort_by([("timestamp", "ascending"), ("message_hash", "ascending")])
+        for row in table.to_pylist():
+            yield _message_of(row, topic)
+        while start < len(timestamps) and timestamps[start] <= last:
+            start += 1
+
+
+def _on(topic: str) -> ds.Expression:
+    return ds.field("content_topic") == topic
+
+
+def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:
+    return WakuMessage(
+        payload=row["payload"],
+        content_topic=topic,
+        version=row["version"] or None,
+        timestamp_ns=row["timestamp"],
+        meta=row["meta"],
+    )
+
+
+def _options_for(message: WakuMessage) -> ReliableChannelOptions:
+    """Return the defaults of the profile that a message's marker tells."""
+    is_logos = message.meta == LOGOS_MARKER
+    return ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions(profile=Profile.WAKU)
+
+
+class _Keys(Encryption):
+    """The keys of a key file as the hook of one channel; it only opens."""
+
+    def __init__(self, keys: ChannelKeys, content_topic: str, waku_version: int) -> None:
+        self._keys = keys
+        self._content_topic = content_topic
+        self.waku_version = waku_version
+
+    def encrypt(self, plaintext: bytes, /) -> bytes:
+        """Refuse: a store that is being made sends nothing."""
+        raise ConfigurationError(f"{len(plaintext)} bytes were to be sealed while a store is restored")
+
+    def decrypt(self, ciphertext: bytes, /) -> bytes:
+        """Open a message with whichever key can."""
+        return self._keys.open(self._content_topic, ciphertext).plaintext

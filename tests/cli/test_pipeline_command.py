@@ -1,0 +1,90 @@
+"""``fairway pipeline``: its words, its exit codes, and what a person reads when something is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from typer.testing import CliRunner
+
+from fairway.cli import app
+from fairway.errors import ConfigurationError
+from fairway.pipeline import run
+from fairway.pipeline.run_folder import TableResult
+from fairway.pipeline.run_summary import Balance, RunProgress, RunSummary
+
+
+def balance(rows_in: int) -> Balance:
+    return Balance(rows_in=rows_in, duplicates=1, quarantined=2, retransmissions=3, sync=4, delivered=5, incomplete=6)
+
+
+@pytest.fixture
+def pretended(monkeypatch, tmp_path):
+    """Let a run end at once, with as many rows in as are asked for, and remember how it was called."""
+    called = []
+
+    def pretend(rows_in: int) -> list:
+        def run_with(options, sources, out, *, keys, progress):
+            result = TableResult(name="quarantine", rows=2, files=1, bytes=100, seconds=0.5)
+            for told in (None, result):
+                progress(RunProgress(step="quarantine", number=1, total=1, result=told))
+            called.append((options, sources, out, keys))
+            return RunSummary(folder=tmp_path, tables=(result,), balance=balance(rows_in), seconds=1.0, resumed=0)
+
+        monkeypatch.setattr(run, "run_with", run_with)
+        return called
+
+    return pretend
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(app, ["pipeline", *words])
+
+
+def test_help_lists_the_commands_and_each_explains_itself():
+    listed = invoke("--help").output
+    for name in ("run", "report", "export"):
+        assert name in listed
+        told = invoke(name, "--help")
+        assert told.exit_code == 0
+        assert "Example" in told.output
+
+
+def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
+    called = pretended(21)
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"team": {"cipher": "aes-256-gcm", "key": "ab" * 32}}))
+    words = ["--source", "a=one.db", "--source", "b=two.db", "--out", "out", "--keys", str(keys), "--profile", "logos"]
+    result = invoke("run", *words, "--blooms", "--rate-limit", "7")
+    assert result.exit_code == 0, result.output
+    assert "all accounted for" in result.output
+    assert "quarantine" in result.output
+    assert "ab" * 32 not in result.output
+    ((options, sources, out, channel_keys),) = called
+    assert (sources, str(out), len(channel_keys)) == (["a=one.db", "b=two.db"], "out", 1)
+    assert (options.profile.value, options.blooms, options.rate_limit) == ("logos", True, 7)
+
+
+def test_rows_that_are_not_accounted_for_end_in_exit_code_1(pretended):
+    pretended(22)
+    result = invoke("run", "--source", "one.db", "--out", "out")
+    assert result.exit_code == 1
+    assert "does not add up" in result.output
+
+
+def test_programs_get_one_json_object(pretended):
+    pretended(21)
+    result = invoke("run", "--source", "one.db", "--out", "out", "--json")
+    told = json.loads(result.stdout)
+    assert told["balance"]["adds_up"] is True
+    assert told["tables"]["quarantine"]["rows"] == 2
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    for words in (["report", str(tmp_path)], ["export", str(tmp_path), "--to", str(tmp_path / "to")]):
+        error = invoke(*words).exception
+        assert isinstance(error, ConfigurationError)
+        assert "no run folder" in str(error)

@@ -1,0 +1,173 @@
+"""A store out of an archive: the live channel goes on from it as though it had been there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.errors import ConfigurationError
+from fairway.events import MessageReceived
+from fairway.options import ReliableChannelOptions
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.restore import restore
+from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.tables import SCHEMA_VERSION
+from fairway.protocol.encryption import AesGcm
+from fairway.simulation import NetworkFaults, World
+from fairway.waku.local import LocalNetwork
+
+TOPIC = "/fairway/1/harbour/proto"
+KEY = bytes(range(32))
+HOUR_MS = 3_600_000
+
+
+def a_talk(**more):
+    """Return a world in which alice, bob and carol have talked, over a bad network, and everything is settled."""
+    world = World(["alice", "bob", "carol"], seed=3, faults=NetworkFaults(loss=0.3), **more)
+    for number in range(8):
+        for name in ("alice", "bob", "carol"):
+            world.send(name, f"{name} {number}".encode() if number else name.encode() * 60_000)
+            world.run(2_000)
+    world.run(HOUR_MS)
+    return world
+
+
+def run_folder(path, messages):
+    """Write of a run folder what restoring reads, as the pipeline lays it out."""
+    rows = [
+        {
+            "message_hash": message_hash,
+            "content_topic": message.content_topic,
+            "payload": message.payload,
+            "version": message.version or 0,
+            "timestamp": message.timestamp_ns,
+            "meta": message.meta,
+            "channel_id": "harbour",
+        }
+        for message_hash, message in messages
+    ]
+    for name, columns in {
+        "waku_messages": ("message_hash", "content_topic", "payload", "version", "timestamp", "meta"),
+        "sds_messages": ("content_topic", "channel_id"),
+    }.items():
+        place = path / "tables" / name
+        place.mkdir(parents=True)
+        types = {"timestamp": pa.int64(), "meta": pa.binary(), "version": pa.int32()}
+        arrays = {column: pa.array([row[column] for row in rows], types.get(column)) for column in columns}
+        pq.write_table(pa.table(arrays), place / "part-0.parquet")
+    manifest = {"schema_version": SCHEMA_VERSION, "tables": {}, "options": {"format": "parquet"}, "sources": []}
+    (path / "manifest.json").write_text(json.dumps({**manifest, "state": "complete"}), encoding="utf-8")
+    return RunTables(path)
+
+
+def archived(world):
+    return [(publication.message_hash, publication.message) for publication in world.network.stored()]
+
+
+@pytest.fixture(scope="module")
+def talk():
+    return a_talk()
+
+
+@pytest.fixture
+def tables(talk, tmp_path):
+    return run_folder(tmp_path / "run", archived(talk))
+
+
+def live(scenario):
+    async def bounded():
+        async with asyncio.timeout(30):
+            with LocalNetwork() as network:
+                await scenario(network)
+
+    asyncio.run(bounded())
+
+
+def received_by(world, name):
+    return [e.payload for _, e in world.participants[name].events if isinstance(e, MessageReceived)]
+
+
+def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, tmp_path):
+    done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
+    assert (done.delivered, done.missing, done.parked) == (24, 0, 0)
+    assert done.messages == len(archived(talk))
+    restore(tables, tmp_path / "erin.db", channel_id="harbour", sender_id="erin", as_read=True)
+
+    async def scenario(network):
+        options = ReliableChannelOptions(sync_min_interval_ms=100)
+        dave, erin = [
+            await create_reliable_channel(
+                network.node(), "harbour", name, TOPIC, store=tmp_path / f"{name}.db", options=options
+            )
+            for name in ("dave", "erin")
+        ]
+        async with dave, erin:
+            stream = dave.messages()
+            got = [await anext(stream) for _ in range(24)]
+            assert {message.payload for message in got} == {
+                *received_by(talk, "alice"),
+                *received_by(talk, "bob"),
+            }
+            assert [m.payload for m in got if m.sender_id == "alice"][1:] == [
+                f"alice {n}".encode() for n in range(1, 8)
+            ]
+            receipt = await dave.send(b"I have read it all")
+            assert dave.statistics().protocol.history > 24, "what was restored is the log that he goes on with"
+            await receipt.sent()
+            assert (await anext(erin.messages())).payload == b"I have read it all"
+
+    live(scenario)
+
+
+def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables, tmp_path):
+    done = restore(tables, tmp_path / "alice.db", channel_id="harbour", sender_id="alice", as_read=True)
+    assert done.delivered == 16
+    assert done.history == talk.participants["alice"].stack.statistics().history
+
+    async def scenario(network):
+        async with await create_reliable_channel(
+            network.node(), "harbour", "alice", TOPIC, store=tmp_path / "alice.db"
+        ) as alice:
+            assert alice.statistics().unfinished == 0
+
+    live(scenario)
+
+
+def test_what_the_archive_lacks_is_known_as_missing(talk, tmp_path):
+    kept = [entry for number, entry in enumerate(archived(talk)) if number != 3]
+    done = restore(run_folder(tmp_path / "run", kept), tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
+    assert done.delivered + done.parked >= 20
+
+
+def test_a_sealed_channel_is_opened_with_the_key_file(tmp_path):
+    world = a_talk(encryption=lambda _: AesGcm(KEY))
+    tables = run_folder(tmp_path / "run", archived(world))
+    keys = ChannelKeys.from_mapping({"harbour": {"cipher": "aes-256-gcm", "key": KEY.hex()}})
+    done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave", keys=keys)
+    assert done.delivered == 24
+    assert restore(tables, tmp_path / "eve.db", channel_id="harbour", sender_id="eve").delivered == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"channel_id": "elsewhere"}, "no channel 'elsewhere'"),
+        ({"content_topic": "/fairway/1/other/proto"}, "nothing on"),
+        ({"store": "there.db"}, "there already"),
+    ],
+)
+def test_what_cannot_be_restored_is_refused_and_nothing_is_left(tables, tmp_path, wanted, text):
+    (tmp_path / "there.db").write_bytes(b"")
+    before = set(tmp_path.iterdir())
+    store = tmp_path / wanted.pop("store", "new.db")
+    with pytest.raises(ConfigurationError, match=text):
+        restore(tables, store, **{"channel_id": "harbour", "sender_id": "dave", **wanted})
+    assert set(tmp_path.iterdir()) == before

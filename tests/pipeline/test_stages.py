@@ -1,0 +1,184 @@
+"""The stages one by one, on rows made for them, in a real Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile, SegmentationConfig
+from fairway.pipeline import stages
+from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.tables import table_named
+from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.wire.segment import SEED_003
+
+pytestmark = pytest.mark.spark
+
+FIRST_NS, LAST_NS = -(2**63), 2**63 - 1
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def sds(spark):
+    """Return a function that makes ``sds_messages`` of some fields of each row."""
+    schema = table_named("sds_messages").schema
+
+    def make(*given: dict):
+        columns = table_named("sds_messages").columns
+        defaults = dict.fromkeys(columns) | {
+            "channel_id": "team",
+            "kind": "content",
+            "sender_id": "alice",
+            "timestamp": 0,
+            "payload_bytes": 100,
+            "history_bytes": 0,
+            "repair_bytes": 0,
+            "bloom_bytes": 0,
+            "content_bytes": 0,
+            "causal_history": [],
+            "sighting": 1,
+            "sightings": 1,
+        }
+        rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
+        return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], schema)
+
+    return make
+
+
+def cites(*message_ids: str) -> list[tuple]:
+    return [(message_id, None, None) for message_id in message_ids]
+
+
+def test_a_message_is_kept_once_with_every_store_that_had_it(spark):
+    def row(digest, source, *, timestamp=1, payload=b"x"):
+        return (digest, "/shard", "/topic", payload, 0, timestamp, None, source)
+
+    table = spark.createDataFrame(
+        [
+            row(b"1", "b"),
+            row(b"1", "a"),
+            row(b"1", "a"),
+            row(b"2", "b"),
+            # Two stores that show something else under one hash.
+            row(b"3", "a", timestamp=9, payload=b"late"),
+            row(b"3", "b", timestamp=8, payload=b"early"),
+        ],
+        WAKU_MESSAGES,
+    )
+    kept = {bytes(row.message_hash): row for row in table.transform(stages.deduplicated).collect()}
+    assert {digest: (row.sources, row.copies) for digest, row in kept.items()} == {
+        b"1": (["a", "b"], 3),
+        b"2": (["b"], 1),
+        b"3": (["a", "b"], 2),
+    }
+    assert bytes(kept[b"3"].payload) == b"early"
+    told = stages.store_completeness(table.transform(stages.deduplicated), ["a", "b", "empty"]).collect()
+    assert {(row.source, row.messages, row.of, row.missing) for row in told} == {
+        ("a", 2, 3, 1),
+        ("b", 3, 3, 0),
+        ("empty", 0, 3, 3),
+    }
+
+
+def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(spark, sds):
+    unique = sds(
+        {"message_id": "m1"},
+        {"message_id": "m2"},
+        {"message_id": "b1", "sender_id": "bob", "timestamp": 5, "causal_history": cites("m1")},
+        {"message_id": "b2", "sender_id": "bob", "timestamp": 3, "causal_history": cites("m1")},
+        {"message_id": "a2", "sender_id": "alice", "timestamp": 2, "causal_history": cites("m1", "gone")},
+    )
+    evidence = spark.createDataFrame(
+        [
+            ("team", "m1", "bob", "bloom", 1),
+            ("team", "m1", "carol", "bloom", 4),
+            ("team", "m1", "dave", "descendant", 6),
+            ("team", "m2", "carol", "bloom", 4),
+            ("team", "m2", "dave", "bloom", 4),
+        ],
+        BLOOM_EVIDENCE,
+    )
+    told = stages.acknowledgements(unique, evidence)
+    assert {(row.message_id, row.acknowledged_by, row.how, row["at"]) for row in told.collect()} == {
+        ("m1", "bob", "cited", 3),
+        ("m1", "dave", "descendant", 6),
+        ("m2", "carol", "bloom", 4),
+        ("m2", "dave", "bloom", 4),
+    }
+    latency = {row.message_id: row for row in stages.ack_latency(unique, told).collect()}
+    assert (latency["m1"].ackers, latency["m1"].first_by, latency["m1"].acked_at) == (2, "bob", 3)
+    assert (latency["b1"].ackers, latency["b1"].first_by, latency["b1"].latency_ms) == (0, None, None)
+
+
+def test_timestamps_at_the_ends_of_time_end_nothing_else(sds):
+    messages = sds(
+        {"message_id": "m1", "timestamp": FIRST_NS},
+        {"message_id": "m2", "timestamp": LAST_NS, "sender_id": "bob", "causal_history": cites("m1")},
+        {"message_id": "m3", "timestamp": 0, "sender_id": "bob"},
+        {"message_id": "m4", "timestamp": 1_500_000, "sender_id": "alice", "causal_history": cites("m2", "m3")},
+    )
+    latency = stages.ack_latency(messages, stages.acknowledgements(messages)).collect()
+    assert {row.message_id: row.latency_ms for row in latency} == {"m1": None, "m2": 0, "m3": 1, "m4": None}
+    epochs = stages.rate_utilisation(messages, epoch_ms=1_000, limit=4).collect()
+    assert all(row.epoch_start_ms % 1_000 == 0 for row in epochs)
+    assert sum(row.messages for row in epochs) == 4
+    assert {row.pct for row in epochs} == {25.0}
+
+
+@pytest.mark.parametrize("wrong", [{"epoch_ms": 0}, {"limit": 0}])
+def test_an_impossible_rate_limit_is_refused(sds, wrong):
+    with pytest.raises(ConfigurationError, match="must be positive"):
+        stages.rate_utilisation(sds({"message_id": "m1"}), **wrong)
+
+
+def test_bytes_go_to_one_part_each(sds):
+    parts = stages.bandwidth(
+        sds(
+            {"content_bytes": 50, "history_bytes": 20, "bloom_bytes": 10, "repair_bytes": 5},
+            {"content_bytes": 50, "history_bytes": 20, "sighting": 2},
+            {"kind": "sync", "bloom_bytes": 60},
+            {"kind": "sync", "bloom_bytes": 60, "sighting": 2},
+            {"kind": "ephemeral", "content_bytes": 90},
+            {"channel_id": "other", "kind": "sync"},
+        )
+    )
+    assert {(row.channel_id, row.part): (row.bytes, row.messages) for row in parts.collect()} == {
+        ("team", "content"): (140, 2),
+        ("team", "history"): (20, 1),
+        ("team", "bloom"): (10, 1),
+        ("team", "repair"): (5, 1),
+        ("team", "envelope"): (25, 2),
+        ("team", "sync"): (100, 1),
+        ("team", "retransmission"): (200, 2),
+        ("other", "sync"): (100, 1),
+    }
+
+
+def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
+    config = SegmentationConfig(max_total_segments=2)
+    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
+    small = SegmentationConfig(segment_size_bytes=64, parity_rate=0.0)
+    first, second = (part.content for part in Segmenter(small, SEED_003).split(bytes(100)).parts)
+    header = SEED_003.decode(first)
+    rows = [
+        {
+            "message_id": f"m{number:04}",
+            "lamport": number,
+            "timestamp": number,
+            "profile": "waku",
+            "segment_hash": header.payload_hash,
+            "segment_index": number % 2,
+            "is_parity": False,
+            "content": (first, second)[number % 2],
+        }
+        for number in range(limit + 3)
+    ]
+    table = sds(*rows)
+    for profile in (None, Profile.WAKU):
+        told = stages.reassembled(table, profile, config=config).collect()
+        assert sum(row.held for row in told) == len(rows)
+        assert [row.held for row in told if row.outcome == "excess"] == [3]

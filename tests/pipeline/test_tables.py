@@ -1,0 +1,54 @@
+"""The registry of tables is what the documentation lists, and what a run writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.run_steps import RunOptions, steps
+from fairway.pipeline.tables import TABLES, table_named
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
+
+
+def test_the_documentation_lists_every_table_as_it_is():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for table in TABLES:
+        keys = ", ".join(f"`{key}`" for key in table.keys) or "none"
+        assert f"### {table.name}\n\n{table.meaning[0].upper()}{table.meaning[1:]}." in text, table.name
+        assert f"\n\nKey: {keys}. Files: {table.layout}.\n\n    {table.schema}\n" in text, table.name
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == [table.name for table in TABLES]
+
+
+def test_keys_are_columns_and_names_are_unique():
+    assert len({table.name for table in TABLES}) == len(TABLES)
+    for table in TABLES:
+        assert set(table.keys) <= set(table.columns)
+        assert len(set(table.columns)) == len(table.columns)
+
+
+def test_columns_are_told_apart_also_where_types_hold_commas():
+    columns = table_named("sds_messages").columns
+    assert columns[:3] == ("message_hash", "timestamp", "content_topic")
+    assert "causal_history" in columns
+    assert "retrieval_hint" not in columns
+
+
+@pytest.mark.parametrize("blooms", [False, True])
+def test_a_run_writes_every_table_and_reads_only_what_is_there(blooms):
+    planned = list(steps(RunOptions(blooms=blooms)))
+    assert [step.name for step in planned if not step.work] == [table.name for table in TABLES]
+    places = {step.name: place for place, step in enumerate(planned)}
+    assert ("bloom_evidence" in places) is blooms
+    for step in planned:
+        assert all(places[step.name] < places[reader] for reader in step.needed_by)
+
+
+def test_a_table_that_is_none_is_refused_with_the_names_there_are():
+    with pytest.raises(ConfigurationError, match="waku_messages"):
+        table_named("messages")
