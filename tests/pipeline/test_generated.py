@@ -23,7 +23,7 @@ from fairway.wire.waku_message import WakuMessage, message_hash
 
 PLAN = GeneratorPlan(
     messages=5_000,
-    seed=3,
+    seed=9,
     channels=20,
     skew=1.0,
     largest_share=0.6,
@@ -31,12 +31,12 @@ PLAN = GeneratorPlan(
     logos_share=0.34,
     history=3,
     content_bytes=40,
-    long_share=0.03,
+    long_share=0.1,
     segment_size_bytes=256,
     parity_rate=0.5,
     sync_share=0.1,
     ephemeral_share=0.02,
-    loss=0.15,
+    loss=0.2,
     corruption=0.02,
     stores=3,
     store_loss=0.2,
@@ -104,7 +104,7 @@ def citations_of(messages):
 
 
 def test_it_has_everything_in_it(rows, facts, messages):
-    assert 4_000 < len(messages) < 5_000
+    assert 3_500 < len(messages) < 5_000
     assert Counter(fact["status"] for fact in facts["carrier"]).keys() == {
         "ok",
         "not-sds",

@@ -1,0 +1,158 @@
+"""The whole live channel: latency, throughput, large messages, restart; beside js-waku's ReliableChannel where it can.
+
+Each figure is a process of its own (`benchmarks.live_workloads` here, ``peers/js_waku_channel/bench.mjs`` there): two
+participants in one process, connected by a network that is a function call, every byte encoded and decoded. js-waku
+hands a message to the application when it comes, and lets SDS process it once in a second at most; so its rate is
+taken when SDS has processed the last message, as ours is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure
+from benchmarks.js_waku import JsWaku, PeerUnavailableError
+from benchmarks.session import Benchmark, Row, Session
+
+_ROOT = Path(__file__).parents[1]
+_KIB = 1_024
+_MIB = 1_048_576
+_LIMIT_S = 120
+_SECONDS = 1_800
+_FASTER = 20
+"""How much faster than by default all timers run where messages get lost, on both sides."""
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return the rows of this file."""
+    return [
+        _benchmark("live: send to receive, 1 KiB, in memory, p50", partial(_latency, durable=False)),
+        _benchmark("live: send to receive, 1 KiB, SQLite, p50", partial(_latency, durable=True)),
+        _benchmark("live: sustained 1 KiB, history 2", partial(_throughput, history=2)),
+        _benchmark("live: sustained 1 KiB, history 200", partial(_throughput, history=200)),
+        _benchmark("live: sustained 1 KiB, history 2, SQLite", partial(_throughput, history=2, durable=True)),
+        _benchmark("live: CPU for a message, 1 KiB, history 2", partial(_cpu, history=2)),
+        _benchmark("live: CPU for a message, 1 KiB, history 200", partial(_cpu, history=200)),
+        _benchmark("live: 100 messages of 1 KiB, 30 % loss, 20 times as fast", _lossy),
+        _benchmark("live: 1 MiB end to end, no loss, p50", partial(_transfer, loss=0.0)),
+        _benchmark("live: 1 MiB end to end, 30 % loss, 20 times as fast, p50", partial(_transfer, loss=0.3)),
+        _benchmark("live: start with 100,000 messages of history", _restart),
+    ]
+
+
+def _benchmark(name: str, measure: Callable[[str, Session], Row]) -> Benchmark:
+    return Benchmark(name=name, measure=partial(measure, name))
+
+
+def _latency(name: str, session: Session, *, durable: bool) -> Row:
+    sizes: dict[str, Any] = {"messages": 200 if session.quick else 1_000, "warming": 100, "payload_bytes": _KIB}
+    ours = _measured("latency", **sizes, history=2, durable=_folder() if durable else "")
+    if durable:
+        until_durable = median(ours["durable_ms"])
+        remark = f"send returns, on disk, after {until_durable:.2f} ms; js-waku keeps nothing on disk"
+        return _row(name, median(ours["times_ms"]), None, "ms", remark)
+    slowest = sorted(ours["times_ms"])[len(ours["times_ms"]) * 99 // 100]
+    peer, remark = _asked(session, "latency", **sizes, history=2)
+    theirs = None if peer is None else median(peer["times_ms"])
+    return _row(name, median(ours["times_ms"]), theirs, "ms", remark or f"ours p99 {slowest:.2f} ms")
+
+
+def _throughput(name: str, session: Session, *, history: int, durable: bool = False) -> Row:
+    ours, peer, remark = _sustained(session, history=history, durable=durable)
+    return _row(name, ours["rate"], None if peer is None else peer["rate"], "messages/s", remark)
+
+
+def _cpu(name: str, session: Session, *, history: int) -> Row:
+    ours, peer, remark = _sustained(session, history=history, durable=False)
+    return _row(name, ours["cpu_ms"], None if peer is None else peer["cpu_ms"], "ms", remark)
+
+
+def _sustained(session: Session, *, history: int, durable: bool) -> tuple[Any, Any, str]:
+    sizes: dict[str, Any] = {"messages": 500 if session.quick else 2_000, "payload_bytes": _KIB, "history": history}
+    ours = _measured("throughput", **sizes, durable=_folder() if durable else "", at_once=64 if durable else 1)
+    if durable:
+        return ours, None, "64 senders side by side; js-waku keeps nothing on disk"
+    peer, remark = _asked(session, "throughput", **sizes, process_task_ms=1_000)
+    return ours, peer, remark
+
+
+def _lossy(name: str, session: Session) -> Row:
+    sizes: dict[str, Any] = {
+        "messages": 100,
+        "payload_bytes": _KIB,
+        "history": 2,
+        "loss": 0.3,
+        "seed": 1,
+        "faster": _FASTER,
+        "limit_s": _LIMIT_S,
+    }
+    ours = _measured("lossy", **sizes)
+    peer, remark = _asked(session, "lossy", **sizes)
+    if peer is None:
+        return _row(name, ours["seconds"], None, "s", remark)
+    if peer["received"] < sizes["messages"]:
+        remark = f"{peer['received']} of {sizes['messages']} after {_LIMIT_S} s, {peer['repeated']} of them again"
+        return _row(name, ours["seconds"], None, "s", remark)
+    return _row(name, ours["seconds"], peer["seconds"], "s", f"{peer['repeated']} handed over again, ours none")
+
+
+def _transfer(name: str, session: Session, *, loss: float) -> Row:
+    ours = _measured(
+        "transfer",
+        messages=5 if session.quick else 20,
+        payload_bytes=_MIB,
+        loss=loss,
+        seed=1,
+        faster=_FASTER,
+        limit_s=_LIMIT_S,
+    )
+    sent = ours["sent_bytes"] / _MIB
+    remark = f"{sent:.2f} MiB sent for each; js-waku does not segment and refuses more than 150 KiB"
+    return _row(name, median(ours["times_ms"]), None, "ms", remark)
+
+
+def _restart(name: str, session: Session) -> Row:
+    messages = 10_000 if session.quick else 100_000
+    with tempfile.TemporaryDirectory() as folder:
+        filled = _measured("fill", messages=messages, payload_bytes=_KIB, durable=folder)
+        ours = _measured("restart", durable=folder)
+    size = filled["store_bytes"] / _MIB
+    count = f"only {messages:,} with --quick; " if session.quick else ""
+    remark = f"{count}{size:.0f} MiB of store, first message sent after {ours['sent_ms']:.0f} ms; js-waku forgets"
+    return _row(name, ours["started_ms"], None, "ms", remark)
+
+
+def _row(name: str, ours: float, peer: float | None, unit: str, remark: str) -> Row:
+    figure = Figure(name=name, ours=ours, peer=peer, peer_name=JsWaku.name, unit=unit)
+    return Row(figure=figure, remark=remark)
+
+
+def _asked(session: Session, workload: str, **parameters: object) -> tuple[Any, str]:
+    """Return what js-waku measured, or None and the reason."""
+    try:
+        return session.ask_js_waku_channel(workload, **parameters), ""
+    except PeerUnavailableError as error:
+        return None, str(error)
+
+
+def _measured(workload: str, **parameters: object) -> Any:
+    """Return what a workload measured in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.live_workloads", workload, json.dumps(parameters)]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    return json.loads(done.stdout)
+
+
+def _folder() -> str:
+    """Return where stores are made: a folder on a disk, since what is in memory has no durability to pay for."""
+    folder = _ROOT / "build"
+    folder.mkdir(exist_ok=True)
+    return os.fspath(folder)
