@@ -9,7 +9,8 @@ are held against what became of them: see `Balance`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -34,7 +35,11 @@ _ROW_GROUP_BYTES: Final = 33_554_432
 """Parquet's default of 128 MiB is held in memory by every task that writes, and again by every one that reads."""
 _SETTINGS: Final = {
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
-    "spark.sql.parquet.columnarReaderBatchSize": "512",
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+}
+_PAYLOAD_SETTINGS: Final = {
+    # Whole messages have a megabyte and more: their reader takes one row at a time.
+    "spark.sql.parquet.enableVectorizedReader": "false",
 }
 _SMALL_INPUT_BYTES: Final = 268_435_456
 
@@ -79,7 +84,7 @@ def run_with(
     folder = RunFolder.open_for(Path(out), described, options.as_json(), keys)
     try:
         borrowed = spark or SparkSession.getActiveSession()
-        session = borrowed or create_session("fairway pipeline run", short_job=_is_small(parsed), config=_SETTINGS)
+        session = borrowed or create_session("fairway pipeline run", short_job=_is_small(parsed))
         try:
             return _Run(session, folder, parsed, options, keys).work(progress)
         finally:
@@ -155,6 +160,10 @@ class _Run:
 
     def _write(self, step: Step) -> TableResult:
         began_s = time.monotonic()
+        with _set(self.spark, _SETTINGS | (_PAYLOAD_SETTINGS if step.reads_payloads else {})):
+            return self._written(step, began_s)
+
+    def _written(self, step: Step, began_s: float) -> TableResult:
         written = self.folder.begin_table(step.name, work=step.work)
         table = step.make(self)
         if not step.work:
@@ -199,6 +208,22 @@ class _Run:
     def _sum(self, name: str, figure: Any) -> int:
         row = self.table(name).agg(F.coalesce(F.sum(figure), F.lit(0)).alias("total")).first()
         return 0 if row is None else int(row.total)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Lend a session settings, and put back what was there: it may be somebody else's."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def _counted(messages: DataFrame) -> list[Any]:

@@ -69,6 +69,8 @@ class Step:
 
     name: str
     make: Callable[[Materials], DataFrame]
+    reads_payloads: bool = False
+    """Whether it reads whole messages, of which one may be as large as a batch of others."""
     needed_by: tuple[str, ...] = ()
     """The steps that read a table which is not kept; empty for one that is."""
     schema: str
@@ -85,7 +87,12 @@ def steps(options: RunOptions) -> Iterator[Step]:
         yield from (
             step for step in _WORK if table.name == step.needed_by[0] and (options.blooms or step.name != _BLOOM)
         )
-        yield Step(name=table.name, make=_MAKERS[table.name], schema=table.schema)
+        yield Step(
+            name=table.name,
+            make=_MAKERS[table.name],
+            schema=table.schema,
+            reads_payloads=table.name == "delivered",
+        )
 
 
 def _waku_messages(run: Materials) -> DataFrame:
