@@ -49,26 +49,26 @@ class PlainPipeline:
         """Rows of each table."""
         self._made: dict[str, pa.Table] = {}
 
-    def steps(self) -> Iterator[tuple[str, bool]]:
-        """Do the work, yielding each table's name when it is there and whether it is one of the pipeline's."""
+    def steps(self) -> Iterator[str]:
+        """Do the work, yielding the name of each stage when it is done."""
         self._deduplicate()
-        yield "waku_messages", True
+        yield "waku_messages"
         self._decode()
-        yield "decoded", False
+        yield "decoded"
         self._sort_out()
-        yield "sds_messages", True
+        yield "sds_messages"
         self._reassemble()
-        yield "reassembled", False
+        yield "reassembled"
         self._deliver()
-        yield "delivered", True
+        yield "delivered"
         self._miss()
-        yield "missing_messages", True
+        yield "missing_messages"
         self._order()
-        yield "sds_ordered", True
+        yield "sds_ordered"
         self._acknowledge()
-        yield "acknowledgements", True
+        yield "acknowledgements"
         self._sum_up()
-        yield "statistics", True
+        yield "statistics"
 
     def write(self, folder: Path) -> None:
         """Write all tables as Parquet."""

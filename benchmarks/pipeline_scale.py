@@ -133,7 +133,7 @@ def measure_plain(archive: Path, out: Path) -> dict[str, Any]:
     out.mkdir()
     watch = Stopwatch()
     pipeline = PlainPipeline(archive)
-    for name, _ in pipeline.steps():
+    for name in pipeline.steps():
         watch.lap(name)
     pipeline.write(out)
     watch.lap("writing")

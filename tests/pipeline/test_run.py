@@ -241,6 +241,12 @@ def test_options_that_cannot_be_are_refused(tmp_path, wrong):
         run(["sqlite:none.db"], tmp_path / "run", **wrong)
 
 
+def test_a_format_without_its_jars_is_refused(spark, made, tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot write delta: start the session with its jars"):
+        run(made.sources, tmp_path / "run", format="delta", spark=spark)
+    assert spark.conf.get("spark.sql.parquet.enableVectorizedReader") == "true"
+
+
 def until_killed(made, folder: Path, table: str) -> str:
     """Start the job in a process of its own, kill that when a table is whole, and return what it logged."""
     (folder / "keys.json").write_text(json.dumps(KEY_FILE))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fairway.pipeline.run_summary import RunProgress
 
 _DEFAULT_EPOCH_MS: Final = 600_000
+_DEFAULT_PARITY_RATE: Final = 0.125
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 
@@ -67,6 +68,9 @@ def run(
     rate_limit: Annotated[
         int | None, typer.Option(help="Transmissions that a sender is allowed in an epoch.", show_default="not known")
     ] = None,
+    parity_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
+    ] = _DEFAULT_PARITY_RATE,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Write all tables of some archives into a folder.
@@ -81,7 +85,14 @@ def run(
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_render import print_summary  # noqa: PLC0415 - needs the [spark] extra
-    options = RunOptions(profile=profile, format=table_format, blooms=blooms, epoch_ms=epoch_ms, rate_limit=rate_limit)
+    options = RunOptions(
+        profile=profile,
+        format=table_format,
+        blooms=blooms,
+        epoch_ms=epoch_ms,
+        rate_limit=rate_limit,
+        parity_rate=parity_rate,
+    )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with _progress() as listener:
         summary = run_with(options, source, out, keys=channel_keys, progress=listener)

@@ -27,12 +27,18 @@ from fairway.pipeline.run_sources import RunSource, parse_sources
 from fairway.pipeline.run_steps import RunOptions, Step, steps
 from fairway.pipeline.run_summary import Balance, Progress, RunProgress, RunSummary, balance_json
 from fairway.pipeline.session import create_session
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import table_named
 
 __all__ = ["RunOptions", "run", "run_with"]
 
-_ROW_GROUP_BYTES: Final = 33_554_432
-"""Parquet's default of 128 MiB is held in memory by every task that writes, and again by every one that reads."""
+_PARQUET_OPTIONS: Final = {
+    # By default 128 MiB, which every task that writes holds in memory, and every one that reads holds again.
+    "parquet.block.size": "33554432",
+    # How full a page or a row group is, is looked at first after so many rows: by default 100, of a megabyte each.
+    "parquet.page.size.row.check.min": "4",
+    "parquet.block.size.row.check.min": "4",
+}
 _SETTINGS: Final = {
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
@@ -54,6 +60,7 @@ def run(
     blooms: bool = False,
     epoch_ms: int = 600_000,
     rate_limit: int | None = None,
+    parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
@@ -64,7 +71,14 @@ def run(
     driver and all executors share. Raises `ConfigurationError` for sources, options or a folder that cannot be, and
     what a source raises that cannot be read.
     """
-    options = RunOptions(profile=profile, format=format, blooms=blooms, epoch_ms=epoch_ms, rate_limit=rate_limit)
+    options = RunOptions(
+        profile=profile,
+        format=format,
+        blooms=blooms,
+        epoch_ms=epoch_ms,
+        rate_limit=rate_limit,
+        parity_rate=parity_rate,
+    )
     return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
 
 
@@ -169,7 +183,7 @@ class _Run:
         if not step.work:
             table = table.select(*table_named(step.name).columns)
         kind = "parquet" if step.work else self.options.format
-        writer = table.write.format(kind).option("parquet.block.size", _ROW_GROUP_BYTES)
+        writer = table.write.format(kind).options(**_PARQUET_OPTIONS)
         if not step.work:
             writer = writer.option("compression", "zstd")
         try:
@@ -213,17 +227,17 @@ class _Run:
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Lend a session settings, and put back what was there: it may be somebody else's."""
-    before = {name: spark.conf.get(name, None) for name in settings}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, earlier in before.items():
+            if earlier is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, earlier)
 
 
 def _counted(messages: DataFrame) -> list[Any]:

@@ -9,7 +9,7 @@ messages and incomplete sets come. With bloom filters there is ``bloom_evidence`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run_sources import RunSource, open_run_source
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
-from fairway.pipeline.stages.reassembled import REASSEMBLED
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, REASSEMBLED
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.tables import TABLES
 
@@ -39,6 +39,9 @@ class RunOptions:
     """Length of an epoch of the rate limit."""
     rate_limit: int | None = None
     """Transmissions that a sender is allowed in an epoch; None when that is not known."""
+    parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate
+    """Parity segments per data segment, as the channels' participants have it: lost ones are told from missing messages
+    by it."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON knows them."""
@@ -48,6 +51,7 @@ class RunOptions:
             "blooms": self.blooms,
             "epoch_ms": self.epoch_ms,
             "rate_limit": self.rate_limit,
+            "parity_rate": self.parity_rate,
         }
 
 
@@ -110,7 +114,8 @@ def _unique(run: Materials) -> DataFrame:
 
 
 def _reassembled(run: Materials) -> DataFrame:
-    return stages.reassembled(_unique(run), run.options.profile)
+    config = replace(ARCHIVE_SEGMENTATION, parity_rate=run.options.parity_rate)
+    return stages.reassembled(_unique(run), run.options.profile, config=config)
 
 
 def _delivered(run: Materials) -> DataFrame:

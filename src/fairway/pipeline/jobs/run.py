@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         blooms=given.blooms,
         epoch_ms=given.epoch_ms,
         rate_limit=given.rate_limit,
+        parity_rate=given.parity_rate,
     )
     try:
         keys = None if given.keys is None else ChannelKeys.from_file(given.keys)
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--blooms", action="store_true", help="look for acknowledgements in bloom filters too")
     parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
     parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
+    parser.add_argument("--parity-rate", type=float, default=_DEFAULTS.parity_rate, help="as the participants have it")
     return parser
 
 
