@@ -132,19 +132,30 @@ async def transfer(*, messages: int, payload_bytes: int, loss: float, seed: int,
 
 
 async def fill(*, messages: int, payload_bytes: int, durable: str) -> Any:
-    """Let B receive messages into the store ``bob.db`` of a folder, for `restart`."""
+    """Let B receive messages into the store ``bob.db`` of a folder, for `restart`.
+
+    A waits for B, whose disk sets the pace; B's sync messages let A forget what was acknowledged.
+    """
     start = perf_counter()
-    options = ReliableChannelOptions(sync_min_interval_ms=0, retry_interval_ms=0)
+    options = ReliableChannelOptions(sync_min_interval_ms=500)
     numbers = iter(range(messages))
+    room = asyncio.Semaphore(_GROUP)
 
     async def send_in_turn(alice: ReliableChannel) -> None:
         for number in numbers:
-            await (await alice.send(_payload(number, payload_bytes))).sent()
+            await room.acquire()
+            await alice.send(_payload(number, payload_bytes))
+
+    async def read(bob: ReliableChannel) -> None:
+        stream = bob.messages()
+        for _ in range(messages):
+            await anext(stream)
+            room.release()
 
     with LocalNetwork() as network:
         alice = await _create(network, "alice", options, None)
         bob = await _create(network, "bob", options, Path(durable) / "bob.db")
-        reading = asyncio.create_task(_read(bob, messages))
+        reading = asyncio.create_task(read(bob))
         await asyncio.gather(*(send_in_turn(alice) for _ in range(_GROUP)))
         await reading
         await alice.close()
