@@ -88,3 +88,29 @@ def test_a_watcher_that_is_dropped_is_forgotten():
     board.watch()
     gc.collect()
     assert len(board._watchers) == 0
+
+
+def test_what_waits_is_bounded_in_bytes_too_and_the_newest_always_stays():
+    async def story():
+        queue = Subscription(size_of=len, max_bytes=10)
+        for item in (b"four", b"more", b"by six", b"this alone is too much", b"end"):
+            queue.put(item)
+        dropped = queue.dropped
+        queue.close()
+        return await read_all(queue), dropped
+
+    assert asyncio.run(story()) == ([b"end"], 4)
+
+
+def test_room_comes_back_as_items_are_read():
+    async def story():
+        queue = Subscription(size_of=len, max_bytes=10)
+        for _ in range(5):
+            queue.put(b"12345")
+            queue.put(b"12345")
+            assert len(queue.take()) == 2
+            queue.put(b"1234567890")
+            assert await anext(queue) == b"1234567890"
+        return queue.dropped
+
+    assert asyncio.run(story()) == 0

@@ -14,17 +14,31 @@ from typing import Final, Generic, Self, TypeVar
 Item = TypeVar("Item")
 
 _MAX_ITEMS: Final = 10_000
+_MAX_BYTES: Final = 134_217_728
 
 
 class Subscription(Generic[Item]):
     """What arrives, as an async iterator. Closing it ends the iteration after what had arrived before."""
 
-    def __init__(self, *, on_close: Callable[[], None] = lambda: None, max_items: int = _MAX_ITEMS) -> None:
-        """Make an empty queue; ``on_close`` is called once, when the reader or the node closes it."""
+    def __init__(
+        self,
+        *,
+        on_close: Callable[[], None] = lambda: None,
+        max_items: int = _MAX_ITEMS,
+        size_of: Callable[[Item], int] = lambda _: 0,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        """Make an empty queue; ``on_close`` is called once, when the reader or the node closes it.
+
+        With ``size_of`` the items that wait have at most ``max_bytes`` together, too; the newest one always stays.
+        """
         self.dropped = 0
         """Items that gave way to newer ones."""
         self._items: deque[Item] = deque()
         self._max_items = max_items
+        self._size_of = size_of
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._on_close = on_close
         self._arrived = asyncio.Event()
         self._closed = False
@@ -36,8 +50,9 @@ class Subscription(Generic[Item]):
         """Add what arrived; of a closed subscription nothing is kept."""
         if self._closed:
             return
-        if len(self._items) >= self._max_items:
-            self._items.popleft()
+        self._bytes += self._size_of(item)
+        while self._items and (len(self._items) >= self._max_items or self._bytes > self._max_bytes):
+            self._next()
             self.dropped += 1
         self._items.append(item)
         self._arrived.set()
@@ -46,6 +61,7 @@ class Subscription(Generic[Item]):
         """Return everything that is waiting, at once."""
         items = list(self._items)
         self._items.clear()
+        self._bytes = 0
         return items
 
     def close(self) -> None:
@@ -72,4 +88,9 @@ class Subscription(Generic[Item]):
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        return self._items.popleft()
+        return self._next()
+
+    def _next(self) -> Item:
+        item = self._items.popleft()
+        self._bytes -= self._size_of(item)
+        return item

@@ -124,7 +124,9 @@ class LocalNode(WakuNode):
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
         self._loop = asyncio.get_running_loop()
         topics = checked_topics(content_topics)
-        subscription: Subscription[RoutedMessage] = Subscription(on_close=lambda: self._drop(listener))
+        subscription: Subscription[RoutedMessage] = Subscription(
+            on_close=lambda: self._drop(listener), size_of=lambda message: len(message.encoded)
+        )
         listener = _Listener(pubsub_topic, topics, subscription, self._loop)
         self._listeners.append(listener)
         return subscription

@@ -167,7 +167,9 @@ class RemoteNode(WakuNode):
             raise NodeUnavailableError("the node is closed; connect another one")
         number = next(self._numbers)
         wanted = Filter(number, pubsub_topic, tuple(sorted(checked_topics(content_topics))))
-        subscription: Subscription[RoutedMessage] = Subscription(on_close=lambda: self._unsubscribe(number))
+        subscription: Subscription[RoutedMessage] = Subscription(
+            on_close=lambda: self._unsubscribe(number), size_of=lambda message: len(message.encoded)
+        )
         self._filters[number] = (wanted, subscription)
         try:
             # Without a connection, or if it breaks now, the next one begins with this filter.
