@@ -192,6 +192,36 @@ def restore(
     )
 
 
+@app.command()
+def generate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the archive and the truth about it.")],
+    *,
+    messages: Annotated[int, typer.Option(min=1, help="About how many SDS messages.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
+    channels: Annotated[int, typer.Option(min=1, help="How many channels; their sizes differ.")] = 100,
+    stores: Annotated[int, typer.Option(min=1, help="How many stores have it, each with gaps of its own.")] = 1,
+    logos_share: Annotated[float, typer.Option(min=0, max=1, help="Share of channels on the Logos wire.")] = 0.0,
+    loss: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that no store has.")] = 0.02,
+) -> None:
+    """Make an archive of any size to try things on, with loss, copies and damage, and the truth about it beside it.
+
+    Prints the sources for 'fairway pipeline run'. `fairway.pipeline.generator` has more to choose.
+
+    Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
+    """
+    with _needing_spark():
+        from fairway.pipeline.generator import write_generated, written_sources  # noqa: PLC0415 - needs the extra
+        from fairway.pipeline.generator_plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
+    plan = GeneratorPlan(
+        messages=messages, seed=seed, channels=channels, stores=stores, logos_share=logos_share, loss=loss
+    )
+    with session_or_own(None) as spark:
+        write_generated(spark, plan, folder)
+    for source in written_sources(plan, folder):
+        typer.echo(f"--source {source}")
+
+
 @contextmanager
 def _needing_spark() -> Iterator[None]:
     try:

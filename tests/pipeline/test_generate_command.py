@@ -1,0 +1,29 @@
+"""``fairway pipeline generate``: an archive to try things on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyspark")
+
+from fairway.cli import pipeline
+from fairway.pipeline.sources import open_source, split_label
+
+pytestmark = pytest.mark.spark
+
+
+def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_path):
+    folder = tmp_path / "big"
+    result = CliRunner().invoke(
+        pipeline.app, ["generate", str(folder), "--messages", "300", "--stores", "2", "--channels", "3"]
+    )
+    assert result.exit_code == 0, result.output
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    assert (plan["messages"], plan["stores"], plan["channels"]) == (300, 2, 3)
+    sources = [line.removeprefix("--source ") for line in result.output.splitlines()]
+    assert [split_label(source)[0] for source in sources] == ["store-0", "store-1"]
+    for label, uri in map(split_label, sources):
+        assert open_source(spark, uri, label=label).count() > 150
