@@ -108,17 +108,26 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
     limit: Annotated[int, typer.Option(min=1, help="Rows in each list.")] = 20,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write one page for a browser instead, which needs no network."),
+    ] = None,
 ) -> None:
     """Print what a run found out: channels, senders, losses, bandwidth, stores.
 
     Needs no Spark to be started.
 
-    Example: [bold]fairway pipeline report run[/bold]
+    Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
     with _needing_spark():
+        from fairway.pipeline.html_report import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_render import print_run_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
-    print_run_report(RunTables(folder), _console(), limit)
+    if html is None:
+        print_run_report(RunTables(folder), _console(), limit)
+    else:
+        write_html_report(folder, html)
+        typer.echo(f"the report is in {html}")
 
 
 @app.command(name="export")

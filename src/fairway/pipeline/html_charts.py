@@ -1,0 +1,160 @@
+"""Charts of a report as inline SVG: they scale with the page, take its colours, and tell their content in words.
+
+A chart is drawn on a field as wide as a phone's page, so that its letters can be read there; on a wide screen a table
+stands beside it. Its title and description are read out by screen readers, and each mark has a tooltip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import count
+from typing import Final
+
+_WIDTH: Final = 420
+_LEFT: Final = 4
+_RIGHT: Final = 416
+_PLOT_HEIGHT: Final = 120
+_TOP: Final = 20
+_BOTTOM: Final = _TOP + _PLOT_HEIGHT
+_HEIGHT: Final = _BOTTOM + 22
+_BAR_PITCH: Final = 36
+_BAR_THICKNESS: Final = 12
+_FAINTEST: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A part of a whole."""
+
+    label: str
+    value: float
+    whole: float
+    note: str
+    """The value in words, with its denominator."""
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A mark on the horizontal axis."""
+
+    place: float
+    """From 0, the left end, to 1."""
+    label: str
+
+
+class Charts:
+    """Draws the charts of one page; each has ids of its own there."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def bars(self, title: str, described: str, bars: Sequence[Bar], *, limit: float | None = None) -> str:
+        """Return horizontal bars, each below its label; ``limit`` draws a line at that value."""
+        scale = max([bar.whole for bar in bars] + ([limit] if limit else []), default=0) or 1
+        marks = []
+        for row, bar in enumerate(bars):
+            top = row * _BAR_PITCH
+            long = _along(bar.value / scale)
+            marks.append(
+                f"<g><title>{escape(bar.label)}: {escape(bar.note)}</title>"
+                f'<text x="{_LEFT}" y="{top + 13}">{escape(bar.label)}</text>'
+                f'<text x="{_RIGHT}" y="{top + 13}" text-anchor="end">{escape(bar.note)}</text>'
+                f'<rect class="track" x="{_LEFT}" y="{top + 18}" width="{_along(bar.whole / scale):.1f}"'
+                f' height="{_BAR_THICKNESS}" rx="2"/>'
+                f'<rect class="bar{" bad" if bar.bad else ""}" x="{_LEFT}" y="{top + 18}" width="{long:.1f}"'
+                f' height="{_BAR_THICKNESS}" rx="2"/></g>'
+            )
+        if limit:
+            place = _LEFT + _along(limit / scale)
+            marks.append(
+                f'<line class="limit" x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="{len(bars) * _BAR_PITCH}"/>'
+            )
+        return self._figure(title, described, len(bars) * _BAR_PITCH, "".join(marks))
+
+    def columns(
+        self, title: str, described: str, values: Sequence[float], notes: Sequence[str], top: str, ticks: Sequence[Tick]
+    ) -> str:
+        """Return a histogram; ``top`` is the greatest value in words, ``notes`` tell each column."""
+        highest = max(values, default=0) or 1
+        wide = (_RIGHT - _LEFT) / max(len(values), 1)
+        marks = [self._axis(top, ticks)]
+        for place, (value, note) in enumerate(zip(values, notes, strict=True)):
+            if value:
+                # What is there can be seen, however little it is beside the rest.
+                tall = max(_PLOT_HEIGHT * value / highest, 1)
+                marks.append(
+                    f'<rect class="bar" x="{_LEFT + place * wide:.1f}" y="{_BOTTOM - tall:.1f}"'
+                    f' width="{max(wide - 0.8, 0.5):.1f}" height="{tall:.1f}"><title>{escape(note)}</title></rect>'
+                )
+        return self._figure(title, described, _HEIGHT, "".join(marks))
+
+    def curve(
+        self, title: str, described: str, points: Sequence[tuple[float, float]], top: str, ticks: Sequence[Tick]
+    ) -> str:
+        """Return a curve through points of the unit square, in the order of their first coordinate, as steps."""
+        path, height = "", _BOTTOM
+        for place, share in points:
+            x, y = _LEFT + _along(place), _BOTTOM - _PLOT_HEIGHT * share
+            path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {height:.1f}V{y:.1f}"
+        marks = self._axis(top, ticks) + (f'<path class="curve" d="{path}"/>' if path else "")
+        return self._figure(title, described, _HEIGHT, marks)
+
+    def lanes(
+        self, title: str, described: str, lanes: Sequence[tuple[str, str, Sequence[int]]], ticks: Sequence[Tick]
+    ) -> str:
+        """Return a timeline: for each lane its label, a note, and a count for each stretch of time, darker for more."""
+        most = max((number for _, _, numbers in lanes for number in numbers), default=0) or 1
+        marks = []
+        for row, (label, note, numbers) in enumerate(lanes):
+            top = row * _BAR_PITCH
+            wide = (_RIGHT - _LEFT) / max(len(numbers), 1)
+            marks.append(
+                f'<text x="{_LEFT}" y="{top + 13}">{escape(label)}</text>'
+                f'<text x="{_RIGHT}" y="{top + 13}" text-anchor="end">{escape(note)}</text>'
+                f'<rect class="track" x="{_LEFT}" y="{top + 18}" width="{_RIGHT - _LEFT}" height="{_BAR_THICKNESS}"/>'
+            )
+            for place, number in enumerate(numbers):
+                if number:
+                    shade = _FAINTEST + (1 - _FAINTEST) * number / most
+                    marks.append(
+                        f'<rect class="bar bad" x="{_LEFT + place * wide:.1f}" y="{top + 18}" width="{wide:.1f}"'
+                        f' height="{_BAR_THICKNESS}" fill-opacity="{shade:.2f}"><title>{escape(label)}: {number:,}'
+                        "</title></rect>"
+                    )
+        height = len(lanes) * _BAR_PITCH
+        marks += [_tick_label(tick, height + 12) for tick in ticks]
+        return self._figure(title, described, height + 18, "".join(marks))
+
+    def _axis(self, top: str, ticks: Sequence[Tick]) -> str:
+        lines = "".join(
+            f'<path class="grid" d="M{_LEFT + _along(tick.place):.1f} {_TOP}V{_BOTTOM}"/>' for tick in ticks
+        )
+        return (
+            f'{lines}<path class="grid" d="M{_LEFT} {_TOP}H{_RIGHT}M{_LEFT} {_BOTTOM}H{_RIGHT}"/>'
+            f'<text class="muted" x="{_LEFT}" y="{_TOP - 6}">{escape(top)}</text>'
+            + "".join(_tick_label(tick, _BOTTOM + 15) for tick in ticks)
+        )
+
+    def _figure(self, title: str, described: str, height: float, marks: str) -> str:
+        own = f"chart-{next(self._numbers)}"
+        return (
+            f'<figure><figcaption aria-hidden="true">{escape(title)}</figcaption>'
+            f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="{own}-title {own}-desc">'
+            f'<title id="{own}-title">{escape(title)}</title><desc id="{own}-desc">{escape(described)}</desc>'
+            f"{marks}</svg></figure>"
+        )
+
+
+def _along(share: float) -> float:
+    return (_RIGHT - _LEFT) * min(max(share, 0.0), 1.0)
+
+
+def _tick_label(tick: Tick, y: float) -> str:
+    anchor = "start" if tick.place <= 0.02 else "end" if tick.place >= 0.98 else "middle"
+    return (
+        f'<text class="muted" x="{_LEFT + _along(tick.place):.1f}" y="{y}" text-anchor="{anchor}">'
+        f"{escape(tick.label)}</text>"
+    )

@@ -1,0 +1,142 @@
+"""The page of a report: text that is safe in HTML, tables, sections, and the style sheet.
+
+Invariant: what comes from strangers (names, ids, errors) enters a page through `text` or `name` alone. Both escape it,
+show what cannot be seen (control characters, marks that turn the direction of writing), and keep it apart from the
+direction of the text around it. The page asks nobody for anything: no script, font, image or style from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+_HEAD: Final = 40
+_TAIL: Final = 16
+_TOOLTIP: Final = 1_000
+_FIRST_LETTERS: Final = 2
+"""Shorter words are not worth an ellipsis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    figure: bool = False
+    """Whether it holds figures, which stand at the right."""
+
+
+def visible(told: object) -> str:
+    """Return text in which every character can be seen, others by their code points; not escaped."""
+    if told is None:
+        return "unknown"
+    return "".join(
+        letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in str(told)[: 2 * _TOOLTIP]
+    )
+
+
+def shortened(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
+    """Return visible text of bounded length, with what is left out in its middle marked; not escaped."""
+    whole = visible(told)
+    return whole if len(whole) <= head + tail + _FIRST_LETTERS else f"{whole[:head]}…{whole[-tail:]}"
+
+
+def text(told: object) -> str:
+    """Return what somebody wrote as HTML, whole up to a bound."""
+    return f"<bdi>{escape(visible(told)[:_TOOLTIP])}</bdi>"
+
+
+def name(told: object) -> str:
+    """Return a name or an id as HTML: shortened, with the whole of it in its tooltip."""
+    whole, short = visible(told), shortened(told)
+    if told is None:
+        return f"<i>{whole}</i>"
+    tooltip = "" if whole == short else f' title="{escape(whole[:_TOOLTIP])}"'
+    return f'<bdi class="id"{tooltip}>{escape(short) or "(empty)"}</bdi>'
+
+
+def table(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], *, of: int | None = None, what: str = "rows"
+) -> str:
+    """Return a table of cells that are HTML already; ``of`` is how many rows there would be without a bound."""
+    heads = "".join(f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' for column in columns)
+    lines = [
+        "<tr>" + "".join(f"<td{_side(column)}>{cell}</td>" for column, cell in zip(columns, row, strict=True)) + "</tr>"
+        for row in rows
+    ]
+    more = ""
+    if of is not None and of > len(lines):
+        more = f'<p class="more">{of - len(lines):,} more of {of:,} {escape(what)} are not shown.</p>'
+    return (
+        f'<div class="table"><table><caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>{more}</div>"
+    )
+
+
+def section(identifier: str, title: str, lead: str, *parts: str) -> str:
+    """Return a section; ``lead``, in HTML, says in words what its charts and tables (``parts``) show."""
+    return (
+        f'<section id="{escape(identifier)}"><h2>{escape(title)}</h2><p>{lead}</p>'
+        f'<div class="beside">{"".join(parts)}</div></section>'
+    )
+
+
+def page(title: str, head: str, sections: Iterable[tuple[str, str, str]]) -> str:
+    """Return the whole page; each section comes with its id and its title, for the list at the top."""
+    told = list(sections)
+    bodies = "\n".join(body for _, _, body in told)
+    links = "".join(f'<li><a href="#{escape(place)}">{escape(heading)}</a></li>' for place, heading, _ in told)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f'<body><header><h1>{escape(title)}</h1>{head}<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
+        f"<main>{bodies}</main></body></html>\n"
+    )
+
+
+def _side(column: Column) -> str:
+    return ' class="figure"' if column.figure else ""
+
+
+_STYLE: Final = """
+:root { --paper: #fdfdfc; --ink: #1c2024; --muted: #5c646c; --line: #d9dde1; --faint: #eceff1;
+  --accent: #1f6fb2; --bad: #b3261e; --good: #1e7a44; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14171a; --ink: #e7eaed; --muted: #a2abb4; --line: #3a4149; --faint: #23282d;
+    --accent: #6cb1ee; --bad: #ff8a80; --good: #6fcf97; } }
+* { box-sizing: border-box; }
+html { color-scheme: light dark; -webkit-text-size-adjust: 100%; }
+body { margin: 0 auto; padding: 1rem; max-width: 76rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
+h2 { font-size: 1.2rem; margin: 0 0 .25rem; }
+section { border-top: 1px solid var(--line); padding: 1.25rem 0 .75rem; }
+p { margin: 0 0 .75rem; max-width: 46rem; }
+nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1rem; list-style: none; margin: .5rem 0 1rem; padding: 0; }
+nav a { display: inline-block; padding: .25rem 0; color: var(--accent); }
+.beside { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: flex-start; }
+.beside > * { flex: 1 1 19rem; min-width: 0; margin: 0; }
+figure { max-width: 36rem; }
+figcaption, caption { font-weight: 600; text-align: left; font-size: .9rem; padding-bottom: .25rem; }
+.more, .note { color: var(--muted); font-size: .85rem; margin: .25rem 0 0; }
+svg { display: block; width: 100%; height: auto; }
+svg text { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg text.muted { fill: var(--muted); }
+.grid { stroke: var(--line); stroke-width: 1; fill: none; }
+.track { fill: var(--faint); } .bar { fill: var(--accent); } .bar.bad { fill: var(--bad); }
+.curve { stroke: var(--accent); stroke-width: 2; fill: none; stroke-linejoin: round; }
+.limit { stroke: var(--bad); stroke-width: 2; stroke-dasharray: 5 3; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line);
+  overflow-wrap: normal; }
+th { color: var(--muted); font-weight: 600; }
+.figure { text-align: right; }
+.id { font-family: ui-monospace, monospace; font-size: .8125rem; overflow-wrap: anywhere; }
+.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
+@media print { nav { display: none; } section { break-inside: avoid; } }
+"""
