@@ -14,7 +14,7 @@ ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line
 
 def files_of(cell: str) -> list[Path]:
     found = []
-    for name in re.findall(r"`((?:protocol|wire)/[\w/]*(?:\.py)?|events\.py)", cell):
+    for name in re.findall(r"`((?:protocol|wire|channel)/[\w/]*(?:\.py)?|events\.py)", cell):
         path = ROOT / "src" / "fairway" / name
         found += sorted(path.glob("*.py")) if path.is_dir() else [path]
     return found
