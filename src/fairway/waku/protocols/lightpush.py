@@ -1,0 +1,153 @@
+"""Light push, the service side: publish what a client asks to, and say what became of it (seed 004).
+
+`LightPushService` turns the bytes of a request into the bytes of a response and knows nothing of streams. Invariant:
+every request that can be told apart at all is answered, with the status code of seed 004 that says why it failed; only
+200 means that the message went somewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError, DecodeError, FairwayError
+from fairway.waku.protocols.request_limiter import RequestLimiter
+from fairway.waku.protocols.rules import MessageRules, Refusal
+from fairway.wire.lightpush import (
+    LightPushRequest,
+    LightPushResponse,
+    PushResponseV2,
+    StatusCode,
+    decode_lightpush_request,
+    decode_push_request_v2,
+    encode_lightpush_response,
+    encode_push_response_v2,
+)
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What became of a message that passed the rules."""
+
+    relay_peer_count: int
+    """Relay peers that it was handed to."""
+
+
+Publish = Callable[[str, bytes, WakuMessage], Awaitable[Published]]
+"""Publishes an encoded message on a pubsub topic; raises a `FairwayError` if that is not possible now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoSharding:
+    """Where a message goes whose client names no pubsub topic."""
+
+    cluster_id: int
+    shard_count: int
+
+    def pubsub_topic_of(self, content_topic: str) -> str:
+        """Return the shard of a content topic, or raise `ConfigurationError` if it does not parse."""
+        return autoshard(content_topic, self.cluster_id, self.shard_count)
+
+
+class LightPushService:
+    """Answers requests of both versions of the protocol."""
+
+    def __init__(
+        self,
+        *,
+        rules: MessageRules,
+        limiter: RequestLimiter,
+        publish: Publish,
+        sharding: AutoSharding | None,
+        needs_relay_peers: bool,
+    ) -> None:
+        """With ``needs_relay_peers`` a message that no relay peer took is refused with 505.
+
+        Without, a node that is the network by itself says 200 and a ``relay_peer_count`` of 0. Without ``sharding`` a
+        request must name its pubsub topic.
+        """
+        self._rules: Final = rules
+        self._limiter: Final = limiter
+        self._publish: Final = publish
+        self._sharding: Final = sharding
+        self._needs_relay_peers: Final = needs_relay_peers
+
+    async def respond(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
+        """Return the response to a request of version 3.
+
+        ``now_s`` is a steady clock in seconds, ``now_ns`` the time of day.
+        """
+        try:
+            request = decode_lightpush_request(data, max_bytes=self._max_request_bytes)
+        except DecodeError as error:
+            response = _answer("", StatusCode.BAD_REQUEST, str(error))
+        else:
+            response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
+        return encode_lightpush_response(response)
+
+    async def respond_v2(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
+        """Return the response to a request of version 2 (19/WAKU2-LIGHTPUSH), which has no codes."""
+        try:
+            asked = decode_push_request_v2(data, max_bytes=self._max_request_bytes)
+        except DecodeError as error:
+            return encode_push_response_v2(PushResponseV2(request_id="", is_success=False, info=str(error)))
+        request = LightPushRequest(
+            request_id=asked.request_id, pubsub_topic=asked.pubsub_topic or None, message_bytes=asked.message_bytes
+        )
+        response = await self.push(peer, request, now_s=now_s, now_ns=now_ns)
+        info = response.status_desc if not response.is_success else f"relayed to {response.relay_peer_count} peers"
+        return encode_push_response_v2(
+            PushResponseV2(request_id=asked.request_id, is_success=response.is_success, info=info)
+        )
+
+    async def push(self, peer: str, request: LightPushRequest, *, now_s: float, now_ns: int) -> LightPushResponse:
+        """Publish what a request holds, and return the response."""
+
+        def refuse(status: StatusCode, detail: str) -> LightPushResponse:
+            return _answer(request.request_id, status, detail)
+
+        if not self._limiter.admit(peer, now_s):
+            return refuse(StatusCode.TOO_MANY_REQUESTS, "more requests than this node allows a peer; wait a second")
+        if not request.request_id:
+            return refuse(StatusCode.BAD_REQUEST, "a lightpush request needs a request_id")
+        try:
+            pubsub_topic = request.pubsub_topic or self._shard_of(request)
+        except (DecodeError, ConfigurationError) as error:
+            return refuse(StatusCode.BAD_REQUEST, str(error))
+        encoded = request.message_bytes or b""
+        judged = self._rules.judge(pubsub_topic, encoded, now_ns)
+        if isinstance(judged, Refusal):
+            return refuse(judged.status, judged.detail)
+        try:
+            published = await self._publish(pubsub_topic, encoded, judged)
+        except FairwayError as error:
+            _LOG.warning("a message of %s was not published: %s", peer, error)
+            return refuse(StatusCode.INTERNAL_SERVER_ERROR, str(error))
+        if self._needs_relay_peers and not published.relay_peer_count:
+            return refuse(StatusCode.NO_PEERS_TO_RELAY, "this node has no relay peers for the topic now")
+        return LightPushResponse(
+            request_id=request.request_id,
+            status_code=StatusCode.SUCCESS,
+            status_desc="OK",
+            relay_peer_count=published.relay_peer_count,
+        )
+
+    @property
+    def _max_request_bytes(self) -> int:
+        # What is a little over the limit is worth an answer that says so; what is far over is not read.
+        return 2 * self._rules.max_message_bytes + 65_536
+
+    def _shard_of(self, request: LightPushRequest) -> str:
+        if self._sharding is None:
+            raise ConfigurationError("this network has no autosharding: name the pubsub topic")
+        return self._sharding.pubsub_topic_of(request.message().content_topic)
+
+
+def _answer(request_id: str, status: StatusCode, detail: str) -> LightPushResponse:
+    return LightPushResponse(request_id=request_id, status_code=status, status_desc=detail[:1_000])

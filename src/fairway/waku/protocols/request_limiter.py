@@ -1,0 +1,56 @@
+"""How many requests a peer may make: a token bucket each (seed 004, "Security Considerations").
+
+Pure: the time is an argument. Invariant: of one peer no more than ``burst`` requests pass at once and no more than
+``per_second`` a second in the long run, and whatever the number of peers, memory holds at most ``max_peers`` buckets.
+The one that has not asked for longest is forgotten first: until then it would have filled up anyway, or somebody makes
+identities faster than the bound, against whom limits for each peer are no help.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRate:
+    """What a peer may ask."""
+
+    per_second: float
+    """In the long run."""
+    burst: int
+    """At once."""
+
+    def __post_init__(self) -> None:
+        if self.per_second <= 0 or self.burst < 1:
+            raise ConfigurationError(
+                f"a request rate needs per_second above 0 and a burst of at least 1, not {self.per_second} and "
+                f"{self.burst}; give no rate at all for no limit"
+            )
+
+
+class RequestLimiter:
+    """The buckets of all peers of one service; with no rate everything passes."""
+
+    def __init__(self, rate: RequestRate | None, *, max_peers: int = 10_000) -> None:
+        self._rate: Final = rate
+        self._max_peers: Final = max_peers
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when that was
+        self.refused = 0
+        """Requests that did not pass."""
+
+    def admit(self, peer: str, now_s: float) -> bool:
+        """Return whether a request of a peer passes now, and count it if it does."""
+        if self._rate is None:
+            return True
+        tokens, then_s = self._buckets.pop(peer, (float(self._rate.burst), now_s))
+        tokens = min(float(self._rate.burst), tokens + max(0.0, now_s - then_s) * self._rate.per_second)
+        passes = tokens >= 1
+        self._buckets[peer] = (tokens - passes, now_s)
+        if len(self._buckets) > self._max_peers:
+            self._buckets.popitem(last=False)
+        self.refused += not passes
+        return passes
