@@ -12,7 +12,7 @@ PYTEST_ARGS ?= -n auto --dist loadgroup
 # Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python
 PROTO_VENV := build/proto-venv
-PROTO_DIR := src/fairway/wire/proto
+PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types format conformance bench proto clean
@@ -69,7 +69,7 @@ proto: $(BIN)/python ## Generate the protobuf code anew from its schemas
 	$(BIN)/python -m venv $(PROTO_VENV)
 	$(PROTO_VENV)/bin/python -m pip install --quiet grpcio-tools==1.62.3 'setuptools<81'
 	cd src && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-	  $(patsubst src/%,%,$(wildcard $(PROTO_DIR)/*.proto))
+	  $(patsubst src/%,%,$(wildcard $(addsuffix /*.proto,$(PROTO_DIRS))))
 
 clean: ## Remove .venv and everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

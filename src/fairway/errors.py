@@ -27,6 +27,7 @@
     +-- ErasureCodeError            Reed-Solomon was asked for the impossible
     |   +-- NotEnoughShardsError    fewer shards are left than there is data
     +-- SnapshotError               a stored state that this version cannot read
+    +-- PipelineError               a run of the pipeline was broken off; it goes on when started again
 
 Local and remote faults are apart (as in h11): a program may blame itself for the first and must survive
 the second. Decoders raise `DecodeError` and nothing else; the protocol layers count it and never raise it.
@@ -164,3 +165,7 @@ class NotEnoughShardsError(ErasureCodeError):
 
 class SnapshotError(FairwayError):
     """A stored state that this version cannot read."""
+
+
+class PipelineError(FairwayError):
+    """A run of the pipeline was broken off. What was whole stays: started again it goes on from there."""

@@ -1,0 +1,98 @@
+"""What `fairway.waku.libp2p` raises: one tree, so that a peer's fault, a limit and a wrong setting can be told apart.
+
+::
+
+    Libp2pError (a NetworkError)
+    +-- AddressError              a multiaddr that cannot be read or cannot be used (also a ConfigurationError)
+    +-- IdentityError             a key, peer id, signature or signed record that is not what it says
+    +-- DialError                 no connection came about: refused, unreachable, timed out
+    +-- HandshakeError            the Noise handshake failed; ``fault`` says how
+    +-- NegotiationError          no protocol was agreed on, or multistream-select was not spoken
+    +-- FrameError                bytes that break the framing or the format of the layer that read them
+    +-- LimitError                one of our limits was reached; the text names it
+    +-- ConnectionClosedError     the connection has ended
+    +-- StreamError
+        +-- StreamResetError      a stream was reset: what was in flight is lost
+        +-- StreamClosedError     a stream was used after its own side had closed it
+
+Garbage from a peer raises nothing outside this tree.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fairway.errors import ConfigurationError, NetworkError
+
+
+class Libp2pError(NetworkError):
+    """Base of everything that goes wrong between two libp2p peers."""
+
+
+class AddressError(Libp2pError, ConfigurationError):
+    """A multiaddr that cannot be read, or that names nothing this program can dial or listen on."""
+
+
+class IdentityError(Libp2pError):
+    """A key, peer id, signature or signed record that is malformed or does not fit the others."""
+
+
+class DialError(Libp2pError):
+    """A connection could not be made; the cause is chained."""
+
+
+class HandshakeFault(Enum):
+    """How a Noise handshake failed."""
+
+    WRONG_KEY = "wrong key"
+    """A part of a handshake message cannot be opened: it was sealed with another key, or changed on the way."""
+    LOW_ORDER_POINT = "low-order point"
+    """A Diffie-Hellman key of the peer leads to a secret that everybody knows."""
+    BAD_PAYLOAD = "bad payload"
+    """The handshake payload is no such message, or lacks the identity key or its signature."""
+    WRONG_SIGNATURE = "wrong signature"
+    """The identity key did not sign the peer's Noise key."""
+    WRONG_PEER = "wrong peer"
+    """The peer proved an identity, but not the one that was dialled."""
+    NO_COMMON_MUXER = "no common muxer"
+    """Both sides named their muxers in the handshake and share none."""
+    TOO_LONG = "too long"
+    """A handshake message is longer than any that makes sense."""
+    TRUNCATED = "truncated"
+    """A handshake message, or the stream of them, ends early."""
+
+
+class HandshakeError(Libp2pError):
+    """The Noise handshake failed: the connection must be closed. ``fault`` is for counters and for tests."""
+
+    def __init__(self, fault: HandshakeFault, detail: str) -> None:
+        super().__init__(f"the Noise handshake failed ({fault.value}): {detail}")
+        self.fault = fault
+
+
+class NegotiationError(Libp2pError):
+    """multistream-select agreed on no protocol."""
+
+
+class FrameError(Libp2pError):
+    """Bytes that break the framing or format of the layer that read them; nothing after them can be trusted."""
+
+
+class LimitError(Libp2pError):
+    """A limit of this node was reached; the text names the limit."""
+
+
+class ConnectionClosedError(Libp2pError):
+    """The connection has ended, by either side."""
+
+
+class StreamError(Libp2pError):
+    """Base of what goes wrong on one stream."""
+
+
+class StreamResetError(StreamError):
+    """The stream was reset by either side: what was in flight is lost."""
+
+
+class StreamClosedError(StreamError):
+    """The stream was written to after this side had closed its writing half."""

@@ -1,0 +1,135 @@
+"""IHAVE and IWANT: how those outside a mesh hear of messages, and how what was lost is got (gossipsub 1.0, 1.1).
+
+Invariant: between two heartbeats a peer is heard, asked and answered only so often; a peer that told of messages and
+does not bring what was asked for loses score (1.1, "Spam protection measures", "Gossip promises").
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fairway.waku.libp2p.gossipsub.codec import IHave, IWant
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
+from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.peer_id import PeerId
+
+_MAX_PROMISES_PER_PEER: Final = 100
+
+
+class Gossip:
+    """What this node told, was told, asked and was asked since the last heartbeat."""
+
+    def __init__(
+        self,
+        options: GossipsubOptions,
+        scores: PeerScores,
+        cache: MessageCache,
+        seen: SeenMessages,
+        rng: random.Random,
+    ) -> None:
+        self._options: Final = options
+        self._scores: Final = scores
+        self._cache: Final = cache
+        self._seen: Final = seen
+        self._rng: Final = rng
+        self._heard: defaultdict[PeerId, int] = defaultdict(int)
+        self._asked: defaultdict[PeerId, int] = defaultdict(int)
+        self._answered: defaultdict[PeerId, int] = defaultdict(int)
+        self._promises: dict[PeerId, dict[bytes, float]] = {}
+        self._promised_by: dict[bytes, set[PeerId]] = {}
+        self.asked_for = 0
+        """Messages asked for since the beginning."""
+        self.served = 0
+        """Messages that peers asked for and got."""
+
+    def remove_peer(self, peer: PeerId) -> None:
+        """Forget a peer that left."""
+        for counts in (self._heard, self._asked, self._answered):
+            counts.pop(peer, None)
+        for message_id in list(self._promises.get(peer, ())):
+            self._fulfil(peer, message_id)
+
+    def told(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
+        """Return what to ask a peer for that told of messages."""
+        options = self._options
+        if self._scores.score(peer, now_s) < options.score.gossip_threshold:
+            return None
+        self._heard[peer] += 1
+        room = options.max_ihave_length - self._asked[peer]
+        if self._heard[peer] > options.max_ihave_messages or room <= 0:
+            return None
+        wanted = [message_id for message_id in dict.fromkeys(have.message_ids) if message_id not in self._seen]
+        self._rng.shuffle(wanted)  # several askers of one teller between them ask for everything
+        wanted = wanted[:room]
+        if not wanted:
+            return None
+        self._asked[peer] += len(wanted)
+        self.asked_for += len(wanted)
+        self._promise(peer, wanted[0], now_s + options.iwant_followup_s)
+        return IWant(message_ids=tuple(wanted))
+
+    def wanted(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
+        """Yield the messages that a peer asks for and may have."""
+        if self._scores.score(peer, now_s) < self._options.score.gossip_threshold:
+            return
+        for message_id in want.message_ids:
+            if self._answered[peer] >= self._options.max_ihave_length:
+                return
+            found = self._cache.served(message_id, peer)
+            if found is None or found[1] > self._options.gossip_retransmission:
+                continue
+            self._answered[peer] += 1
+            self.served += 1
+            yield found[0]
+
+    def arrived(self, message_id: bytes) -> None:
+        """Note that a message came: whoever promised it is quit."""
+        for peer in tuple(self._promised_by.get(message_id, ())):
+            self._fulfil(peer, message_id)
+
+    def news(self, topic: str, outsiders: Sequence[PeerId], now_s: float) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
+        """Yield who is to be told of which messages of a topic."""
+        message_ids = self._cache.gossip_ids(topic)
+        threshold = self._options.score.gossip_threshold
+        fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= threshold]
+        count = max(self._options.d_lazy, int(self._options.gossip_factor * len(fit)))
+        if not message_ids or not fit:
+            return
+        chosen = self._rng.sample(fit, min(count, len(fit)))
+        bound = self._options.max_ihave_length
+        if len(message_ids) <= bound:
+            yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))
+            return
+        for peer in chosen:  # each hears of others, so that together they hear of all
+            yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, bound)))
+
+    def begin_interval(self, now_s: float) -> None:
+        """Begin to count anew, and hold broken promises against those who made them."""
+        for counts in (self._heard, self._asked, self._answered):
+            counts.clear()
+        for peer, promises in list(self._promises.items()):
+            broken = [message_id for message_id, due_s in promises.items() if due_s < now_s]
+            if broken:
+                self._scores.misbehaved(peer, len(broken))
+            for message_id in broken:
+                self._fulfil(peer, message_id)
+
+    def _promise(self, peer: PeerId, message_id: bytes, due_s: float) -> None:
+        promises = self._promises.setdefault(peer, {})
+        if len(promises) < _MAX_PROMISES_PER_PEER:
+            promises.setdefault(message_id, due_s)
+            self._promised_by.setdefault(message_id, set()).add(peer)
+
+    def _fulfil(self, peer: PeerId, message_id: bytes) -> None:
+        promises = self._promises[peer]
+        del promises[message_id]
+        if not promises:
+            del self._promises[peer]
+        askers = self._promised_by[message_id]
+        askers.discard(peer)
+        if not askers:
+            del self._promised_by[message_id]

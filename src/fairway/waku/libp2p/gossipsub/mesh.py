@@ -1,0 +1,278 @@
+"""Who is in the mesh of which topic: gossipsub 1.0, "Mesh maintenance", with the backoffs and choices of 1.1.
+
+Invariant: a member of a mesh is connected and subscribed to its topic; a peer that was pruned is not grafted before its
+backoff has passed, whoever asks; after `maintain` a mesh has between ``d_low`` and ``d_high`` members as long as there
+are fit peers. Time and chance are arguments.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from fairway.waku.libp2p.gossipsub.codec import Prune
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
+from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.peer_id import PeerId
+
+_MAX_BACKOFF_S: Final = 3_600
+"""What a peer asks for beyond this is not kept to."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    dialled: bool
+    topics: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Topic:
+    members: dict[PeerId, None] = field(default_factory=dict)
+    ticks: int = 0
+
+
+@dataclass(slots=True)
+class _Fanout:
+    peers: tuple[PeerId, ...]
+    published_s: float
+
+
+class Mesh:
+    """The meshes of all topics of one node."""
+
+    def __init__(self, options: GossipsubOptions, scores: PeerScores, rng: random.Random) -> None:
+        self._options: Final = options
+        self._scores: Final = scores
+        self._rng: Final = rng
+        self._peers: dict[PeerId, _Peer] = {}
+        self._subscribers: dict[str, dict[PeerId, None]] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._fanouts: dict[str, _Fanout] = {}
+        self._backoffs: dict[tuple[PeerId, str], float] = {}
+
+    @property
+    def peers(self) -> tuple[PeerId, ...]:
+        """All peers."""
+        return tuple(self._peers)
+
+    def has(self, peer: PeerId) -> bool:
+        """Return whether a peer is here."""
+        return peer in self._peers
+
+    def add_peer(self, peer: PeerId, *, dialled: bool) -> None:
+        """Take in a peer."""
+        self._peers.setdefault(peer, _Peer(dialled))
+
+    def remove_peer(self, peer: PeerId) -> None:
+        """Forget a peer; its backoffs stay, for it may come back at once."""
+        known = self._peers.pop(peer, None)
+        for topic in known.topics if known else ():
+            self._lose_interest(peer, topic)
+
+    def interest(self, peer: PeerId, topic: str, *, subscribed: bool) -> None:
+        """Note that a peer subscribed to a topic or unsubscribed from it."""
+        known = self._peers[peer]
+        if subscribed and topic not in known.topics and len(known.topics) < self._options.max_topics_per_peer:
+            known.topics.add(topic)
+            self._subscribers.setdefault(topic, {})[peer] = None
+        elif not subscribed and topic in known.topics:
+            known.topics.remove(topic)
+            self._lose_interest(peer, topic)
+
+    def subscribers(self, topic: str) -> frozenset[PeerId]:
+        """Return the peers that are subscribed to a topic."""
+        return frozenset(self._subscribers.get(topic, ()))
+
+    def members(self, topic: str) -> frozenset[PeerId]:
+        """Return the mesh of a topic."""
+        known = self._topics.get(topic)
+        return frozenset(known.members) if known else frozenset()
+
+    def outsiders(self, topic: str) -> tuple[PeerId, ...]:
+        """Return the subscribers of a topic that are not in its mesh."""
+        members = self._topics[topic].members
+        return tuple(peer for peer in self._subscribers.get(topic, ()) if peer not in members)
+
+    def join(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
+        """Begin a mesh, and return the peers that were taken into it."""
+        self._topics[topic] = _Topic()
+        fanout = self._fanouts.pop(topic, None)
+        first = tuple(peer for peer in fanout.peers if self._may_graft(peer, topic, now_s)) if fanout else ()
+        chosen = first[: self._options.d]
+        chosen += self._choose(topic, self._options.d - len(chosen), now_s, excluded=chosen)
+        return self._graft(chosen, topic, now_s)
+
+    def leave(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
+        """End a mesh, and return the peers that were in it."""
+        members = tuple(self._topics.pop(topic).members)
+        for peer in members:
+            self._scores.pruned(peer, topic)
+            self._back_off(peer, topic, now_s + self._options.unsubscribe_backoff_s)
+        return members
+
+    def takers_of_own(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
+        """Return the peers to which a message of this node goes (1.1, "Flood publishing", 1.0, "Fanout")."""
+        threshold = self._options.score.publish_threshold
+        if self._options.flood_publish:
+            takers = self._subscribers.get(topic, {})
+            return tuple(peer for peer in takers if self._scores.score(peer, now_s) >= threshold)
+        if topic in self._topics:
+            return tuple(self._topics[topic].members)
+        fanout = self._fanouts.get(topic)
+        peers = tuple(peer for peer in fanout.peers if topic in self._topics_of(peer)) if fanout else ()
+        candidates = [
+            peer
+            for peer in self._subscribers.get(topic, {})
+            if peer not in peers and self._scores.score(peer, now_s) >= threshold
+        ]
+        peers += tuple(self._rng.sample(candidates, min(len(candidates), self._options.d - len(peers))))
+        self._fanouts[topic] = _Fanout(peers, now_s)
+        return peers
+
+    def grafted_by(self, peer: PeerId, topic: str, now_s: float) -> Prune | None:
+        """Take a peer in that took us in, or return the refusal."""
+        mesh = self._topics.get(topic)
+        if mesh is None:
+            return None  # 1.1, "Spam protection": a graft of an unknown topic is not worth an answer
+        if peer in mesh.members:
+            return None
+        backoff_s = round(self._options.prune_backoff_s)
+        due_s = self._backoffs.get((peer, topic))
+        if due_s is not None and now_s < due_s:
+            early = now_s < due_s - self._options.prune_backoff_s + self._options.graft_flood_threshold_s
+            self._scores.misbehaved(peer, 2 if early else 1)
+        elif self._scores.score(peer, now_s) >= 0 and (
+            len(mesh.members) < self._options.d_high or self._peers[peer].dialled
+        ):
+            self.interest(peer, topic, subscribed=True)
+            if topic in self._topics_of(peer):
+                self._graft((peer,), topic, now_s)
+                return None
+        self._back_off(peer, topic, now_s + backoff_s)
+        return Prune(topic=topic, backoff_s=backoff_s)
+
+    def pruned_by(self, peer: PeerId, topic: str, backoff_s: int | None, now_s: float) -> None:
+        """Let a peer go that let us go."""
+        mesh = self._topics.get(topic)
+        if mesh is None:
+            return
+        if peer in mesh.members:
+            self._drop(peer, topic)
+        asked_s = self._options.prune_backoff_s if backoff_s is None else min(backoff_s, _MAX_BACKOFF_S)
+        self._back_off(peer, topic, now_s + asked_s)
+
+    def maintain(self, topic: str, now_s: float) -> tuple[tuple[PeerId, ...], tuple[PeerId, ...]]:
+        """Bring a mesh to its size, and return whom to graft and whom to prune."""
+        options, mesh = self._options, self._topics[topic]
+        pruned = [peer for peer in mesh.members if self._scores.score(peer, now_s) < 0]
+        for peer in pruned:
+            self._prune(peer, topic, now_s)
+        grafted: tuple[PeerId, ...] = ()
+        if len(mesh.members) < options.d_low:
+            grafted += self._graft(self._choose(topic, options.d - len(mesh.members), now_s), topic, now_s)
+        elif len(mesh.members) > options.d_high:
+            pruned += self._let_go(topic, now_s)
+        grafted += self._more_dialled(topic, now_s)
+        mesh.ticks += 1
+        if mesh.ticks % options.opportunistic_graft_ticks == 0:
+            grafted += self._better(topic, now_s)
+        return grafted, tuple(pruned)
+
+    def expire(self, now_s: float) -> None:
+        """Forget backoffs that passed and fanouts that are not used."""
+        # A graft that crosses a heartbeat on its way should not be taken for one during the backoff: a second more.
+        slack_s = self._options.heartbeat_interval_s
+        for key in [key for key, due_s in self._backoffs.items() if due_s + slack_s < now_s]:
+            del self._backoffs[key]
+        old_s = now_s - self._options.fanout_ttl_s
+        for topic in [topic for topic, fanout in self._fanouts.items() if fanout.published_s < old_s]:
+            del self._fanouts[topic]
+
+    def _topics_of(self, peer: PeerId) -> set[str]:
+        known = self._peers.get(peer)
+        return known.topics if known else set()
+
+    def _may_graft(self, peer: PeerId, topic: str, now_s: float) -> bool:
+        return (
+            topic in self._topics_of(peer)
+            and (peer, topic) not in self._backoffs
+            and self._scores.score(peer, now_s) >= 0
+        )
+
+    def _choose(
+        self, topic: str, count: int, now_s: float, *, excluded: Iterable[PeerId] = (), dialled_only: bool = False
+    ) -> tuple[PeerId, ...]:
+        without = set(excluded) | self._topics[topic].members.keys()
+        fit = [
+            peer
+            for peer in self._subscribers.get(topic, ())
+            if peer not in without
+            and self._may_graft(peer, topic, now_s)
+            and (self._peers[peer].dialled or not dialled_only)
+        ]
+        return tuple(self._rng.sample(fit, min(len(fit), max(0, count))))
+
+    def _graft(self, peers: tuple[PeerId, ...], topic: str, now_s: float) -> tuple[PeerId, ...]:
+        for peer in peers:
+            self._topics[topic].members[peer] = None
+            self._scores.grafted(peer, topic, now_s)
+        return peers
+
+    def _let_go(self, topic: str, now_s: float) -> list[PeerId]:
+        """Reduce a mesh to ``d``: the best stay, enough dialled ones stay, chance decides about the rest."""
+        options, members = self._options, list(self._topics[topic].members)
+        self._rng.shuffle(members)
+        members.sort(key=lambda peer: self._scores.score(peer, now_s), reverse=True)
+        best, rest = members[: options.d_score], members[options.d_score :]
+        self._rng.shuffle(rest)
+        rest.sort(key=lambda peer: not self._peers[peer].dialled)
+        lacking = options.d_out - sum(self._peers[peer].dialled for peer in best)
+        reserved, others = rest[: max(0, lacking)], rest[max(0, lacking) :]
+        self._rng.shuffle(others)
+        staying = [*best, *reserved, *others][: options.d]
+        gone = [peer for peer in members if peer not in staying]
+        for peer in gone:
+            self._prune(peer, topic, now_s)
+        return gone
+
+    def _more_dialled(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
+        mesh, options = self._topics[topic], self._options
+        if len(mesh.members) < options.d_low:
+            return ()
+        lacking = options.d_out - sum(self._peers[peer].dialled for peer in mesh.members)
+        return self._graft(self._choose(topic, lacking, now_s, dialled_only=True), topic, now_s)
+
+    def _better(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
+        """Take in peers that are better than half of a mesh that is bad (1.1, "Opportunistic grafting")."""
+        members = self._topics[topic].members
+        if not members:
+            return ()
+        middle = median(self._scores.score(peer, now_s) for peer in members)
+        if middle >= self._options.score.opportunistic_graft_threshold:
+            return ()
+        count = len(self._subscribers.get(topic, ()))
+        candidates = self._choose(topic, count, now_s)
+        better = tuple(peer for peer in candidates if self._scores.score(peer, now_s) > middle)
+        return self._graft(better[: self._options.opportunistic_graft_peers], topic, now_s)
+
+    def _prune(self, peer: PeerId, topic: str, now_s: float) -> None:
+        self._drop(peer, topic)
+        self._back_off(peer, topic, now_s + self._options.prune_backoff_s)
+
+    def _drop(self, peer: PeerId, topic: str) -> None:
+        del self._topics[topic].members[peer]
+        self._scores.pruned(peer, topic)
+
+    def _back_off(self, peer: PeerId, topic: str, due_s: float) -> None:
+        self._backoffs[peer, topic] = max(due_s, self._backoffs.get((peer, topic), due_s))
+
+    def _lose_interest(self, peer: PeerId, topic: str) -> None:
+        subscribers = self._subscribers[topic]
+        del subscribers[peer]
+        if not subscribers:
+            del self._subscribers[topic]
+        if topic in self._topics and peer in self._topics[topic].members:
+            self._drop(peer, topic)

@@ -1,0 +1,110 @@
+"""What a router remembers of messages: which it has seen, and the last few in full (gossipsub 1.0, "Message cache").
+
+Invariant: both are bounded in number and the cache in bytes, too; what is oldest goes first. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairway.waku.libp2p.peer_id import PeerId
+
+
+class SeenMessages:
+    """The ids of the messages of the last minutes."""
+
+    def __init__(self, *, ttl_s: float, max_messages: int) -> None:
+        self._ttl_s: Final = ttl_s
+        self._max_messages: Final = max_messages
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._seen
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, message_id: bytes, now_s: float) -> bool:
+        """Remember a message, and return whether it is new."""
+        if message_id in self._seen:
+            return False
+        self._seen[message_id] = now_s
+        if len(self._seen) > self._max_messages:
+            self._seen.popitem(last=False)
+        return True
+
+    def expire(self, now_s: float) -> None:
+        """Forget what was seen too long ago."""
+        while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:
+            self._seen.popitem(last=False)
+
+
+@dataclass(slots=True)
+class _Cached:
+    topic: str
+    message: bytes
+    served: dict[PeerId, int] = field(default_factory=dict)
+
+
+class MessageCache:
+    """The messages of the last heartbeats, in windows."""
+
+    def __init__(self, *, windows: int, gossip_windows: int, max_bytes: int) -> None:
+        self._gossip_windows: Final = gossip_windows
+        self._max_bytes: Final = max_bytes
+        self._messages: dict[bytes, _Cached] = {}
+        self._windows: deque[list[bytes]] = deque([[] for _ in range(windows)], maxlen=windows)
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all messages in it."""
+        return self._bytes
+
+    def put(self, message_id: bytes, topic: str, message: bytes) -> None:
+        """Keep an encoded message."""
+        if message_id in self._messages:
+            return
+        self._messages[message_id] = _Cached(topic, message)
+        self._windows[-1].append(message_id)
+        self._bytes += len(message)
+        while self._bytes > self._max_bytes:
+            self._drop_oldest()
+
+    def served(self, message_id: bytes, peer: PeerId) -> tuple[bytes, int] | None:
+        """Return a message that a peer asks for and how often it has done so by now, None if it is not here."""
+        cached = self._messages.get(message_id)
+        if cached is None:
+            return None
+        count = cached.served[peer] = cached.served.get(peer, 0) + 1
+        return cached.message, count
+
+    def gossip_ids(self, topic: str) -> list[bytes]:
+        """Return the ids of the messages of a topic that peers should be told of."""
+        recent = list(self._windows)[-self._gossip_windows :]
+        return [
+            message_id
+            for window in recent
+            for message_id in window
+            if (cached := self._messages.get(message_id)) is not None and cached.topic == topic
+        ]
+
+    def shift(self) -> None:
+        """Begin a new window, and forget the oldest one."""
+        for message_id in self._windows[0]:
+            self._forget(message_id)
+        self._windows.append([])
+
+    def _drop_oldest(self) -> None:
+        window = next(window for window in self._windows if window)
+        self._forget(window.pop(0))
+
+    def _forget(self, message_id: bytes) -> None:
+        cached = self._messages.pop(message_id, None)
+        if cached is not None:
+            self._bytes -= len(cached.message)

@@ -1,0 +1,297 @@
+"""The gossipsub router: who is told of which message, with no socket and no clock of its own.
+
+`Router` takes what happens (a peer came, an RPC arrived, a second passed) with the time, and returns what is to be
+done: `Send` frames to peers, `Deliver` messages to the application. Every rule of libp2p "gossipsub" 1.0 and 1.1 that
+Waku nodes use is here, in `Mesh` or in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
+11/WAKU2-RELAY.
+
+Invariants: a message is delivered and passed on at most once while it counts as seen, and only after it was judged
+valid; what a peer can make the router remember, ask or answer between two heartbeats is bounded by `GossipsubOptions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import FrameError
+from fairway.waku.libp2p.gossipsub.codec import (
+    Graft,
+    IHave,
+    IWant,
+    Message,
+    Prune,
+    SubscriptionChange,
+    control_frame,
+    decode_message,
+    decode_rpc,
+    encode_message,
+    publish_frame,
+    subscription_frame,
+)
+from fairway.waku.libp2p.gossipsub.gossip import Gossip
+from fairway.waku.libp2p.gossipsub.mesh import Mesh
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
+from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.peer_id import PeerId
+
+
+class Verdict(Enum):
+    """What a validator says of a message (1.1, "Extended validators")."""
+
+    ACCEPT = "accept"
+    """Deliver it and pass it on."""
+    IGNORE = "ignore"
+    """Neither, but nobody is to blame."""
+    REJECT = "reject"
+    """Neither, and who brought it is to blame."""
+
+
+Validator = Callable[[Message], Verdict]
+MessageId = Callable[[Message], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A frame for peers, the length of the RPC included."""
+
+    peers: tuple[PeerId, ...]
+    frame: bytes
+    control: bool
+    """Whether it must not give way to messages when a peer is slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """A message for the application."""
+
+    message: Message
+    message_id: bytes
+    received_from: PeerId
+
+
+Effect = Send | Deliver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterStatistics:
+    """What a router holds, and has done since it began."""
+
+    peers: int
+    topics: int
+    mesh_peers: int
+    """Over all topics."""
+    seen: int
+    cached_bytes: int
+    received: int
+    """Valid messages, each once."""
+    duplicates: int
+    invalid: int
+    published: int
+    recovered: int
+    """Messages asked for with IWANT."""
+    served: int
+    """Messages that peers asked for with IWANT."""
+
+
+def sha256_of_data(message: Message) -> bytes:
+    """Return the message id of 11/WAKU2-RELAY."""
+    return hashlib.sha256(message.data).digest()
+
+
+class Router:
+    """One node's part in the meshes of its topics."""
+
+    def __init__(
+        self,
+        options: GossipsubOptions | None = None,
+        *,
+        rng: random.Random,
+        message_id: MessageId = sha256_of_data,
+    ) -> None:
+        self._options: Final = options or GossipsubOptions()
+        self._message_id: Final = message_id
+        self._scores: Final = PeerScores(self._options.score)
+        self._mesh: Final = Mesh(self._options, self._scores, rng)
+        self._seen: Final = SeenMessages(ttl_s=self._options.seen_ttl_s, max_messages=self._options.max_seen)
+        self._cache: Final = MessageCache(
+            windows=self._options.mcache_len,
+            gossip_windows=self._options.mcache_gossip,
+            max_bytes=self._options.max_cached_bytes,
+        )
+        self._gossip: Final = Gossip(self._options, self._scores, self._cache, self._seen, rng)
+        self._validators: dict[str, Validator] = {}
+        self._received = self._duplicates = self._invalid = self._published = 0
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of this node."""
+        return frozenset(self._validators)
+
+    def add_peer(self, peer: PeerId, *, dialled: bool, address: str | None) -> list[Effect]:
+        """Take in a peer that speaks the protocol; ``address`` is its IP address."""
+        self._scores.add_peer(peer, address)
+        self._mesh.add_peer(peer, dialled=dialled)
+        if not self._validators:
+            return []
+        hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._validators)
+        return [Send(peers=(peer,), frame=subscription_frame(hello), control=True)]
+
+    def remove_peer(self, peer: PeerId, now_s: float) -> None:
+        """Forget a peer that left."""
+        self._mesh.remove_peer(peer)
+        self._gossip.remove_peer(peer)
+        self._scores.remove_peer(peer, now_s)
+
+    def peers_of(self, topic: str) -> frozenset[PeerId]:
+        """Return the peers that are subscribed to a topic."""
+        return self._mesh.subscribers(topic)
+
+    def mesh_of(self, topic: str) -> frozenset[PeerId]:
+        """Return the peers that this node exchanges whole messages of a topic with."""
+        return self._mesh.members(topic)
+
+    def score_of(self, peer: PeerId, now_s: float) -> float:
+        """Return how good a peer is; what is bad is below zero."""
+        return self._scores.score(peer, now_s)
+
+    def subscribe(self, topic: str, validator: Validator, now_s: float) -> list[Effect]:
+        """Join the mesh of a topic; ``validator`` judges its messages, also one's own."""
+        if not 0 < len(topic) <= self._options.max_topic_bytes:
+            raise ConfigurationError(f"a topic has 1 to {self._options.max_topic_bytes} characters, not {len(topic)}")
+        if topic in self._validators:
+            raise ConfigurationError(f"{topic} is subscribed to already")
+        self._validators[topic] = validator
+        grafted = self._mesh.join(topic, now_s)
+        change = subscription_frame((SubscriptionChange(topic=topic, subscribed=True),))
+        effects = _to(self._mesh.peers, change)
+        return effects + _to(grafted, control_frame((Graft(topic=topic),)))
+
+    def unsubscribe(self, topic: str, now_s: float) -> list[Effect]:
+        """Leave the mesh of a topic."""
+        if self._validators.pop(topic, None) is None:
+            return []
+        backoff_s = round(self._options.unsubscribe_backoff_s)
+        pruned = self._mesh.leave(topic, now_s)
+        effects = _to(self._mesh.peers, subscription_frame((SubscriptionChange(topic=topic, subscribed=False),)))
+        return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
+
+    def publish(self, message: Message, now_s: float) -> list[Effect]:
+        """Send a message of one's own: one `Send` to all that get it, nothing if it was seen before."""
+        if len(message.data) > self._options.max_data_bytes:
+            raise ConfigurationError(
+                f"a message has at most {self._options.max_data_bytes} bytes, not {len(message.data)}"
+            )
+        message_id = self._message_id(message)
+        if not self._seen.add(message_id, now_s):
+            return []
+        encoded = encode_message(message)
+        self._cache.put(message_id, message.topic, encoded)
+        self._published += 1
+        takers = self._mesh.takers_of_own(message.topic, now_s)
+        return [Send(peers=takers, frame=publish_frame(encoded), control=False)] if takers else []
+
+    def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
+        """Take an RPC of a peer. Raises `FrameError` for one that cannot be read: the peer is at fault."""
+        if not self._mesh.has(peer) or self._scores.score(peer, now_s) < self._options.score.graylist_threshold:
+            return []
+        parsed = decode_rpc(rpc, self._options)
+        effects: list[Effect] = []
+        for change in parsed.subscriptions:
+            self._mesh.interest(peer, change.topic, subscribed=change.subscribed)
+        for encoded in parsed.messages:
+            effects += self._message(peer, encoded, now_s)
+        for control in parsed.control:
+            match control:
+                case IHave():
+                    effects += self._asked(peer, control, now_s)
+                case IWant():
+                    frames = self._gossip.wanted(peer, control, now_s)
+                    effects += (Send(peers=(peer,), frame=publish_frame(found), control=False) for found in frames)
+                case Graft():
+                    refusal = self._mesh.grafted_by(peer, control.topic, now_s)
+                    effects += _to((peer,), control_frame((refusal,))) if refusal else []
+                case Prune():
+                    self._mesh.pruned_by(peer, control.topic, control.backoff_s, now_s)
+        return effects
+
+    def heartbeat(self, now_s: float) -> list[Effect]:
+        """Do what is due every `GossipsubOptions.heartbeat_interval_s`."""
+        self._scores.decay(now_s)
+        self._seen.expire(now_s)
+        self._gossip.begin_interval(now_s)
+        effects: list[Effect] = []
+        for topic in self._validators:
+            grafted, pruned = self._mesh.maintain(topic, now_s)
+            effects += _to(grafted, control_frame((Graft(topic=topic),)))
+            backoff_s = round(self._options.prune_backoff_s)
+            effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
+            for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s):
+                effects += _to(told, control_frame((have,)))
+        self._mesh.expire(now_s)
+        self._cache.shift()
+        return effects
+
+    def statistics(self) -> RouterStatistics:
+        """Return what the router holds and has done."""
+        return RouterStatistics(
+            peers=len(self._mesh.peers),
+            topics=len(self._validators),
+            mesh_peers=sum(len(self._mesh.members(topic)) for topic in self._validators),
+            seen=len(self._seen),
+            cached_bytes=self._cache.size_bytes,
+            received=self._received,
+            duplicates=self._duplicates,
+            invalid=self._invalid,
+            published=self._published,
+            recovered=self._gossip.asked_for,
+            served=self._gossip.served,
+        )
+
+    def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
+        try:
+            message = decode_message(encoded, self._options)
+        except FrameError:
+            self._invalid += 1
+            self._scores.misbehaved(peer)
+            return []
+        validator = self._validators.get(message.topic)
+        if validator is None:
+            return []  # a topic that this node left a moment ago, or never had
+        message_id = self._message_id(message)
+        self._gossip.arrived(message_id)
+        if message_id in self._seen:
+            self._duplicates += 1
+            return []
+        verdict = validator(message)
+        # What was judged once is not judged again, whatever the verdict: replaying it costs us one look-up.
+        self._seen.add(message_id, now_s)
+        if verdict is not Verdict.ACCEPT:
+            self._invalid += 1
+            if verdict is Verdict.REJECT:
+                self._scores.delivered_invalid(peer, message.topic)
+            return []
+        self._received += 1
+        self._scores.delivered_first(peer, message.topic)
+        self._cache.put(message_id, message.topic, encoded)
+        onward = tuple(member for member in self._mesh.members(message.topic) if member != peer)
+        effects: list[Effect] = [Deliver(message=message, message_id=message_id, received_from=peer)]
+        if onward:
+            effects.append(Send(peers=onward, frame=publish_frame(encoded), control=False))
+        return effects
+
+    def _asked(self, peer: PeerId, have: IHave, now_s: float) -> list[Effect]:
+        if have.topic not in self._validators:
+            return []
+        want = self._gossip.told(peer, have, now_s)
+        return _to((peer,), control_frame((want,))) if want else []
+
+
+def _to(peers: tuple[PeerId, ...], frame: bytes) -> list[Effect]:
+    return [Send(peers=peers, frame=frame, control=True)] if peers else []

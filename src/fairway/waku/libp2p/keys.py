@@ -1,0 +1,150 @@
+"""A node's own identity key: made, kept in a file and signed with (libp2p "Peer Ids and Keys").
+
+Ed25519 and secp256k1, the two kinds that Waku nodes use for themselves. Files hold either libp2p's protobuf encoding,
+which other implementations read and write too, or PEM. A private key shows its public half and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import FrameError, IdentityError
+from fairway.waku.libp2p.proto import keys_pb2
+from fairway.waku.libp2p.protobuf import parse_message
+from fairway.waku.libp2p.public_keys import MAX_KEY_BYTES, KeyType, PublicKey, key_type_of
+
+__all__ = ["KeyType", "PrivateKey", "PublicKey"]
+
+_SECP256K1_ORDER: Final = 0xFFFFFFFF_FFFFFFFF_FFFFFFFF_FFFFFFFE_BAAEDCE6_AF48A03B_BFD25E8C_D0364141
+_SECRET_BYTES: Final = 32
+_RAW: Final = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+_COMPRESSED: Final = (serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+
+_SigningKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+
+
+class PrivateKey:
+    """A private identity key of type Ed25519 or secp256k1. Made by `generate` or one of the ``from_`` methods."""
+
+    __slots__ = ("_key", "public_key")
+
+    public_key: PublicKey
+    """The public half."""
+
+    def __init__(self, key: _SigningKey) -> None:
+        self._key = key
+        if isinstance(key, Ed25519PrivateKey):
+            self.public_key = PublicKey(KeyType.ED25519, key.public_key().public_bytes(*_RAW))
+        elif isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256K1):
+            self.public_key = PublicKey(KeyType.SECP256K1, key.public_key().public_bytes(*_COMPRESSED))
+        else:
+            raise ConfigurationError("an own identity key is Ed25519 or secp256k1; this is another kind")
+
+    @classmethod
+    def generate(cls, key_type: KeyType = KeyType.ED25519) -> PrivateKey:
+        """Make a new key from the operating system's randomness."""
+        if key_type is KeyType.ED25519:
+            return cls(Ed25519PrivateKey.generate())
+        if key_type is KeyType.SECP256K1:
+            return cls(ec.generate_private_key(ec.SECP256K1()))
+        raise ConfigurationError(f"an own identity key is Ed25519 or secp256k1, not {key_type.name}")
+
+    @classmethod
+    def from_secret(cls, secret: bytes, key_type: KeyType = KeyType.ED25519) -> PrivateKey:
+        """Return the key with these 32 secret bytes (for secp256k1, a node key as node software keeps it in hex)."""
+        if len(secret) != _SECRET_BYTES:
+            raise ConfigurationError(f"a private key has {_SECRET_BYTES} secret bytes, not {len(secret)}")
+        if key_type is KeyType.ED25519:
+            return cls(Ed25519PrivateKey.from_private_bytes(secret))
+        if key_type is not KeyType.SECP256K1:
+            raise ConfigurationError(f"an own identity key is Ed25519 or secp256k1, not {key_type.name}")
+        scalar = int.from_bytes(secret)
+        if not 0 < scalar < _SECP256K1_ORDER:
+            raise ConfigurationError("these bytes are no secp256k1 private key: 0, or not below the curve's order")
+        return cls(ec.derive_private_key(scalar, ec.SECP256K1()))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PrivateKey:
+        """Read the protobuf encoding, or raise `IdentityError` (never with a byte of the key in its text)."""
+        try:
+            message = parse_message(keys_pb2.PrivateKey, bytes(data), max_bytes=MAX_KEY_BYTES)
+        except FrameError as error:
+            raise IdentityError("not the protobuf encoding of a private key") from error
+        key_type, secret = key_type_of(message.type), message.data
+        # "Older versions of the libp2p code used the following format: [private key][public key][public key]"
+        if key_type is KeyType.ED25519 and len(secret) == 96 and secret[32:64] == secret[64:]:
+            secret = secret[:64]
+        public = b""
+        if key_type is KeyType.ED25519:
+            secret, public = secret[:_SECRET_BYTES], secret[_SECRET_BYTES:]
+        try:
+            key = cls.from_secret(secret, key_type)
+        except ConfigurationError as error:
+            raise IdentityError(str(error)) from error
+        if key_type is KeyType.ED25519 and public != key.public_key.data:
+            raise IdentityError("the private key does not belong to the public key beside it")
+        return key
+
+    def to_bytes(self) -> bytes:
+        """Return the protobuf encoding. It is the secret itself: keep it as such."""
+        if isinstance(self._key, Ed25519PrivateKey):
+            raw = (serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption())
+            data = self._key.private_bytes(*raw) + self.public_key.data
+        else:
+            data = self._key.private_numbers().private_value.to_bytes(_SECRET_BYTES)
+        return keys_pb2.PrivateKey(type=self.public_key.type, data=data).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_pem(cls, pem: bytes, password: bytes | None = None) -> PrivateKey:
+        """Read a PEM text (PKCS #8 or SEC 1), or raise `IdentityError`."""
+        try:
+            key = serialization.load_pem_private_key(pem, password)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            # The cause names the format and the password's presence, never key material.
+            raise IdentityError(f"no private key in PEM form: {error}") from error
+        if not isinstance(key, Ed25519PrivateKey | ec.EllipticCurvePrivateKey):
+            raise IdentityError("an own identity key is Ed25519 or secp256k1; the PEM text holds another kind")
+        try:
+            return cls(key)
+        except ConfigurationError as error:
+            raise IdentityError(str(error)) from error
+
+    def to_pem(self, password: bytes | None = None) -> bytes:
+        """Return PEM text (PKCS #8), encrypted when a password is given."""
+        lock = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+        return self._key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+
+    @classmethod
+    def load(cls, path: Path | str, password: bytes | None = None) -> PrivateKey:
+        """Read a key file, PEM or protobuf. Raises `IdentityError`, or `OSError` when it cannot be read."""
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_KEY_BYTES + 1)
+        return cls.from_pem(data, password) if data.startswith(b"-----BEGIN") else cls.from_bytes(data)
+
+    def save(self, path: Path | str) -> None:
+        """Write a new protobuf key file that only its owner may read; an existing file is left alone (`OSError`)."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.to_bytes())
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of ``message``: Ed25519, or ECDSA over SHA-256 in DER with the low one of its two s.
+
+        BIP 62 has signatures with a high s refused, and js-libp2p refuses them.
+        """
+        if isinstance(self._key, Ed25519PrivateKey):
+            return self._key.sign(message)
+        r, s = decode_dss_signature(self._key.sign(message, ec.ECDSA(hashes.SHA256())))
+        return encode_dss_signature(r, min(s, _SECP256K1_ORDER - s))
+
+    def __repr__(self) -> str:
+        return f"<PrivateKey of {self.public_key!r}>"

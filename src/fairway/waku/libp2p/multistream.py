@@ -1,0 +1,209 @@
+"""multistream-select 1.0: two peers agree which protocol a connection or stream speaks (libp2p "Connections").
+
+No I/O: give what arrived to ``receive_data``, send what ``data_to_send`` returns. Both are done when ``receive_data``
+returns `Negotiated`; what the other side sent behind the negotiation is in its ``leftover``.
+
+The dialer puts the header and its first protocol into one write, and the listener answers both with one: agreement on
+the first choice costs one round trip. Invariants: a message is at most 1,024 bytes, a negotiation has a bounded
+number of proposals, and a negotiation that failed stays failed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import FrameError, NegotiationError
+from fairway.waku.libp2p.varint import decode_uvarint, length_prefixed
+
+MULTISTREAM_PROTOCOL: Final = "/multistream/1.0.0"
+MAX_MESSAGE_BYTES: Final = 1024
+"""Longest message that is read, its newline included."""
+
+MAX_PROPOSALS: Final = 64
+"""How many protocols a listener lets itself be asked for."""
+
+_NOT_AVAILABLE: Final = "na"
+_LIST: Final = "ls"
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """The two sides agree."""
+
+    protocol: str
+    """What they speak from here on."""
+    leftover: bytes
+    """What arrived behind the negotiation: the first bytes of that protocol."""
+
+
+def encode_message(text: str) -> bytes:
+    """Return one multistream-select message: length, text, newline."""
+    return length_prefixed(text.encode() + b"\n")
+
+
+_HEADER: Final = encode_message(MULTISTREAM_PROTOCOL)
+
+
+class _Negotiation(ABC):
+    """What both sides share: cutting messages out of what arrives, and remembering how it ended."""
+
+    __slots__ = ("_buffer", "_fault", "_greeted", "_max_message_bytes", "_out", "_over")
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._buffer = b""
+        self._out: list[bytes] = []
+        self._greeted = False
+        self._fault: str | None = None
+        self._over = False
+        self._max_message_bytes = max_message_bytes
+
+    def data_to_send(self) -> bytes:
+        """Return what must be sent now; empty when nothing waits. Also to be sent after an agreement."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> Negotiated | None:
+        """Take what arrived; return the agreement once there is one.
+
+        Raises `NegotiationError` when there will be none: the other side speaks something else, declined
+        everything, or goes on beyond the bounds. Data after the agreement belongs to its protocol: `NegotiationError`.
+        """
+        if self._over:
+            raise NegotiationError("this negotiation is over; what follows belongs to the protocol agreed on")
+        if self._fault is not None:
+            raise NegotiationError(self._fault)
+        self._buffer += data
+        offset = 0
+        agreed: str | None = None
+        try:
+            while agreed is None and (found := self._next_message(offset)) is not None:
+                text, offset = found
+                agreed = self._receive(text)
+        except (NegotiationError, FrameError) as error:
+            self._fault = str(error)
+            self._buffer = b""
+            raise NegotiationError(self._fault) from error
+        self._buffer = self._buffer[offset:]
+        if agreed is None:
+            return None
+        leftover, self._buffer = self._buffer, b""
+        self._over = True
+        return Negotiated(agreed, leftover)
+
+    def _next_message(self, offset: int) -> tuple[str, int] | None:
+        prefix = decode_uvarint(self._buffer, offset, max_value=self._max_message_bytes)
+        if prefix is None or len(self._buffer) < sum(prefix):
+            return None
+        size, start = prefix
+        line = self._buffer[start : start + size]
+        if not line.endswith(b"\n"):
+            raise NegotiationError(
+                f"a message of multistream-select ends with a newline; this has {size} bytes: {line[:40]!r}"
+            )
+        try:
+            return line[:-1].decode(), start + size
+        except UnicodeDecodeError as error:
+            raise NegotiationError(f"a message that is not UTF-8: {line[:40]!r}") from error
+
+    def _receive(self, text: str) -> str | None:
+        if self._greeted:
+            return self._answer(text)
+        # "If either side receives anything other than the multistream protocol id as the first message, they abort"
+        if text != MULTISTREAM_PROTOCOL:
+            raise NegotiationError(f"expected {MULTISTREAM_PROTOCOL!r} first, not {text[:80]!r}")
+        self._greeted = True
+        self._greet()
+        return None
+
+    @abstractmethod
+    def _greet(self) -> None:
+        """Do what follows the peer's header."""
+
+    @abstractmethod
+    def _answer(self, text: str) -> str | None:
+        """Do what follows a message behind the header; return the protocol once it is agreed on."""
+
+
+class MultistreamDialer(_Negotiation):
+    """The side that proposes, in order of preference. Raises `ConfigurationError` for names that cannot be sent."""
+
+    __slots__ = ("_proposals", "_proposed")
+
+    def __init__(self, protocols: Sequence[str], *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        super().__init__(max_message_bytes)
+        if not protocols:
+            raise ConfigurationError("a dialer proposes at least one protocol; none was given")
+        for protocol in protocols:
+            size = len(protocol.encode()) + 1
+            if "\n" in protocol or protocol in {"", _NOT_AVAILABLE, _LIST} or size > max_message_bytes:
+                raise ConfigurationError(
+                    f"{protocol!r} cannot be proposed: one line of 1 to {max_message_bytes - 1} bytes"
+                )
+        self._proposals = tuple(protocols)
+        self._proposed = 0
+        self._out += [_HEADER, encode_message(self._proposals[0])]
+
+    @property
+    def proposal(self) -> str:
+        """The protocol that is on the table. A dialer that has one only may send its first request at once."""
+        return self._proposals[self._proposed]
+
+    def _greet(self) -> None:
+        """Do nothing more: header and first proposal are already on their way."""
+
+    def _answer(self, text: str) -> str | None:
+        if text == self.proposal:
+            return text
+        if text != _NOT_AVAILABLE:
+            raise NegotiationError(
+                f"proposed {self.proposal!r}, expected it back or {_NOT_AVAILABLE!r}, not {text[:80]!r}"
+            )
+        if self._proposed + 1 == len(self._proposals):
+            raise NegotiationError(f"the peer speaks none of {', '.join(self._proposals)}")
+        self._proposed += 1
+        self._out.append(encode_message(self.proposal))
+        return None
+
+
+class MultistreamListener(_Negotiation):
+    """The side that is asked. ``protocols``: the names it speaks, or a test of a name.
+
+    After ``max_proposals`` proposals that were declined it gives up. "ls" is answered with the names, or with "na"
+    when there is only a test.
+    """
+
+    __slots__ = ("_left", "_protocols", "_speaks")
+
+    def __init__(
+        self,
+        protocols: Collection[str] | Callable[[str], bool],
+        *,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_proposals: int = MAX_PROPOSALS,
+    ) -> None:
+        super().__init__(max_message_bytes)
+        self._protocols = None if callable(protocols) else protocols
+        self._speaks = protocols if callable(protocols) else protocols.__contains__
+        self._left = max_proposals
+
+    def _greet(self) -> None:
+        self._out.append(_HEADER)
+
+    def _answer(self, text: str) -> str | None:
+        if text not in {_LIST, _NOT_AVAILABLE} and self._speaks(text):
+            self._out.append(encode_message(text))
+            return text
+        if text == _LIST and self._protocols is not None:
+            lines = b"".join(encode_message(name) for name in sorted(self._protocols))
+            self._out.append(length_prefixed(lines + b"\n"))
+        else:
+            self._out.append(encode_message(_NOT_AVAILABLE))
+        self._left -= 1
+        if self._left <= 0:
+            raise NegotiationError(f"the peer asked for too many protocols, the last was {text[:80]!r}")
+        return None

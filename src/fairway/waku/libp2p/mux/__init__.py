@@ -1,0 +1,9 @@
+"""Stream muxers, sans-IO: many streams over one connection, by yamux or by mplex."""
+
+from __future__ import annotations
+
+from fairway.waku.libp2p.mux.mplex import Mplex
+from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, MuxerStatistics
+from fairway.waku.libp2p.mux.yamux import Yamux
+
+__all__ = ["Mplex", "Muxer", "MuxerLimits", "MuxerStatistics", "Yamux"]

@@ -1,0 +1,155 @@
+"""mplex, sans-IO: /mplex/6.7.0 of libp2p, the only muxer that js-waku offers by default.
+
+A frame is two unsigned varints, ``stream << 3 | flag`` and a length of at most 1 MiB, and the body. Either side numbers
+its own streams, so a flag says whose number it is: odd flags (message 1, close 3, reset 5) come from the side that
+accepted the stream, even ones (message 2, close 4, reset 6) from the side that opened it; 0 opens one.
+
+There are no windows. A stream whose reader is slow fills up to a bound; `overfull` then names it, and it is for the
+driver to stop reading the connection for a bounded time, and to reset that stream after it.
+
+Specification: https://github.com/libp2p/specs/blob/master/mplex/README.md.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from fairway.waku.libp2p.errors import FrameError
+from fairway.waku.libp2p.mux.events import MuxEvent
+from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
+from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
+
+_NEW_STREAM: Final = 0
+_MESSAGE: Final = 1
+_CLOSE: Final = 3
+_RESET: Final = 5
+
+
+class Mplex(Muxer):
+    """The mplex side of a connection.
+
+    Numbers of either side overlap, so a stream is known here as twice its number, plus one for those that we opened.
+    """
+
+    protocol: ClassVar[str] = "/mplex/6.7.0"
+    can_ping: ClassVar[bool] = False
+
+    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
+        super().__init__(initiator=initiator, limits=limits)
+        self._next_number = 0
+        self._full: dict[int, None] = {}
+
+    def overfull(self) -> int | None:
+        """Return the stream that has been too full for the longest, if any."""
+        while self._full:
+            stream_id = next(iter(self._full))
+            state = self._streams.get(stream_id)
+            if state is not None and state.buffered > self._limits.stream_buffer_bytes:
+                return stream_id
+            del self._full[stream_id]
+        return None
+
+    def receive_data(self, data: bytes) -> list[MuxEvent]:
+        """Take bytes from the peer, cut anywhere, and return what they say.
+
+        Raises:
+            FrameError: the peer broke the protocol; the connection is of no more use.
+
+        """
+        if self._partial:
+            data = self._partial + data
+            self._partial = b""
+        view = memoryview(data)
+        end = len(data)
+        at = 0
+        while at < end:
+            if self._body_left:
+                size = min(self._body_left, end - at)
+                if self._body_of is not None:
+                    self._collect(self._body_of, view[at : at + size])
+                at += size
+                self._body_left -= size
+                continue
+            header, body_at = _uvarint(data, at, end)
+            length, body_at = _uvarint(data, body_at, end) if body_at else (0, 0)
+            if not body_at:
+                self._partial = bytes(view[at:])
+                break
+            at = body_at
+            if length > self._limits.max_frame_bytes:
+                raise FrameError(
+                    f"an mplex frame of {length} bytes; at most {self._limits.max_frame_bytes} are allowed"
+                )
+            self._begin_frame(header >> 3, header & 7, length)
+        return self._taken_events()
+
+    # ---- frames that arrive
+
+    def _begin_frame(self, number: int, flag: int, length: int) -> None:
+        self._body_left = length
+        self._body_of = None
+        if flag == _NEW_STREAM:
+            # The body is a name for people: it is skipped.
+            self._accept(number << 1)
+            return
+        if flag > 6:
+            raise FrameError(f"mplex flag {flag}; 0 to 6 exist")
+        state = self._streams.get((number << 1) | (flag & 1))
+        if state is None or state.remote_closed:
+            self._late_frames += 1
+            if state is not None and flag >= _RESET:
+                self._peer_reset(state)
+        elif flag < _CLOSE:
+            self._body_of = state
+        elif flag < _RESET:
+            self._peer_closed(state)
+        else:
+            self._peer_reset(state)
+
+    def _deliver(self) -> None:
+        state = self._arriving
+        super()._deliver()
+        if state is not None and state.buffered > self._limits.stream_buffer_bytes:
+            self._full[state.stream_id] = None
+
+    # ---- frames that leave
+
+    def _next_outbound_id(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return (number << 1) | 1
+
+    def _queue_frame(self, state: StreamState, flag: int, body: bytes = b"") -> None:
+        """Queue a frame of a stream; ``flag`` is the one for a stream that we accepted."""
+        header = (state.stream_id >> 1) << 3 | (flag + 1 if state.outbound else flag)
+        self._queue(encode_uvarint(header) + encode_uvarint(len(body)) + body)
+
+    def _queue_open(self, state: StreamState) -> None:
+        # There is no answer to wait for: the stream is as good as accepted.
+        state.acknowledged = True
+        number = state.stream_id >> 1
+        name = str(number).encode()
+        self._queue(encode_uvarint(number << 3 | _NEW_STREAM) + encode_uvarint(len(name)) + name)
+
+    def _queue_data(self, state: StreamState, data: memoryview) -> int:
+        total = len(data)
+        header = encode_uvarint((state.stream_id >> 1) << 3 | (_MESSAGE + 1 if state.outbound else _MESSAGE))
+        at = 0
+        while at < total:
+            size = min(total - at, self._limits.send_frame_bytes)
+            self._queue(header + encode_uvarint(size))
+            self._queue(data[at : at + size])
+            at += size
+        return total
+
+    def _queue_close(self, state: StreamState) -> None:
+        self._queue_frame(state, _CLOSE)
+
+    def _queue_reset(self, state: StreamState) -> None:
+        self._queue_frame(state, _RESET)
+
+    def _queue_refusal(self, stream_id: int) -> None:
+        self._queue_reply(encode_uvarint((stream_id >> 1) << 3 | _RESET) + b"\0")
+
+    def _give_credit(self, state: StreamState, size_bytes: int) -> None:
+        """Do nothing: mplex has no windows to give back."""

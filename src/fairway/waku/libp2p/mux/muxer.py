@@ -1,0 +1,384 @@
+"""What the two muxer cores have in common: the streams, what they may hold, and what waits to be sent.
+
+A core is sans-IO: ``receive_data`` takes bytes and returns events, calls such as ``send`` leave frames behind, and
+``data_to_send`` hands these out. Nothing awaits, and nothing reads a clock.
+
+The invariant: whatever a peer sends, a core holds at most one partial frame header, one small record per stream that is
+still in use, and the count of bytes that were handed out and not yet consumed. A stream's record goes the moment both
+its halves are closed and read, or when it is reset. A frame for a stream that is gone is skipped and counted: the peer
+may have sent it before it knew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from fairway.waku.libp2p.errors import FrameError, LimitError, StreamClosedError
+from fairway.waku.libp2p.mux.events import DataReceived, MuxEvent, RemoteWriteClosed, StreamOpened, StreamWasReset
+
+KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuxerLimits:
+    """What one connection's muxer may use."""
+
+    max_inbound_streams: int = 512
+    """Streams that the peer has open at a time; one more is reset."""
+    max_outbound_streams: int = 512
+    """Streams that we have open at a time; one more is a `LimitError`."""
+    max_unacknowledged_streams: int = 256
+    """Streams that we opened and the peer has not yet acknowledged (yamux's accept backlog)."""
+    max_frame_bytes: int = 1024 * KIB
+    """The longest frame that is accepted: mplex's limit of 1 MiB; a yamux stream's window is the tighter bound there."""
+    send_frame_bytes: int = 64 * KIB
+    """The longest frame that is sent: longer data go in several, so that streams take turns."""
+    receive_window_bytes: int = 256 * KIB
+    """Bytes that the peer may send on a yamux stream before they are consumed; at least 256 KiB, the initial window."""
+    stream_buffer_bytes: int = 1024 * KIB
+    """Unconsumed bytes of an mplex stream from which on nothing more should be read from the connection."""
+    max_buffered_bytes: int = 16 * 1024 * KIB
+    """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
+    max_queued_replies: int = 16_384
+    """Answers (to pings, to streams too many) that wait because the peer does not read; more is a `FrameError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuxerStatistics:
+    """A muxer in numbers."""
+
+    inbound_streams: int
+    """Streams that the peer opened and that are still in use."""
+    outbound_streams: int
+    """Streams that we opened and that are still in use."""
+    buffered_bytes: int
+    """Bytes that were received and not yet consumed."""
+    queued_bytes: int
+    """Bytes of frames that wait to be sent."""
+    late_frames: int
+    """Frames for streams that were gone already."""
+    refused_streams: int
+    """Streams of the peer that were reset because it has too many."""
+    overflowed_streams: int
+    """Streams that were reset because too many bytes waited unread."""
+
+
+class StreamState:
+    """What a core knows of one stream."""
+
+    __slots__ = (
+        "acknowledged",
+        "buffered",
+        "credit",
+        "gone",
+        "local_closed",
+        "outbound",
+        "reading",
+        "receive_window",
+        "remote_closed",
+        "send_window",
+        "stream_id",
+    )
+
+    def __init__(self, stream_id: int, *, outbound: bool, send_window: int, receive_window: int) -> None:
+        self.stream_id = stream_id
+        self.outbound = outbound
+        self.send_window = send_window
+        self.receive_window = receive_window
+        self.credit = 0
+        self.buffered = 0
+        self.acknowledged = False
+        self.reading = True
+        self.local_closed = False
+        self.remote_closed = False
+        self.gone = False
+
+
+class Muxer(ABC):
+    """One connection's streams; `Yamux` and `Mplex` give it a wire."""
+
+    protocol: ClassVar[str]
+    """The name under which it is negotiated."""
+    can_ping: ClassVar[bool]
+    """Whether the wire has a ping, which keeps an idle connection alive and finds a dead one."""
+
+    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
+        """Begin a connection; ``initiator`` says whether we dialled."""
+        self._initiator = initiator
+        self._limits = limits or MuxerLimits()
+        self._streams: dict[int, StreamState] = {}
+        self._inbound = 0
+        self._outbound = 0
+        self._unacknowledged = 0
+        self._buffered = 0
+        self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+        self._replies = 0
+        self._late_frames = 0
+        self._refused = 0
+        self._overflowed = 0
+        self._events: list[MuxEvent] = []
+        self._arriving: StreamState | None = None
+        self._chunks: list[memoryview] = []
+        self._partial = b""
+        self._body_left = 0
+        self._body_of: StreamState | None = None
+
+    # ---- what the application does
+
+    @property
+    def can_open(self) -> bool:
+        """Whether `open_stream` would be allowed now."""
+        return (
+            self._outbound < self._limits.max_outbound_streams
+            and self._unacknowledged < self._limits.max_unacknowledged_streams
+        )
+
+    def open_stream(self) -> int:
+        """Open a stream and return its number.
+
+        Raises:
+            LimitError: too many are open, or wait for the peer's acknowledgement.
+
+        """
+        if not self.can_open:
+            raise LimitError(
+                f"{self._outbound} streams are open and {self._unacknowledged} of them unacknowledged; at most "
+                f"{self._limits.max_outbound_streams} and {self._limits.max_unacknowledged_streams} may be: "
+                "close some first"
+            )
+        state = self._begin(self._next_outbound_id(), outbound=True)
+        self._queue_open(state)
+        return state.stream_id
+
+    def send(self, stream_id: int, data: memoryview) -> int:
+        """Queue as many bytes as the peer allows now, and return how many that was.
+
+        Raises:
+            StreamClosedError: our half is closed, or the stream is gone.
+
+        """
+        state = self._streams.get(stream_id)
+        if state is None or state.local_closed:
+            raise StreamClosedError(f"stream {stream_id} is closed for writing: open another one")
+        return self._queue_data(state, data)
+
+    def close_write(self, stream_id: int) -> None:
+        """Say that we write nothing more; nothing happens when that is so already."""
+        state = self._streams.get(stream_id)
+        if state is not None and not state.local_closed:
+            state.local_closed = True
+            self._queue_close(state)
+            self._release_if_done(state)
+
+    def stop_reading(self, stream_id: int) -> None:
+        """Throw away what arrives on a stream from now on, and what was not consumed: nobody reads it any more."""
+        state = self._streams.get(stream_id)
+        if state is not None:
+            state.reading = False
+            self.consumed(stream_id, state.buffered)
+
+    def reset(self, stream_id: int) -> None:
+        """End a stream in both directions at once; nothing happens when it is gone already."""
+        state = self._streams.get(stream_id)
+        if state is not None:
+            self._queue_reset(state)
+            self._release(state)
+
+    def consumed(self, stream_id: int, size_bytes: int) -> None:
+        """Say that the application took bytes of a stream: the peer may send as many again."""
+        state = self._streams.get(stream_id)
+        if state is not None:
+            state.buffered -= size_bytes
+            self._buffered -= size_bytes
+            self._give_credit(state, size_bytes)
+            self._release_if_done(state)
+
+    def overfull(self) -> int | None:
+        """Return a stream that holds so much that the connection should not be read until it is consumed."""
+        return None
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of frames that wait for `data_to_send`."""
+        return self._out_bytes
+
+    def data_to_send(self) -> bytes:
+        """Return, and forget, every frame that waits."""
+        data = b"".join(self._out)
+        self._out.clear()
+        self._out_bytes = 0
+        self._replies = 0
+        return data
+
+    def ping(self, value: int) -> None:
+        """Queue a ping, whose answer is a `PongReceived`; only where `can_ping`."""
+        raise NotImplementedError(f"{self.protocol} has no ping ({value})")
+
+    def go_away(self, code: int) -> None:
+        """Queue the announcement that we leave, where the wire has one."""
+
+    def statistics(self) -> MuxerStatistics:
+        """Return the muxer in numbers, as they are now."""
+        return MuxerStatistics(
+            inbound_streams=self._inbound,
+            outbound_streams=self._outbound,
+            buffered_bytes=self._buffered,
+            queued_bytes=self._out_bytes,
+            late_frames=self._late_frames,
+            refused_streams=self._refused,
+            overflowed_streams=self._overflowed,
+        )
+
+    # ---- what the peer does
+
+    @abstractmethod
+    def receive_data(self, data: bytes) -> list[MuxEvent]:
+        """Take bytes from the peer, cut anywhere, and return what they say.
+
+        Raises:
+            FrameError: the peer broke the protocol; the connection is of no more use.
+
+        """
+
+    # ---- what a wire adds
+
+    @abstractmethod
+    def _next_outbound_id(self) -> int: ...
+
+    @abstractmethod
+    def _queue_open(self, state: StreamState) -> None: ...
+
+    @abstractmethod
+    def _queue_data(self, state: StreamState, data: memoryview) -> int: ...
+
+    @abstractmethod
+    def _queue_close(self, state: StreamState) -> None: ...
+
+    @abstractmethod
+    def _queue_reset(self, state: StreamState) -> None: ...
+
+    @abstractmethod
+    def _queue_refusal(self, stream_id: int) -> None: ...
+
+    @abstractmethod
+    def _give_credit(self, state: StreamState, size_bytes: int) -> None: ...
+
+    # ---- shared by the wires
+
+    def _queue(self, frame: bytes | memoryview) -> None:
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+
+    def _queue_reply(self, frame: bytes) -> None:
+        """Queue an answer; a peer that asks and does not read would otherwise fill our memory."""
+        self._replies += 1
+        if self._replies > self._limits.max_queued_replies:
+            raise FrameError(
+                f"more than {self._limits.max_queued_replies} answers wait for a peer that asks and does not read"
+            )
+        self._queue(frame)
+
+    def _begin(self, stream_id: int, *, outbound: bool) -> StreamState:
+        state = StreamState(
+            stream_id, outbound=outbound, send_window=256 * KIB, receive_window=self._limits.receive_window_bytes
+        )
+        self._streams[stream_id] = state
+        if outbound:
+            self._outbound += 1
+        else:
+            self._inbound += 1
+        return state
+
+    def _accept(self, stream_id: int) -> StreamState | None:
+        """Begin a stream that the peer opened, unless it has too many."""
+        if stream_id in self._streams:
+            raise FrameError(f"the peer opened stream {stream_id} twice")
+        if self._inbound >= self._limits.max_inbound_streams:
+            self._refused += 1
+            self._queue_refusal(stream_id)
+            return None
+        state = self._begin(stream_id, outbound=False)
+        self._report(StreamOpened(stream_id))
+        return state
+
+    def _release(self, state: StreamState) -> None:
+        if state.gone:
+            return
+        state.gone = True
+        del self._streams[state.stream_id]
+        self._buffered -= state.buffered
+        state.buffered = 0
+        if not state.outbound:
+            self._inbound -= 1
+            return
+        self._outbound -= 1
+        self._acknowledge(state)
+
+    def _release_if_done(self, state: StreamState) -> None:
+        if state.local_closed and state.remote_closed and not state.buffered:
+            self._release(state)
+
+    def _acknowledge(self, state: StreamState) -> bool:
+        """Note that the peer knows a stream of ours; return whether that was news."""
+        if state.acknowledged or not state.outbound:
+            return False
+        state.acknowledged = True
+        self._unacknowledged -= 1
+        return True
+
+    def _collect(self, state: StreamState, chunk: memoryview) -> None:
+        """Take a piece of a frame's body; pieces that follow each other on one stream become one event."""
+        if state.gone:
+            return
+        if not state.reading:
+            self._give_credit(state, len(chunk))
+            return
+        if self._arriving is not state:
+            self._deliver()
+            self._arriving = state
+        self._chunks.append(chunk)
+
+    def _deliver(self) -> None:
+        """Report the bytes that were collected."""
+        state = self._arriving
+        if state is None:
+            return
+        self._arriving = None
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        state.buffered += len(data)
+        self._buffered += len(data)
+        self._events.append(DataReceived(state.stream_id, data))
+        if self._buffered > self._limits.max_buffered_bytes:
+            self._reset_the_fullest()
+
+    def _reset_the_fullest(self) -> None:
+        state = max(self._streams.values(), key=lambda stream: stream.buffered)
+        self._overflowed += 1
+        self._queue_reset(state)
+        self._release(state)
+        self._events.append(StreamWasReset(state.stream_id, by_peer=False))
+
+    def _report(self, event: MuxEvent) -> None:
+        self._deliver()
+        self._events.append(event)
+
+    def _taken_events(self) -> list[MuxEvent]:
+        self._deliver()
+        events, self._events = self._events, []
+        return events
+
+    def _peer_closed(self, state: StreamState) -> None:
+        if not state.remote_closed:
+            self._report(RemoteWriteClosed(state.stream_id))
+            state.remote_closed = True
+            self._release_if_done(state)
+
+    def _peer_reset(self, state: StreamState) -> None:
+        self._deliver()
+        if not state.gone:
+            self._release(state)
+            self._events.append(StreamWasReset(state.stream_id, by_peer=True))

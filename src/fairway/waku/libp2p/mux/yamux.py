@@ -1,0 +1,232 @@
+"""yamux, sans-IO: /yamux/1.0.0 of hashicorp and libp2p.
+
+A frame is a header of 12 bytes (version 0, type, flags, stream, length; big-endian) and, for data, ``length`` bytes.
+Each stream has a window per direction: 256 KiB at first, given back by window updates as the reader takes the bytes, so
+one slow reader holds up its own stream and no other. A frame that is longer than what is left of the window ends the
+connection by its header: its body is never waited for.
+
+Specification: https://github.com/hashicorp/yamux/blob/master/spec.md and libp2p/specs, yamux/README.md (accept backlog).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import ClassVar, Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import FrameError, LimitError
+from fairway.waku.libp2p.mux.events import MuxEvent, PeerGoesAway, PongReceived, StreamAcknowledged, WindowOpened
+from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
+
+INITIAL_WINDOW_BYTES: Final = 262_144
+
+_HEADER: Final = Struct("!BBHII")
+_VERSION: Final = 0
+_DATA: Final = 0
+_WINDOW_UPDATE: Final = 1
+_PING: Final = 2
+_GO_AWAY: Final = 3
+_SYN: Final = 1
+_ACK: Final = 2
+_FIN: Final = 4
+_RST: Final = 8
+
+
+class Yamux(Muxer):
+    """The yamux side of a connection."""
+
+    protocol: ClassVar[str] = "/yamux/1.0.0"
+    can_ping: ClassVar[bool] = True
+
+    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
+        super().__init__(initiator=initiator, limits=limits)
+        if self._limits.receive_window_bytes < INITIAL_WINDOW_BYTES:
+            raise ConfigurationError(
+                f"receive_window_bytes is {self._limits.receive_window_bytes}; "
+                f"a yamux peer may always send {INITIAL_WINDOW_BYTES}: give at least that"
+            )
+        self._next_id = 1 if initiator else 2
+        self._body_flags = 0
+        self._peer_left = False
+
+    @property
+    def can_open(self) -> bool:
+        """Whether `open_stream` would be allowed now."""
+        return not self._peer_left and super().can_open
+
+    def open_stream(self) -> int:
+        """Open a stream and return its number.
+
+        Raises:
+            LimitError: too many are open or unacknowledged, or the peer takes no more.
+
+        """
+        if self._peer_left:
+            raise LimitError("the peer said that it goes away: connect again")
+        return super().open_stream()
+
+    def ping(self, value: int) -> None:
+        """Queue a ping with a value below 2**32."""
+        self._queue(_HEADER.pack(_VERSION, _PING, _SYN, 0, value))
+
+    def go_away(self, code: int) -> None:
+        """Queue the announcement that we leave: 0 normally, 1 for a protocol error, 2 for an internal one."""
+        self._queue(_HEADER.pack(_VERSION, _GO_AWAY, 0, 0, code))
+
+    def receive_data(self, data: bytes) -> list[MuxEvent]:
+        """Take bytes from the peer, cut anywhere, and return what they say.
+
+        Raises:
+            FrameError: the peer broke the protocol; the connection is of no more use.
+
+        """
+        if self._partial:
+            data = self._partial + data
+            self._partial = b""
+        view = memoryview(data)
+        end = len(data)
+        at = 0
+        unpack = _HEADER.unpack_from
+        while at < end:
+            if self._body_left:
+                size = min(self._body_left, end - at)
+                if self._body_of is not None:
+                    self._collect(self._body_of, view[at : at + size])
+                at += size
+                self._body_left -= size
+                if not self._body_left:
+                    self._end_of_frame()
+                continue
+            if end - at < 12:
+                self._partial = bytes(view[at:])
+                break
+            version, kind, flags, stream_id, length = unpack(view, at)
+            at += 12
+            if version != _VERSION:
+                raise FrameError(f"yamux version {version} in a frame header; only 0 exists")
+            if kind == _DATA:
+                self._begin_data(flags, stream_id, length)
+            elif kind == _WINDOW_UPDATE:
+                self._window_update(flags, stream_id, length)
+            elif kind == _PING:
+                self._ping_frame(flags, length)
+            elif kind == _GO_AWAY:
+                self._peer_left = True
+                self._report(PeerGoesAway(length))
+            else:
+                raise FrameError(f"yamux frame type {kind}; 0 to 3 exist")
+        return self._taken_events()
+
+    # ---- frames that arrive
+
+    def _begin_data(self, flags: int, stream_id: int, length: int) -> None:
+        state = self._streams.get(stream_id)
+        if flags & (_SYN | _ACK):
+            state = self._opened_or_acknowledged(flags, stream_id, state)
+        if state is None or state.remote_closed:
+            # A stream that is gone had at most one window under way.
+            if length > self._limits.receive_window_bytes:
+                raise FrameError(f"a yamux frame of {length} bytes for a stream that is closed")
+            if not flags & _SYN:
+                self._late_frames += 1
+            state = None
+        elif length > state.receive_window:
+            raise FrameError(
+                f"a yamux frame of {length} bytes on stream {stream_id}, whose window has {state.receive_window} left"
+            )
+        else:
+            state.receive_window -= length
+        self._body_of = state
+        self._body_left = length
+        self._body_flags = flags
+        if not length:
+            self._end_of_frame()
+
+    def _end_of_frame(self) -> None:
+        """Do what a data frame's flags say once its body is through."""
+        state, flags = self._body_of, self._body_flags
+        self._body_of = None
+        if state is not None and not state.gone and flags & (_FIN | _RST):
+            self._ended(state, flags)
+
+    def _window_update(self, flags: int, stream_id: int, delta: int) -> None:
+        state = self._streams.get(stream_id)
+        if flags & (_SYN | _ACK):
+            state = self._opened_or_acknowledged(flags, stream_id, state)
+        if state is None:
+            if not flags & _SYN:
+                self._late_frames += 1
+            return
+        if delta:
+            state.send_window += delta
+            self._report(WindowOpened(stream_id))
+        if flags & (_FIN | _RST):
+            self._ended(state, flags)
+
+    def _opened_or_acknowledged(self, flags: int, stream_id: int, state: StreamState | None) -> StreamState | None:
+        if flags & _SYN:
+            # The side that dialled uses odd numbers, the other one even ones, and 0 is the connection itself.
+            if stream_id == 0 or (stream_id % 2 == 1) == self._initiator:
+                raise FrameError(f"the peer opened yamux stream {stream_id}, a number that is not its to use")
+            state = self._accept(stream_id)
+            if state is not None:
+                extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
+                self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _ACK, stream_id, extra))
+        elif state is not None and self._acknowledge(state):
+            self._report(StreamAcknowledged(stream_id))
+        return state
+
+    def _ended(self, state: StreamState, flags: int) -> None:
+        if flags & _RST:
+            self._peer_reset(state)
+        else:
+            self._peer_closed(state)
+
+    def _ping_frame(self, flags: int, value: int) -> None:
+        if flags & _SYN:
+            self._queue_reply(_HEADER.pack(_VERSION, _PING, _ACK, 0, value))
+        elif flags & _ACK:
+            self._report(PongReceived(value))
+
+    # ---- frames that leave
+
+    def _next_outbound_id(self) -> int:
+        stream_id = self._next_id
+        if stream_id >= 1 << 32:
+            raise LimitError("this connection has used up its 2,147,483,647 stream numbers: connect again")
+        self._next_id += 2
+        return stream_id
+
+    def _queue_open(self, state: StreamState) -> None:
+        self._unacknowledged += 1
+        extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
+        self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _SYN, state.stream_id, extra))
+
+    def _queue_data(self, state: StreamState, data: memoryview) -> int:
+        total = min(len(data), state.send_window)
+        at = 0
+        while at < total:
+            size = min(total - at, self._limits.send_frame_bytes)
+            self._out.append(_HEADER.pack(_VERSION, _DATA, 0, state.stream_id, size))
+            self._out.append(data[at : at + size])
+            self._out_bytes += 12 + size
+            at += size
+        state.send_window -= total
+        return total
+
+    def _queue_close(self, state: StreamState) -> None:
+        self._queue(_HEADER.pack(_VERSION, _DATA, _FIN, state.stream_id, 0))
+
+    def _queue_reset(self, state: StreamState) -> None:
+        self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _RST, state.stream_id, 0))
+
+    def _queue_refusal(self, stream_id: int) -> None:
+        self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _RST, stream_id, 0))
+
+    def _give_credit(self, state: StreamState, size_bytes: int) -> None:
+        state.credit += size_bytes
+        # Half a window at a time: the sender never runs dry while the reader keeps up, and updates stay rare.
+        if state.credit >= self._limits.receive_window_bytes // 2 and not state.remote_closed:
+            self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, 0, state.stream_id, state.credit))
+            state.receive_window += state.credit
+            state.credit = 0

@@ -1,0 +1,187 @@
+"""The Noise handshake of libp2p on a raw byte stream: frames, identities, and the muxer when both sides name theirs.
+
+No I/O: give what arrived to `NoiseHandshake.receive_data`, send what `NoiseHandshake.data_to_send` returns, until
+`Secured` comes back. A peer that proves another identity than the expected one is refused as soon as its payload was
+read: the initiator then never sends its own identity. After a failure the handshake stays failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault
+from fairway.waku.libp2p.keys import PublicKey
+from fairway.waku.libp2p.noise.identity import MAX_PAYLOAD_BYTES, NoiseCredentials, RemoteIdentity, read_payload
+from fairway.waku.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, XX, Role, XXHandshake
+from fairway.waku.libp2p.noise.session import NoiseSession
+from fairway.waku.libp2p.peer_id import PeerId
+
+NOISE_PROTOCOL: Final = "/noise"
+"""The name under which multistream-select agrees on it."""
+
+_WITH_IDENTITY: Final = (2, 3)
+"""The messages that carry a payload: the first cannot keep one secret."""
+
+_LONGEST_MESSAGE: Final = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + MAX_PAYLOAD_BYTES + TAG_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """The handshake is through: who is there, and what to go on with."""
+
+    peer_id: PeerId
+    """The peer, proven."""
+    public_key: PublicKey
+    """Its identity key."""
+    session: NoiseSession
+    """Seals and opens everything that follows."""
+    muxer: str | None
+    """The muxer that both sides named in the handshake; None: negotiate one."""
+    leftover: bytes
+    """What arrived behind the handshake: sealed frames, the first thing for ``session.receive_data``."""
+
+
+class NoiseHandshake:
+    """One side of a handshake.
+
+    ``ephemeral`` must be a new key for each handshake. ``expected_peer`` is whom the caller means to talk to.
+
+    ``muxers``, in order of preference, are named to a peer that names its own; the first of the initiator's that both
+    speak is used ("Inlining Muxer Negotiation"). The initiator answers with its one choice. js-libp2p takes the first
+    of the *other* side's list in both roles, so a responder that names more than one can end up with another muxer
+    than a js initiator: a responder should name none, or one. None given: nothing is named and nothing is chosen.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_credentials",
+        "_expected_peer",
+        "_fault",
+        "_muxers",
+        "_noise",
+        "_out",
+        "_remote",
+        "_role",
+        "_secured",
+    )
+
+    def __init__(
+        self,
+        *,
+        role: Role,
+        credentials: NoiseCredentials,
+        ephemeral: X25519PrivateKey,
+        expected_peer: PeerId | None = None,
+        muxers: Sequence[str] = (),
+    ) -> None:
+        self._role = role
+        self._credentials = credentials
+        self._expected_peer = expected_peer
+        self._muxers = tuple(muxers)
+        self._noise = XXHandshake(role=role, static=credentials.static, ephemeral=ephemeral)
+        self._buffer = bytearray()
+        self._out: list[bytes] = []
+        self._remote: RemoteIdentity | None = None
+        self._secured = False
+        self._fault: HandshakeError | None = None
+        self._send_our_messages()
+
+    def data_to_send(self) -> bytes:
+        """Return what must be sent now; empty when nothing waits. The initiator's last message is among it."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> Secured | None:
+        """Take what arrived; return `Secured` once the peer is proven. After `HandshakeError`, close the connection."""
+        if self._fault is not None:
+            raise HandshakeError(self._fault.fault, "it had failed before")
+        if self._secured:
+            raise HandshakeError(HandshakeFault.TOO_LONG, "it is over; what follows belongs to its session")
+        self._buffer += data
+        try:
+            while self._noise.turn is not None and (message := self._next_message()) is not None:
+                self._read(message)
+                self._send_our_messages()
+            return self._finish() if self._noise.turn is None else None
+        except HandshakeError as error:
+            self._fault = error
+            self._buffer.clear()
+            self._out.clear()
+            raise
+
+    def receive_eof(self) -> None:
+        """Say that the peer closed the stream; `HandshakeError` unless the handshake was through."""
+        if not self._secured:
+            detail = f"the peer closed the stream before message {self._noise.message_number} of {len(XX)} was through"
+            self._fault = HandshakeError(HandshakeFault.TRUNCATED, detail)
+            raise self._fault
+
+    def _next_message(self) -> bytes | None:
+        if len(self._buffer) < 2:
+            return None
+        size = int.from_bytes(self._buffer[:2])
+        if size > _LONGEST_MESSAGE:
+            detail = f"message {self._noise.message_number} claims {size} bytes, at most {_LONGEST_MESSAGE} are read"
+            raise HandshakeError(HandshakeFault.TOO_LONG, detail)
+        if len(self._buffer) < 2 + size:
+            return None
+        message = bytes(self._buffer[2 : 2 + size])
+        del self._buffer[: 2 + size]
+        return message
+
+    def _read(self, message: bytes) -> None:
+        number = self._noise.message_number
+        payload = self._noise.read_message(message)
+        remote_static = self._noise.remote_static
+        if number not in _WITH_IDENTITY or remote_static is None:
+            return
+        self._remote = read_payload(payload, remote_static)
+        peer_id = PeerId.from_public_key(self._remote.public_key)
+        if self._expected_peer is not None and peer_id != self._expected_peer:
+            raise HandshakeError(HandshakeFault.WRONG_PEER, f"expected {self._expected_peer}, found {peer_id}")
+
+    def _send_our_messages(self) -> None:
+        while self._noise.turn is self._role:
+            with_identity = self._noise.message_number in _WITH_IDENTITY
+            payload = self._credentials.payload(self._offer()) if with_identity else b""
+            message = self._noise.write_message(payload)
+            self._out.append(len(message).to_bytes(2) + message)
+
+    def _offer(self) -> tuple[str, ...]:
+        """Return the muxers to name: a responder its own; an initiator its choice, if it was asked."""
+        if self._remote is None:
+            return self._muxers
+        chosen = self._choose(self._muxers, self._remote.muxers)
+        return () if chosen is None else (chosen,)
+
+    def _choose(self, preferred: Sequence[str], others: Sequence[str]) -> str | None:
+        """Return the first of ``preferred`` that ``others`` hold; None when one of the sides named none."""
+        if not preferred or not others:
+            return None
+        chosen = next((muxer for muxer in preferred if muxer in others), None)
+        if chosen is None:
+            detail = f"the initiator speaks {', '.join(preferred)}, the responder {', '.join(others)}"
+            raise HandshakeError(HandshakeFault.NO_COMMON_MUXER, detail)
+        return chosen
+
+    def _finish(self) -> Secured:
+        keys = self._noise.keys
+        if self._remote is None:
+            raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "the peer sent no identity")
+        pair = (self._muxers, self._remote.muxers)
+        chosen = self._choose(*pair) if self._role is Role.INITIATOR else self._choose(*reversed(pair))
+        self._secured = True
+        leftover = bytes(self._buffer)
+        self._buffer.clear()
+        return Secured(
+            peer_id=PeerId.from_public_key(self._remote.public_key),
+            public_key=self._remote.public_key,
+            session=NoiseSession(keys),
+            muxer=chosen,
+            leftover=leftover,
+        )

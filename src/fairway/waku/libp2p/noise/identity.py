@@ -1,0 +1,86 @@
+"""Who is at the other end: the libp2p identity key signs the Noise key (noise-libp2p "Static Key Authentication").
+
+The payload of the second and third handshake message carries the identity key, its signature of the Noise static key,
+and the muxers that the sender speaks, so that the muxer need not be negotiated afterwards. The invariant: nothing of a
+payload is used before its signature was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fairway.waku.libp2p.errors import FrameError, HandshakeError, HandshakeFault, IdentityError
+from fairway.waku.libp2p.keys import PrivateKey, PublicKey
+from fairway.waku.libp2p.noise.pattern import generate_noise_key
+from fairway.waku.libp2p.proto import noise_pb2
+from fairway.waku.libp2p.protobuf import parse_message
+
+MAX_PAYLOAD_BYTES: Final = 16_384
+"""Longer handshake payloads are not parsed; one with an RSA key of 8,192 bits has some 2,200 bytes."""
+
+MAX_MUXERS: Final = 32
+"""Muxers beyond that many are not looked at."""
+
+_SIGNED_PREFIX: Final = b"noise-libp2p-static-key:"
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseCredentials:
+    """A node's Noise key with its identity's signature: made once, used for every handshake of the node.
+
+    "a single static keypair may be generated when noise-libp2p is initialized and used for all sessions"; it is not
+    to be stored.
+    """
+
+    identity: PublicKey
+    """The node's identity key."""
+    static: X25519PrivateKey
+    """The node's Noise key."""
+    signature: bytes
+    """The identity key's signature of the Noise key."""
+
+    @classmethod
+    def make(cls, identity: PrivateKey, static: X25519PrivateKey | None = None) -> NoiseCredentials:
+        """Sign ``static``, or a new key, with the node's identity."""
+        key = generate_noise_key() if static is None else static
+        signature = identity.sign(_SIGNED_PREFIX + key.public_key().public_bytes_raw())
+        return cls(identity.public_key, key, signature)
+
+    def payload(self, muxers: Sequence[str] = ()) -> bytes:
+        """Return the handshake payload, naming ``muxers`` in order of preference if there are any."""
+        message = noise_pb2.NoiseHandshakePayload(identity_key=self.identity.to_bytes(), identity_sig=self.signature)
+        message.extensions.stream_muxers.extend(muxers)
+        if not muxers:
+            message.ClearField("extensions")
+        return message.SerializeToString()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteIdentity:
+    """What a verified payload says."""
+
+    public_key: PublicKey
+    """The peer's identity key."""
+    muxers: tuple[str, ...]
+    """The muxers it named, in its order of preference; empty when it left them to be negotiated."""
+
+
+def read_payload(payload: bytes, remote_static: bytes) -> RemoteIdentity:
+    """Return who signed ``remote_static``, the peer's 32-byte Noise key. Raises `HandshakeError`."""
+    try:
+        message = parse_message(noise_pb2.NoiseHandshakePayload, payload, max_bytes=MAX_PAYLOAD_BYTES)
+        if not message.identity_key or not message.identity_sig:
+            raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "it lacks the identity key or its signature")
+        public_key = PublicKey.from_bytes(message.identity_key)
+    except (FrameError, IdentityError) as error:
+        raise HandshakeError(HandshakeFault.BAD_PAYLOAD, str(error)) from error
+    try:
+        public_key.verify(message.identity_sig, _SIGNED_PREFIX + remote_static)
+    except IdentityError as error:
+        detail = "the identity key in the payload did not sign the peer's Noise key"
+        raise HandshakeError(HandshakeFault.WRONG_SIGNATURE, detail) from error
+    return RemoteIdentity(public_key=public_key, muxers=tuple(message.extensions.stream_muxers[:MAX_MUXERS]))

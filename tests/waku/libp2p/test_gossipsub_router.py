@@ -1,0 +1,420 @@
+"""Routers joined by a network of lists, at a virtual clock: what reaches whom, and what a bad peer can do."""
+
+import hashlib
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import FrameError
+from fairway.waku.libp2p.gossipsub.codec import (
+    Graft,
+    IHave,
+    IWant,
+    Message,
+    Prune,
+    SubscriptionChange,
+    control_frame,
+    decode_message,
+    decode_rpc,
+    encode_message,
+    publish_frame,
+    subscription_frame,
+)
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, Verdict
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.proto import gossipsub_pb2
+from fairway.waku.libp2p.varint import decode_uvarint
+
+TOPIC = "/waku/2/rs/16/0"
+
+
+def peer(number):
+    return PeerId(b"\x12\x20" + hashlib.sha256(str(number).encode()).digest())
+
+
+def body(frame):
+    size, start = decode_uvarint(frame)
+    assert size == len(frame) - start
+    return frame[start:]
+
+
+def rpcs_to(effects, target=None):
+    return [
+        decode_rpc(body(effect.frame), GossipsubOptions())
+        for effect in effects
+        if isinstance(effect, Send) and (target is None or target in effect.peers)
+    ]
+
+
+def controls(effects, kind):
+    return [control for rpc in rpcs_to(effects) for control in rpc.control if isinstance(control, kind)]
+
+
+class World:
+    """Routers, the connections between them, and frames that are lost at a given rate."""
+
+    def __init__(self, count, seed, *, loss=0.0, degree=None, options=None):
+        self.rng = random.Random(seed)
+        self.options = options or GossipsubOptions()
+        self.loss = loss
+        self.now_s = 1_000.0
+        self.routers = {}
+        self.got = {}
+        self.links = set()
+        for number in range(count):
+            self.add(number)
+        for one in list(self.routers):
+            others = [other for other in self.routers if other != one]
+            for other in others if degree is None else self.rng.sample(others, degree):
+                self.connect(one, other)
+
+    def add(self, number):
+        node = peer(number)
+        self.routers[node] = Router(self.options, rng=random.Random(self.rng.random()))
+        self.got[node] = []
+        self.run(node, self.routers[node].subscribe(TOPIC, lambda message: Verdict.ACCEPT, self.now_s))
+        return node
+
+    def connect(self, one, other):
+        if (one, other) in self.links or (other, one) in self.links:
+            return
+        self.links.add((one, other))
+        first = self.routers[one].add_peer(other, dialled=True, address=None)
+        second = self.routers[other].add_peer(one, dialled=False, address=None)
+        self.run(one, first)
+        self.run(other, second)
+
+    def remove(self, node):
+        del self.routers[node]
+        for one, other in list(self.links):
+            if node in {one, other}:
+                self.links.discard((one, other))
+                survivor = other if one == node else one
+                if survivor in self.routers:
+                    self.routers[survivor].remove_peer(node, self.now_s)
+
+    def run(self, source, effects):
+        waiting = deque((source, effect) for effect in effects)
+        while waiting:
+            sender, effect = waiting.popleft()
+            if isinstance(effect, Deliver):
+                self.got[sender].append(effect.message.data)
+                continue
+            for target in effect.peers:
+                if target not in self.routers:
+                    continue
+                # Streams lose nothing but what a slow peer's queue drops, which is never control.
+                if not effect.control and self.rng.random() < self.loss:
+                    continue
+                caused = self.routers[target].receive(sender, body(effect.frame), self.now_s)
+                waiting.extend((target, effect) for effect in caused)
+
+    def publish(self, node, data):
+        self.run(node, self.routers[node].publish(Message(topic=TOPIC, data=data), self.now_s))
+
+    def beat(self, times=1):
+        for _ in range(times):
+            self.now_s += self.options.heartbeat_interval_s
+            for node in list(self.routers):
+                self.run(node, self.routers[node].heartbeat(self.now_s))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_message_reaches_every_node_exactly_once(seed):
+    world = World(20, seed, degree=5)
+    world.beat(3)
+    sent = {}
+    for number, node in enumerate(list(world.routers) * 3):
+        data = f"message {number}".encode()
+        sent[data] = node
+        world.publish(node, data)
+        world.beat()
+    for node, got in world.got.items():
+        assert sorted(got) == sorted(data for data, author in sent.items() if author != node), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_lost_on_the_way_is_recovered_by_gossip(seed):
+    sparse = GossipsubOptions(d=3, d_low=2, d_high=4, d_out=1, flood_publish=False)
+    world = World(15, seed, loss=0.2, degree=6, options=sparse)
+    world.beat(3)
+    for number in range(40):
+        world.publish(peer(number % 15), f"message {number}".encode())
+        world.beat()
+    world.beat(10)
+    missing = {
+        node: 40 - 40 // 15 - (number < 40 % 15) - len(set(world.got[node])) for number, node in enumerate(world.got)
+    }
+    assert not any(missing.values()), f"seed {seed}: {missing}"
+    assert all(len(got) == len(set(got)) for got in world.got.values())
+    assert sum(router.statistics().recovered for router in world.routers.values())
+
+
+def test_meshes_survive_nodes_that_come_and_go():
+    world = World(12, 7, degree=4)
+    world.beat(3)
+    for number in range(12, 30):
+        gone = world.rng.choice(list(world.routers))
+        world.remove(gone)
+        fresh = world.add(number)
+        for other in world.rng.sample([node for node in world.routers if node != fresh], 4):
+            world.connect(fresh, other)
+        world.beat(4)
+        author = world.rng.choice(list(world.routers))
+        data = f"after {number}".encode()
+        world.publish(author, data)
+        world.beat(6)
+        assert all(data in world.got[node] for node in world.routers if node != author), number
+
+
+def test_a_mesh_has_the_size_that_the_options_say():
+    world = World(30, 5)
+    world.beat(5)
+    sizes = [len(router.mesh_of(TOPIC)) for router in world.routers.values()]
+    options = world.options
+    assert all(options.d_low <= size <= options.d_high + options.d_out for size in sizes), sizes
+
+
+def test_a_mesh_is_of_peers_that_have_this_node_in_theirs():
+    world = World(12, 3, degree=6)
+    world.beat(5)
+    for node, router in world.routers.items():
+        for member in router.mesh_of(TOPIC):
+            assert node in world.routers[member].mesh_of(TOPIC)
+
+
+# --- one router, and a peer that does as the test wants
+
+
+def router_with(*peers, options=None, verdict=Verdict.ACCEPT, dialled=False):
+    router = Router(options, rng=random.Random(1))
+    router.subscribe(TOPIC, lambda message: verdict, 0)
+    for other in peers:
+        router.add_peer(other, dialled=dialled, address=None)
+        hello = subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),))
+        router.receive(other, body(hello), 0)
+    return router
+
+
+def message_frame(data=b"data", topic=TOPIC):
+    return body(publish_frame(encode_message(Message(topic=topic, data=data))))
+
+
+def test_a_new_peer_is_told_of_every_subscription():
+    router = router_with()
+    (hello,) = rpcs_to(router.add_peer(peer(1), dialled=False, address=None))
+    assert hello.subscriptions == (SubscriptionChange(topic=TOPIC, subscribed=True),)
+
+
+def test_a_message_is_passed_on_to_the_mesh_but_not_to_where_it_came_from():
+    router = router_with(peer(1), peer(2), peer(3))
+    router.heartbeat(1)
+    effects = router.receive(peer(1), message_frame(), 2)
+    assert next(effect for effect in effects if isinstance(effect, Deliver)).received_from == peer(1)
+    (onward,) = [effect for effect in effects if isinstance(effect, Send)]
+    assert set(onward.peers) == {peer(2), peer(3)}
+    assert router.receive(peer(2), message_frame(), 3) == []
+    assert router.statistics().duplicates == 1
+
+
+@pytest.mark.parametrize("verdict", [Verdict.IGNORE, Verdict.REJECT])
+def test_an_invalid_message_goes_no_further_and_only_a_rejected_one_costs_score(verdict):
+    router = router_with(peer(1), peer(2), verdict=verdict)
+    assert router.receive(peer(1), message_frame(), 1) == []
+    assert (router.score_of(peer(1), 1) < 0) is (verdict is Verdict.REJECT)
+
+
+@pytest.mark.parametrize("field", ["from_peer", "seqno", "signature", "key"])
+def test_a_message_that_names_its_author_is_refused(field):
+    message = gossipsub_pb2.PubsubMessage(data=b"data", topic=TOPIC, **{field: b"x"}).SerializeToString()
+    with pytest.raises(FrameError, match="names an author"):
+        decode_message(message, GossipsubOptions())
+    router = router_with(peer(1))
+    assert router.receive(peer(1), body(publish_frame(message)), 1) == []
+    assert router.statistics().invalid == 1
+
+
+def test_a_graft_during_the_backoff_is_refused_and_remembered():
+    router = router_with(peer(1))
+    graft = body(control_frame((Graft(topic=TOPIC),)))
+    router.receive(peer(1), body(control_frame((Prune(topic=TOPIC, backoff_s=30),))), 10)
+    for _ in range(4):
+        assert controls(router.receive(peer(1), graft, 11), Prune)
+    assert peer(1) not in router.mesh_of(TOPIC)
+    assert router.score_of(peer(1), 11) < 0
+    assert controls(router_with(peer(2)).receive(peer(2), graft, 11), Prune) == []
+
+
+def test_a_full_mesh_refuses_a_stranger_but_not_a_peer_that_this_node_dialled():
+    peers = [peer(number) for number in range(8)]
+    options = GossipsubOptions(d=8, d_low=6, d_high=8, d_out=2)
+    router = router_with(*peers, options=options)
+    router.heartbeat(1)
+    assert len(router.mesh_of(TOPIC)) == 8
+    graft = body(control_frame((Graft(topic=TOPIC),)))
+    router.add_peer(peer(100), dialled=False, address=None)
+    assert controls(router.receive(peer(100), graft, 2), Prune)
+    router.add_peer(peer(101), dialled=True, address=None)
+    assert not controls(router.receive(peer(101), graft, 2), Prune)
+
+
+def test_a_peer_that_promises_and_does_not_bring_loses_score():
+    router = router_with(peer(1))
+    for beat in range(1, 12):
+        ids = tuple(hashlib.sha256(bytes([beat, number])).digest() for number in range(5))
+        router.receive(peer(1), body(control_frame((IHave(topic=TOPIC, message_ids=ids),))), beat)
+        router.heartbeat(beat + 0.5)
+    assert router.score_of(peer(1), 20) < -100
+
+
+def test_a_peer_that_brings_what_it_promised_keeps_its_score():
+    router = router_with(peer(1))
+    for beat in range(1, 12):
+        data = bytes([beat])
+        have = IHave(topic=TOPIC, message_ids=(hashlib.sha256(data).digest(),))
+        wanted = controls(router.receive(peer(1), body(control_frame((have,))), beat), IWant)
+        assert wanted[0].message_ids == have.message_ids
+        router.receive(peer(1), message_frame(data), beat)
+        router.heartbeat(beat + 0.5)
+    assert router.score_of(peer(1), 20) > 0
+
+
+def test_a_peer_gets_a_message_only_so_often_and_asks_only_for_so_many():
+    options = GossipsubOptions(max_ihave_length=3)
+    router = router_with(peer(1), options=options)
+    router.publish(Message(topic=TOPIC, data=b"asked for"), 1)
+    want = body(control_frame((IWant(message_ids=(hashlib.sha256(b"asked for").digest(),)),)))
+    answers = [len(router.receive(peer(1), want, 1)) for _ in range(6)]
+    assert answers == [1, 1, 1, 0, 0, 0]
+    ids = tuple(hashlib.sha256(bytes([number])).digest() for number in range(50))
+    have = body(control_frame((IHave(topic=TOPIC, message_ids=ids),)))
+    asked = [controls(router.receive(peer(1), have, 1), IWant) for _ in range(4)]
+    assert sum(len(want.message_ids) for wants in asked for want in wants) <= 3
+
+
+def test_a_peer_in_disgrace_is_not_heard_and_not_served_even_when_it_comes_back():
+    options = GossipsubOptions(score=ScoreOptions(graylist_threshold=-300))
+    router = router_with(peer(1), verdict=Verdict.REJECT, options=options)
+    for number in range(5):
+        router.receive(peer(1), message_frame(bytes([number])), 1)
+    assert router.score_of(peer(1), 1) < -300
+    router.remove_peer(peer(1), 2)
+    router.add_peer(peer(1), dialled=False, address=None)
+    assert router.receive(peer(1), message_frame(b"again"), 3) == []
+    assert router.statistics().invalid == 4 or router.score_of(peer(1), 3) < -300
+    assert router.publish(Message(topic=TOPIC, data=b"own"), 3) == []
+
+
+def test_many_peers_of_one_address_are_suspect():
+    router = Router(rng=random.Random(1))
+    for number in range(30):
+        router.add_peer(peer(number), dialled=False, address="192.0.2.1")
+    router.add_peer(peer(99), dialled=False, address="192.0.2.2")
+    assert router.score_of(peer(1), 0) < 0
+    assert router.score_of(peer(99), 0) == 0
+
+
+def test_own_messages_are_sent_once_and_not_when_they_are_too_long():
+    router = router_with(peer(1))
+    message = Message(topic=TOPIC, data=b"own")
+    assert len(router.publish(message, 1)) == 1
+    assert router.publish(message, 2) == []
+    with pytest.raises(ConfigurationError, match="at most"):
+        router.publish(Message(topic=TOPIC, data=b"x" * 1_048_577), 1)
+
+
+def test_publishing_without_a_subscription_keeps_to_its_peers_for_a_while():
+    options = GossipsubOptions(flood_publish=False)
+    router = Router(options, rng=random.Random(1))
+    hello = body(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),)))
+    for number in range(20):
+        router.add_peer(peer(number), dialled=False, address=None)
+        router.receive(peer(number), hello, 0)
+    first, second = (router.publish(Message(topic=TOPIC, data=data), 1)[0].peers for data in (b"1", b"2"))
+    assert len(first) == options.d
+    assert set(first) == set(second)
+
+
+def test_leaving_a_topic_tells_everybody_and_ends_the_mesh():
+    router = router_with(peer(1), peer(2))
+    router.heartbeat(1)
+    effects = router.unsubscribe(TOPIC, 2)
+    assert [rpc.subscriptions for rpc in rpcs_to(effects) if rpc.subscriptions] == [
+        (SubscriptionChange(topic=TOPIC, subscribed=False),)
+    ]
+    assert controls(effects, Prune)
+    assert router.mesh_of(TOPIC) == frozenset()
+    assert router.receive(peer(1), message_frame(), 3) == []
+    assert router.unsubscribe(TOPIC, 3) == []
+
+
+@settings(max_examples=200)
+@given(st.lists(st.binary(max_size=200), max_size=20))
+def test_garbage_is_a_frame_error_and_never_anything_else(frames):
+    router = router_with(peer(1))
+    for frame in frames:
+        try:
+            router.receive(peer(1), frame, 1)
+        except FrameError:
+            continue
+
+
+_TOPICS = st.sampled_from([TOPIC, "another", "x" * 300])
+_IDS = st.lists(st.binary(min_size=1, max_size=40), max_size=8).map(tuple)
+_CONTROLS = st.one_of(
+    st.builds(lambda topic, ids: IHave(topic=topic, message_ids=ids), _TOPICS, _IDS),
+    st.builds(lambda ids: IWant(message_ids=ids), _IDS),
+    st.builds(lambda topic: Graft(topic=topic), _TOPICS),
+    st.builds(lambda topic, wait: Prune(topic=topic, backoff_s=wait), _TOPICS, st.integers(0, 2**64 - 1)),
+)
+_STEPS = st.one_of(
+    st.tuples(st.just("control"), st.lists(_CONTROLS, min_size=1, max_size=4).map(tuple)),
+    st.tuples(st.just("message"), st.binary(max_size=5)),
+    st.tuples(st.just("interest"), st.tuples(_TOPICS, st.booleans())),
+    st.tuples(st.just("leave"), st.none()),
+    st.tuples(st.just("beat"), st.none()),
+    st.tuples(st.just("publish"), st.binary(max_size=5)),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 4), _STEPS), max_size=60))
+def test_whatever_peers_say_the_router_keeps_its_invariants(steps):
+    router = router_with()
+    now_s, delivered = 0.0, []
+    for number, (kind, value) in steps:
+        other = peer(number)
+        now_s += 0.3
+        if other not in router._mesh.peers:
+            router.add_peer(other, dialled=number % 2 == 0, address=None)
+        effects = []
+        match kind:
+            case "control":
+                effects = router.receive(other, body(control_frame(value)), now_s)
+            case "message":
+                effects = router.receive(other, message_frame(value), now_s)
+            case "interest":
+                change = SubscriptionChange(topic=value[0], subscribed=value[1])
+                effects = router.receive(other, body(subscription_frame((change,))), now_s)
+            case "leave":
+                router.remove_peer(other, now_s)
+            case "beat":
+                effects = router.heartbeat(now_s)
+            case "publish":
+                effects = router.publish(Message(topic=TOPIC, data=value), now_s)
+        delivered += [effect.message.data for effect in effects if isinstance(effect, Deliver)]
+        known = set(router._mesh.peers)
+        assert router.mesh_of(TOPIC) <= router.peers_of(TOPIC) <= known
+        assert all(set(effect.peers) <= known for effect in effects if isinstance(effect, Send))
+        assert "x" * 300 not in router._mesh._subscribers
+    assert len(delivered) == len(set(delivered))
+    for other in router._mesh.peers:
+        router.remove_peer(other, now_s)
+    assert not router._gossip._promises
+    assert not router._gossip._promised_by
+    assert not router._mesh._subscribers
