@@ -64,7 +64,8 @@ _TRANSPORTS: Final = {
 }
 """What can be dialled: the protocols between the host and the peer id."""
 
-_NAME_PATTERN: Final = re.compile(r"[^/\s\x00-\x1f\x7f]{1,253}")
+_NAME_PATTERN: Final = re.compile(r"[!-.0-~]{1,253}")
+"""Printable ASCII without a slash: a name in another script is written in its "xn--" form."""
 _PORT_PATTERN: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 
 

@@ -39,6 +39,9 @@ class Mplex(Muxer):
         self._next_number = 0
         self._full: dict[int, None] = {}
 
+    def go_away(self, code: int) -> None:
+        """Do nothing: mplex has no word for leaving."""
+
     def overfull(self) -> int | None:
         """Return the stream that has been too full for the longest, if any."""
         while self._full:
@@ -70,17 +73,13 @@ class Mplex(Muxer):
                 at += size
                 self._body_left -= size
                 continue
-            header, body_at = _uvarint(data, at, end)
-            length, body_at = _uvarint(data, body_at, end) if body_at else (0, 0)
-            if not body_at:
+            header = decode_uvarint(data, at)
+            length = header and decode_uvarint(data, header[1], max_value=self._limits.max_frame_bytes)
+            if not header or not length:
                 self._partial = bytes(view[at:])
                 break
-            at = body_at
-            if length > self._limits.max_frame_bytes:
-                raise FrameError(
-                    f"an mplex frame of {length} bytes; at most {self._limits.max_frame_bytes} are allowed"
-                )
-            self._begin_frame(header >> 3, header & 7, length)
+            at = length[1]
+            self._begin_frame(header[0] >> 3, header[0] & 7, length[0])
         return self._taken_events()
 
     # ---- frames that arrive

@@ -36,7 +36,7 @@ class MuxerLimits:
     send_frame_bytes: int = 64 * KIB
     """The longest frame that is sent: longer data go in several, so that streams take turns."""
     receive_window_bytes: int = 256 * KIB
-    """Bytes that the peer may send on a yamux stream before they are consumed; at least 256 KiB, the initial window."""
+    """Bytes that the peer may send on a yamux stream before they are consumed: 256 KiB (the first window) or more."""
     stream_buffer_bytes: int = 1024 * KIB
     """Unconsumed bytes of an mplex stream from which on nothing more should be read from the connection."""
     max_buffered_bytes: int = 16 * 1024 * KIB
@@ -136,6 +136,14 @@ class Muxer(ABC):
             and self._unacknowledged < self._limits.max_unacknowledged_streams
         )
 
+    @property
+    def waits_for_acknowledgements(self) -> bool:
+        """Whether only the peer's acknowledgements are missing for `open_stream` to be allowed."""
+        return (
+            self._unacknowledged >= self._limits.max_unacknowledged_streams
+            and self._outbound < self._limits.max_outbound_streams
+        )
+
     def open_stream(self) -> int:
         """Open a stream and return its number.
 
@@ -200,6 +208,17 @@ class Muxer(ABC):
         """Return a stream that holds so much that the connection should not be read until it is consumed."""
         return None
 
+    def shed(self) -> list[MuxEvent]:
+        """Reset the stream that holds the most bytes, because memory is short; return that it happened."""
+        if self._buffered:
+            self._reset_the_fullest()
+        return self._taken_events()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that were received and not yet consumed."""
+        return self._buffered
+
     @property
     def queued_bytes(self) -> int:
         """Bytes of frames that wait for `data_to_send`."""
@@ -217,6 +236,7 @@ class Muxer(ABC):
         """Queue a ping, whose answer is a `PongReceived`; only where `can_ping`."""
         raise NotImplementedError(f"{self.protocol} has no ping ({value})")
 
+    @abstractmethod
     def go_away(self, code: int) -> None:
         """Queue the announcement that we leave, where the wire has one."""
 

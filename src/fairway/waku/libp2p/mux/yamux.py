@@ -5,7 +5,7 @@ Each stream has a window per direction: 256 KiB at first, given back by window u
 one slow reader holds up its own stream and no other. A frame that is longer than what is left of the window ends the
 connection by its header: its body is never waited for.
 
-Specification: https://github.com/hashicorp/yamux/blob/master/spec.md and libp2p/specs, yamux/README.md (accept backlog).
+Specification: https://github.com/hashicorp/yamux/blob/master/spec.md, and libp2p/specs, yamux/README.md (the backlog).
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Yamux(Muxer):
     def can_open(self) -> bool:
         """Whether `open_stream` would be allowed now."""
         return not self._peer_left and super().can_open
+
+    @property
+    def waits_for_acknowledgements(self) -> bool:
+        """Whether only the peer's acknowledgements are missing for `open_stream` to be allowed."""
+        return not self._peer_left and super().waits_for_acknowledgements
 
     def open_stream(self) -> int:
         """Open a stream and return its number.

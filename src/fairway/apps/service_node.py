@@ -1,0 +1,102 @@
+"""``fairway node`` without its command line: a service node as a process, from the first line it prints to the last.
+
+Invariant: the first line is printed when the node serves, and with ``as_json`` it holds all that a program needs to reach
+it; when the process ends what was archived is on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.service.node import ServiceNode
+from fairway.waku.service.options import ServiceOptions
+from fairway.waku.until_stopped import stop_event
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(kb|mb|gb|tb|b)?", re.IGNORECASE)
+_BYTES: Final = {"b": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000, "tb": 1_000_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What a node process is told."""
+
+    options: ServiceOptions
+    key: Path | None = None
+    """File with the node's key, made if it is not there; a new key each time if None."""
+    until_stdin_closes: bool = False
+    as_json: bool = False
+
+
+async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
+    """Run a node until the process is told to stop; raises what `ServiceNode.start` raises."""
+    key = None if settings.key is None else _key_in(settings.key)
+    async with (
+        stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
+        await ServiceNode.start(settings.options, key=key) as node,
+    ):
+        said = introduction(node)
+        say(json.dumps(said) if settings.as_json else _for_people(said))
+        await stopped.wait()
+        statistics = asdict(node.distribution.statistics())
+        say(
+            json.dumps({"statistics": statistics})
+            if settings.as_json
+            else ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in statistics.items())
+        )
+
+
+def introduction(node: ServiceNode) -> dict[str, Any]:
+    """Return who a node is and where, as JSON knows it."""
+    return {
+        "peer_id": str(node.peer_id),
+        "multiaddrs": [str(address) for address in node.addresses],
+        "cluster": node.options.cluster_id,
+        "shards": list(node.options.shards),
+    }
+
+
+def parse_duration(text: str) -> float | None:
+    """Return seconds from ``90s``, ``15m``, ``12h`` or ``30d``, None from ``forever``."""
+    if text == "forever":
+        return None
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"{text!r} is no duration; give one like 12h or 30d, or 'forever'")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def parse_size(text: str | None) -> int | None:
+    """Return bytes from ``500MB`` or ``20GB``, None from nothing."""
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"{text!r} is no size; give one like 500MB or 20GB")
+    return round(float(found[1]) * _BYTES[(found[2] or "b").lower()])
+
+
+def _key_in(path: Path) -> PrivateKey:
+    if path.exists():
+        return PrivateKey.load(path)
+    key = PrivateKey.generate()
+    key.save(path)
+    return key
+
+
+def _for_people(said: dict[str, Any]) -> str:
+    lines = [
+        f"node {said['peer_id']}",
+        f"cluster {said['cluster']}, shards {', '.join(map(str, said['shards']))}",
+        *(f"  {address}" for address in said["multiaddrs"]),
+        "Ctrl-C ends it",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,349 @@
+"""A secured, multiplexed connection with one peer.
+
+One task reads it and hands out what the muxer reports; every stream that the peer opens has one task, which negotiates
+and then runs the handler. All of them belong to the connection and end with it. A peer that breaks a protocol, sends
+garbage or reaches a bound ends this connection, or one stream of it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from fairway.waku.libp2p.carrier import Carrier
+from fairway.waku.libp2p.errors import (
+    ConnectionClosedError,
+    Libp2pError,
+    NegotiationError,
+    StreamResetError,
+)
+from fairway.waku.libp2p.handlers import Handlers
+from fairway.waku.libp2p.limits import ByteBudget, HostLimits
+from fairway.waku.libp2p.link import negotiate
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener
+from fairway.waku.libp2p.mux.events import (
+    DataReceived,
+    MuxEvent,
+    RemoteWriteClosed,
+    StreamAcknowledged,
+    StreamOpened,
+    StreamWasReset,
+    WindowOpened,
+)
+from fairway.waku.libp2p.mux.muxer import MuxerStatistics
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.libp2p.upgrade import Upgraded
+
+_log: Final = logging.getLogger(__name__)
+
+_HANDLER_GRACE_S: Final = 1.0
+_NORMAL: Final = 0
+_PROTOCOL_ERROR: Final = 1
+
+
+class Direction(Enum):
+    """Who began a connection."""
+
+    INBOUND = "inbound"
+    OUTBOUND = "outbound"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatistics:
+    """A connection in numbers."""
+
+    muxer: MuxerStatistics
+    """Its streams and what they hold."""
+    received_bytes: int
+    """Bytes from the network, sealed."""
+    sent_bytes: int
+    """Bytes to the network, sealed."""
+    handler_tasks: int
+    """Streams of the peer that are being negotiated or served, and what else runs for this connection."""
+
+
+class Connection:
+    """Made by a host, which runs it and counts it."""
+
+    def __init__(
+        self,
+        upgraded: Upgraded,
+        *,
+        direction: Direction,
+        remote_address: Multiaddr,
+        handlers: Handlers,
+        limits: HostLimits,
+        budget: ByteBudget,
+    ) -> None:
+        self.peer_id = upgraded.peer_id
+        """Who is there, proven."""
+        self.public_key = upgraded.public_key
+        """The peer's key."""
+        self.direction = direction
+        self.remote_address = remote_address
+        """Where the peer is, as we see it."""
+        self.muxer = upgraded.muxer.protocol
+        """The muxer that was agreed on."""
+        self.limits = limits
+        self.carrier = Carrier(upgraded.muxer, upgraded.link, self.stream_relieved)
+        self._core = upgraded.muxer
+        self._link = upgraded.link
+        self._handlers = handlers
+        self._budget = budget
+        self._budgeted = 0
+        self._streams: dict[int, Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner: asyncio.Task[None] | None = None
+        self._closing = False
+        self._relieved = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen_bytes = 0
+        self._pinged = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be done with it."""
+        return self._closing or self._ended.is_set()
+
+    @property
+    def dialled(self) -> bool:
+        """Whether we began it."""
+        return self.direction is Direction.OUTBOUND
+
+    # ---- what a host does
+
+    async def run(self) -> None:
+        """Read until the connection ends, then end everything that belongs to it. Raises nothing but cancellation."""
+        self._runner = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self.limits.keepalive_interval_s, self._tick)
+        try:
+            await self._read_on()
+        except Libp2pError as error:
+            _log.debug("connection with %s: %s", self.peer_id, error)
+            self._core.go_away(_PROTOCOL_ERROR)
+            self.carrier.flush()
+        finally:
+            self._closing = True
+            await self._end()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something that belongs to this connection and ends with it; what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(self._guarded(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- what an application does
+
+    async def open_stream(self, protocols: Sequence[str], timeout_s: float = 10.0) -> Stream:
+        """Open a stream that speaks the first of ``protocols`` that the peer speaks too.
+
+        Raises:
+            NegotiationError: the peer speaks none of them, or did not answer in time.
+            LimitError: too many streams are open.
+            ConnectionClosedError: the connection has ended.
+
+        """
+        negotiation = MultistreamDialer(protocols)
+        stream: Stream | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._begin_stream()
+                stream.protocol = await negotiate(stream, negotiation)
+                return stream
+        except TimeoutError as error:
+            raise NegotiationError(
+                f"{self.peer_id} did not agree on {', '.join(protocols)} within {timeout_s:g} s"
+            ) from error
+        finally:
+            if stream is not None and not stream.protocol:
+                await stream.reset()
+
+    async def close(self) -> None:
+        """End the connection and all that belongs to it."""
+        if not self._closing:
+            self._closing = True
+            self._core.go_away(_NORMAL)
+            self.carrier.flush()
+            await self._link.transport.close()
+        # A handler that closes its own connection cannot wait for its own end.
+        if asyncio.current_task() not in {*self._tasks, self._runner}:
+            await self._ended.wait()
+
+    def statistics(self) -> ConnectionStatistics:
+        """Return the connection in numbers, as they are now."""
+        return ConnectionStatistics(
+            muxer=self._core.statistics(),
+            received_bytes=self._link.received_bytes,
+            sent_bytes=self._link.sent_bytes,
+            handler_tasks=len(self._tasks),
+        )
+
+    # ---- what a stream does
+
+    def stream_relieved(self) -> None:
+        """Note that a stream holds less than before: a reader that was stopped for it may go on."""
+        self._recount()
+        self._relieved.set()
+
+    def forget(self, stream_id: int) -> None:
+        """Note that nothing more can happen on a stream."""
+        self._streams.pop(stream_id, None)
+
+    # ---- inside
+
+    async def _read_on(self) -> None:
+        core, link, carrier = self._core, self._link, self.carrier
+        while data := await link.read():
+            for event in core.receive_data(data):
+                self._handle(event)
+            self._account()
+            if core.queued_bytes:
+                carrier.schedule_flush()
+            while (stream_id := core.overfull()) is not None:
+                await self._wait_for_reader(stream_id)
+
+    def _handle(self, event: MuxEvent) -> None:
+        match event:
+            case DataReceived(stream_id, data):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.data_arrived(data)
+            case WindowOpened(stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.window_opened()
+            case RemoteWriteClosed(stream_id):
+                if (stream := self._streams.get(stream_id)) is not None:
+                    stream.peer_ended()
+            case StreamOpened(stream_id):
+                stream = self._streams[stream_id] = Stream(self, stream_id, inbound=True)
+                self.spawn(self._serve(stream), f"stream {stream_id} of {self.peer_id}")
+            case StreamWasReset(stream_id, by_peer):
+                self._acknowledged.set()
+                if (stream := self._streams.pop(stream_id, None)) is not None:
+                    stream.fail(StreamResetError(_reset_reason(by_peer)))
+            case StreamAcknowledged():
+                self._acknowledged.set()
+            case _:
+                # A pong shows by its bytes that the peer lives; after a go-away the core opens no streams.
+                _log.debug("%s: %s", self.peer_id, event)
+
+    def _account(self) -> None:
+        """Bring the host's budget up to date; whoever exceeds it gives way."""
+        self._recount()
+        if self._budget.is_exceeded and self._budgeted:
+            for event in self._core.shed():
+                self._handle(event)
+            self._recount()
+
+    def _recount(self) -> None:
+        held = self._core.buffered_bytes
+        self._budget.used_bytes += held - self._budgeted
+        self._budgeted = held
+
+    async def _wait_for_reader(self, stream_id: int) -> None:
+        """Leave the peer's bytes in the network until a full stream was read, but not for ever."""
+        self._relieved.clear()
+        try:
+            async with asyncio.timeout(self.limits.slow_reader_timeout_s):
+                while self._core.overfull() == stream_id:
+                    await self._relieved.wait()
+                    self._relieved.clear()
+        except TimeoutError:
+            self._core.reset(stream_id)
+            self.carrier.schedule_flush()
+            if (stream := self._streams.pop(stream_id, None)) is not None:
+                reason = f"nobody read the stream for {self.limits.slow_reader_timeout_s:g} s, and it held up others"
+                stream.fail(StreamResetError(reason))
+            self._recount()
+
+    async def _begin_stream(self) -> Stream:
+        while not self.is_closed:
+            if self._core.can_open:
+                stream_id = self._core.open_stream()
+                stream = self._streams[stream_id] = Stream(self, stream_id, inbound=False)
+                self.carrier.schedule_flush()
+                return stream
+            if not self._core.waits_for_acknowledgements:
+                self._core.open_stream()
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+        raise ConnectionClosedError(f"the connection with {self.peer_id} has ended: connect again")
+
+    async def _serve(self, stream: Stream) -> None:
+        try:
+            async with asyncio.timeout(self.limits.negotiation_timeout_s):
+                listener = MultistreamListener(self._handlers.speaks)
+                stream.protocol = await negotiate(stream, listener)
+            with self._handlers.serving(stream.protocol, self.peer_id) as handler:
+                await handler(stream)
+            await stream.close()
+        except BaseException:
+            # Of whatever kind: the peer must learn that nobody serves this stream any more.
+            await stream.reset()
+            raise
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (Libp2pError, TimeoutError) as error:
+            _log.debug("with %s: %s", self.peer_id, error)
+        except Exception:  # noqa: BLE001  whatever it is, it belongs to one stream of one peer
+            # A fault in a handler is its author's to find, but one peer's stream is all that it may cost.
+            _log.debug("with %s: a handler failed", self.peer_id, exc_info=True)
+
+    async def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        fault = StreamResetError(f"the connection with {self.peer_id} has ended")
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            stream.fail(fault)
+        self.carrier.wake_writers()
+        self._acknowledged.set()
+        try:
+            await self._link.transport.close()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_HANDLER_GRACE_S)
+        finally:
+            self._link.transport.abort()
+            for task in self._tasks:
+                task.cancel()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            self._budget.used_bytes -= self._budgeted
+            self._budgeted = 0
+            self._ended.set()
+
+    def _tick(self) -> None:
+        """Find a peer that is gone or that takes nothing; called by the clock."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.limits.keepalive_interval_s, self._tick)
+        stalled = self.carrier.stalled_since
+        silent = self._link.received_bytes == self._seen_bytes
+        self._seen_bytes = self._link.received_bytes
+        if stalled is not None and loop.time() - stalled > self.limits.write_stall_timeout_s:
+            _log.debug("%s takes nothing: disconnected", self.peer_id)
+            self._link.transport.abort()
+        elif not silent or not self._core.can_ping:
+            self._pinged = False
+        elif self._pinged:
+            _log.debug("%s does not answer a ping: disconnected", self.peer_id)
+            self._link.transport.abort()
+        else:
+            self._pinged = True
+            self._core.ping(self._seen_bytes & 0xFFFFFFFF)
+            self.carrier.schedule_flush()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.direction.value} with {self.peer_id} at {self.remote_address} over {self.muxer}>"
+
+
+def _reset_reason(by_peer: bool) -> str:
+    return "the peer reset the stream" if by_peer else "more bytes waited unread than a connection may hold"

@@ -1,0 +1,105 @@
+"""Dialling: one attempt per address at a time, shared by everybody who wants it, and given up when nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import Any
+
+from fairway.waku.libp2p.connection import Connection
+from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
+from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.libp2p.link import Link
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.noise import Role
+from fairway.waku.libp2p.transports.dialing import dial
+from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+
+Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[None]]
+"""Keeps a new connection for as long as it lasts, and resolves the future once it can be used."""
+
+Own = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+"""Starts a task that ends with its owner."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    ready: asyncio.Future[Connection]
+    task: asyncio.Task[None]
+    waiting: int = 0
+
+
+class Dialer:
+    """A host's attempts to reach peers."""
+
+    def __init__(self, *, upgrader: Upgrader, limits: HostLimits, ssl: SSLContext | None, run: Run) -> None:
+        self._upgrader = upgrader
+        self._limits = limits
+        self._ssl = ssl
+        self._run = run
+        self._attempts: dict[Multiaddr, _Attempt] = {}
+
+    async def connect(self, address: Multiaddr, timeout_s: float, own: Own) -> Connection:
+        """Return a new connection, or the one that somebody else's attempt at the same address brings.
+
+        Raises:
+            DialError: there was none in time; the cause is chained.
+            AddressError: the address cannot be dialled.
+
+        """
+        attempt = self._attempts.get(address)
+        if attempt is None:
+            ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+            attempt = _Attempt(ready, own(self._attempt(address, ready), f"dial {address}"))
+            self._attempts[address] = attempt
+        attempt.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(attempt.ready)
+        except TimeoutError as error:
+            raise DialError(f"cannot connect to {address}: it took longer than {timeout_s:g} s") from error
+        finally:
+            attempt.waiting -= 1
+            if not attempt.waiting and not attempt.ready.done():
+                attempt.task.cancel()
+
+    async def _attempt(self, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
+        try:
+            upgraded = await self._reach(address)
+            try:
+                self._attempts.pop(address, None)
+                await self._run(upgraded, address.without_peer_id(), ready)
+            finally:
+                upgraded.link.transport.abort()
+        except Libp2pError as error:
+            _fail(ready, error)
+        finally:
+            self._attempts.pop(address, None)
+            _fail(ready, ConnectionClosedError("this host is closed: start another one"))
+
+    async def _reach(self, address: Multiaddr) -> Upgraded:
+        try:
+            async with asyncio.timeout(self._limits.dial_timeout_s):
+                transport = await dial(address, self._ssl)
+                try:
+                    async with asyncio.timeout(self._limits.handshake_timeout_s):
+                        return await self._upgrader.upgrade(Link(transport), Role.INITIATOR, address.peer_id)
+                except BaseException:
+                    transport.abort()
+                    raise
+        except AddressError:
+            raise
+        except TimeoutError as error:
+            raise DialError(f"cannot connect to {address}: it took too long") from error
+        except (Libp2pError, OSError) as error:
+            raise DialError(f"cannot connect to {address}: {error}") from error
+
+
+def _fail(ready: asyncio.Future[Connection], error: Libp2pError) -> None:
+    """Pass a failure on to those who wait; when nobody does any more, nobody needs it."""
+    if not ready.done():
+        ready.set_exception(error)
+        # Marks it as seen: an attempt that was given up has nobody left to see it.
+        ready.exception()

@@ -1,0 +1,217 @@
+"""What joins a gossipsub `Router` to a `Host`: a stream each way for every peer, a heartbeat, and subscriptions.
+
+Invariants: a peer that reads slowly costs at most its outbox and then the oldest messages in it, a subscriber that
+reads slowly the oldest ones of its own queue; a peer that sends what is no RPC loses its stream, and nobody else
+anything; when `PubSub.close` returns, no task of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fairway.waku.libp2p.connection import Direction
+from fairway.waku.libp2p.errors import FrameError, Libp2pError
+from fairway.waku.libp2p.gossipsub.codec import Message
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
+from fairway.waku.libp2p.gossipsub.outbox import Outbox
+from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
+from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.subscription import Subscription
+
+_LOG: Final = logging.getLogger(__name__)
+_WRITE_BYTES: Final = 65_536
+_OPEN_TIMEOUT_S: Final = 10.0
+_MAX_OUTBOX_BYTES: Final = 16_777_216
+_MAX_INBOUND_STREAMS: Final = 4
+"""A peer uses one, and another one when it begins anew."""
+_ROOM_TIMEOUT_S: Final = 5.0
+_REST_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What became of a message of one's own."""
+
+    peers: tuple[PeerId, ...]
+    """Those that it was handed to."""
+
+
+class PubSub:
+    """Publishes and subscribes on the topics of one protocol. An async context manager."""
+
+    def __init__(
+        self,
+        host: Host,
+        protocol: str,
+        router: Router,
+        *,
+        options: GossipsubOptions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host: Final = host
+        self._protocol: Final = protocol
+        self._router: Final = router
+        self._options: Final = options
+        self._clock: Final = clock
+        self._outboxes: dict[PeerId, Outbox] = {}
+        self._readers: dict[str, Subscription[Deliver]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._events: Subscription[HostEvent] | None = None
+
+    def start(self) -> None:
+        """Begin to speak the protocol with every peer that does."""
+        self._host.handle(self._protocol, self._inbound, max_streams_per_peer=_MAX_INBOUND_STREAMS)
+        self._events = self._host.watch()
+        self._spawn(self._follow(self._events))
+        self._spawn(self._beat())
+        for connection in self._host.connections():
+            if self._protocol in self._host.protocols_of(connection.peer_id):
+                self._meet(connection.peer_id)
+
+    async def close(self) -> None:
+        """End all streams, tasks and subscriptions. May be called twice."""
+        if self._events is not None:
+            self._events.close()
+        for reader in list(self._readers.values()):
+            reader.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def subscribe(self, topic: str, validator: Validator) -> Subscription[Deliver]:
+        """Join a topic; valid messages of others arrive in the subscription, closing which leaves the topic."""
+        effects = self._router.subscribe(topic, validator, self._clock())
+        reader: Subscription[Deliver] = Subscription(
+            on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
+        )
+        self._readers[topic] = reader
+        self._run(effects)
+        return reader
+
+    async def publish(self, message: Message) -> Publication:
+        """Send a message to the peers of its topic; waits, for a while, for those that are behind."""
+        effects = self._router.publish(message, self._clock())
+        self._run(effects)
+        peers = tuple(
+            peer for effect in effects if isinstance(effect, Send) for peer in effect.peers if peer in self._outboxes
+        )
+        waiting = [outbox.room() for peer in peers if (outbox := self._outboxes.get(peer)) is not None]
+        try:
+            async with asyncio.timeout(_ROOM_TIMEOUT_S):
+                for room in waiting:
+                    await room
+        except TimeoutError:
+            _LOG.debug("a peer is behind; its oldest messages give way")
+        return Publication(peers=peers)
+
+    def peers_of(self, topic: str) -> frozenset[PeerId]:
+        """Return the peers that are subscribed to a topic."""
+        return self._router.peers_of(topic)
+
+    def mesh_of(self, topic: str) -> frozenset[PeerId]:
+        """Return the mesh of a topic."""
+        return self._router.mesh_of(topic)
+
+    def statistics(self) -> RouterStatistics:
+        """Return what the router holds and has done."""
+        return self._router.statistics()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, events: Subscription[HostEvent]) -> None:
+        async for event in events:
+            match event:
+                case PeerIdentified() if self._protocol in event.protocols:
+                    self._meet(event.peer_id)
+                case PeerDisconnected():
+                    self._part(event.peer_id)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.heartbeat_interval_s)
+            self._run(self._router.heartbeat(self._clock()))
+
+    def _meet(self, peer: PeerId) -> None:
+        if peer in self._outboxes:
+            return
+        connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
+        if connection is None:
+            return
+        outbox = self._outboxes[peer] = Outbox(max_bytes=_MAX_OUTBOX_BYTES)
+        effects = self._router.add_peer(
+            peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.remote_address.host
+        )
+        self._run(effects)
+        self._spawn(self._write(peer, outbox))
+
+    def _part(self, peer: PeerId) -> None:
+        if self._outboxes.pop(peer, None) is not None:
+            self._router.remove_peer(peer, self._clock())
+
+    async def _write(self, peer: PeerId, outbox: Outbox) -> None:
+        try:
+            stream = await self._host.open_stream(peer, [self._protocol], timeout_s=_OPEN_TIMEOUT_S)
+            try:
+                while not outbox.stuck:
+                    await stream.write(await outbox.take(_WRITE_BYTES))
+            finally:
+                await stream.reset()
+        except (Libp2pError, TimeoutError) as error:
+            _LOG.debug("the stream to %s has ended: %s", peer, error)
+            # Whoever is still there is met again with the next thing it says, but not more often than this.
+            await asyncio.sleep(_REST_S)
+        finally:
+            if self._outboxes.get(peer) is outbox:
+                self._part(peer)
+
+    async def _inbound(self, stream: Stream) -> None:
+        peer = stream.peer_id
+        self._meet(peer)
+        try:
+            while (frame := await stream.read_frame(self._options.max_rpc_bytes)) is not None:
+                self._meet(peer)
+                self._run(self._router.receive(peer, frame, self._clock()))
+        except FrameError as error:
+            _LOG.debug("%s sent what is no RPC: %s", peer, error)
+            await stream.reset()
+            return
+        await stream.close()
+
+    def _run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                reader = self._readers.get(effect.message.topic)
+                if reader is not None:
+                    reader.put(effect)
+                continue
+            for peer in effect.peers:
+                outbox = self._outboxes.get(peer)
+                if outbox is not None:
+                    outbox.put(effect.frame, control=effect.control)
+
+    def _leave(self, topic: str) -> None:
+        del self._readers[topic]
+        self._run(self._router.unsubscribe(topic, self._clock()))

@@ -1,0 +1,70 @@
+"""Which protocols a host serves, with what, and how many streams of each a peer may have open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import LimitError, NegotiationError
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
+
+StreamHandler = Callable[[Stream], Awaitable[None]]
+"""Serves one stream; it is closed when the handler returns, and reset when it raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    handler: StreamHandler
+    max_streams_per_peer: int
+
+
+class Handlers:
+    """The table of protocols, shared by all connections of a host."""
+
+    def __init__(self, default_max_streams: int) -> None:
+        self._default = default_max_streams
+        self._served: dict[str, _Served] = {}
+        self._open: Counter[tuple[str, PeerId]] = Counter()
+
+    def add(self, protocol: str, handler: StreamHandler, max_streams_per_peer: int | None) -> None:
+        """Serve a protocol; one that is served already gets the new handler."""
+        limit = self._default if max_streams_per_peer is None else max_streams_per_peer
+        if limit < 1:
+            raise ConfigurationError(f"max_streams_per_peer of {protocol} is {limit}: give at least 1")
+        self._served[protocol] = _Served(handler, limit)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What is served, in alphabetical order."""
+        return tuple(sorted(self._served))
+
+    def speaks(self, protocol: str) -> bool:
+        """Whether a protocol is served."""
+        return protocol in self._served
+
+    @contextmanager
+    def serving(self, protocol: str, peer_id: PeerId) -> Iterator[StreamHandler]:
+        """Give the handler for one more stream of a peer, and count the stream while it is served.
+
+        Raises:
+            LimitError: the peer has too many of that protocol.
+            NegotiationError: the protocol is not served any more.
+
+        """
+        served = self._served.get(protocol)
+        if served is None:
+            raise NegotiationError(f"{protocol} is not served")
+        key = (protocol, peer_id)
+        if self._open[key] >= served.max_streams_per_peer:
+            raise LimitError(f"{peer_id} has {served.max_streams_per_peer} streams of {protocol} open already")
+        self._open[key] += 1
+        try:
+            yield served.handler
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]

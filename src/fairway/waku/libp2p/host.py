@@ -1,0 +1,366 @@
+"""A libp2p node: it listens, dials, proves who it is, and serves streams.
+
+``async with await Host.start(...) as host`` owns everything that runs: leaving the block ends every connection, stream,
+handler and listener. The invariant: whatever a peer does, it ends at most its own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.connection import Connection, Direction
+from fairway.waku.libp2p.dialer import Dialer
+from fairway.waku.libp2p.errors import ConnectionClosedError, DialError, Libp2pError
+from fairway.waku.libp2p.handlers import Handlers, StreamHandler
+from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
+from fairway.waku.libp2p.identify_service import IdentifyService
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.limits import Admission, ByteBudget, HostLimits
+from fairway.waku.libp2p.link import Link
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.mux.mplex import Mplex
+from fairway.waku.libp2p.mux.yamux import Yamux
+from fairway.waku.libp2p.noise import NoiseCredentials, Role
+from fairway.waku.libp2p.peer_book import PeerBook
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.ping import MAX_STREAMS_PER_PEER, PING_PROTOCOL, answer_pings
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.libp2p.transports.dialing import welcome
+from fairway.waku.libp2p.transports.tcp import TcpTransport, listen_tcp
+from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+from fairway.waku.subscription import Subscription
+
+_log: Final = logging.getLogger(__name__)
+
+__all__ = [
+    "DEFAULT_AGENT",
+    "DEFAULT_MUXERS",
+    "Host",
+    "HostEvent",
+    "HostStatistics",
+    "PeerConnected",
+    "PeerDisconnected",
+    "PeerIdentified",
+]
+
+DEFAULT_AGENT: Final = "fairway"
+DEFAULT_MUXERS: Final = (Yamux.protocol, Mplex.protocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStatistics:
+    """A host in numbers."""
+
+    connections: int
+    """Connections that are up."""
+    peers: int
+    """Peers they are with."""
+    pending_handshakes: int
+    """Accepted connections whose peer is not proven yet."""
+    refused_connections: int
+    """Connections that were turned away for a limit."""
+    failed_handshakes: int
+    """Accepted connections whose peer proved nothing in time, or nothing true."""
+    inbound_streams: int
+    """Streams that peers opened and that are in use."""
+    outbound_streams: int
+    """Streams that we opened and that are in use."""
+    buffered_bytes: int
+    """Received and unread bytes of all connections."""
+
+
+class Host:
+    """Made by `start`."""
+
+    def __init__(
+        self, *, key: PrivateKey, agent: str, limits: HostLimits, muxers: Sequence[str], ssl: SSLContext | None
+    ) -> None:
+        self.key = key
+        self.peer_id = PeerId.from_public_key(key.public_key)
+        self.limits = limits
+        self.addresses: tuple[Multiaddr, ...] = ()
+        """Where it listens, with the real ports and with its peer id."""
+        self._budget = ByteBudget(limits.max_buffered_bytes)
+        self._admission = Admission(limits)
+        self._handlers = Handlers(limits.max_streams_per_protocol)
+        self._book = PeerBook()
+        self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
+        credentials = NoiseCredentials.make(key)
+        self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
+        self._dialer = Dialer(upgrader=self._upgrader, limits=limits, ssl=ssl, run=self._run_outbound)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed_handshakes = 0
+        self._closed = False
+
+    @classmethod
+    async def start(
+        cls,
+        *,
+        key: PrivateKey | None = None,
+        listen: Sequence[Multiaddr | str] = (),
+        agent: str = DEFAULT_AGENT,
+        limits: HostLimits | None = None,
+        muxers: Sequence[str] = DEFAULT_MUXERS,
+        announce: Sequence[Multiaddr | str] = (),
+        listen_ssl: SSLContext | None = None,
+        dial_ssl: SSLContext | None = None,
+    ) -> Self:
+        """Start a node.
+
+        Args:
+            key: who it is; a new Ed25519 key by default.
+            listen: addresses such as ``/ip4/127.0.0.1/tcp/0`` and ``/ip4/127.0.0.1/tcp/0/ws``.
+            agent: what it calls itself to its peers.
+            limits: what peers may use.
+            muxers: what it offers and accepts, best first.
+            announce: addresses to tell peers instead of those it listens on, for a node behind a proxy or NAT.
+            listen_ssl: the certificate for ``/wss`` listeners.
+            dial_ssl: whom to trust when dialling ``/wss``; by default the system's authorities.
+
+        Raises:
+            AddressError: an address cannot be listened on.
+            OSError: a port is taken.
+
+        """
+        host = cls(
+            key=key or PrivateKey.generate(),
+            agent=agent,
+            limits=limits or HostLimits(),
+            muxers=muxers,
+            ssl=dial_ssl,
+        )
+        host._handlers.add(PING_PROTOCOL, answer_pings, MAX_STREAMS_PER_PEER)
+        host._handlers.add(IDENTIFY_PROTOCOL, host._identify.answer, None)
+        host._handlers.add(IDENTIFY_PUSH_PROTOCOL, host._identify.receive_push, None)
+        try:
+            for address in listen:
+                await host._listen(_parsed(address), listen_ssl)
+        except BaseException:
+            await host.close()
+            raise
+        host._identify.addresses = tuple(_parsed(one).without_peer_id() for one in announce) or tuple(
+            one.without_peer_id() for one in host.addresses
+        )
+        return host
+
+    # ---- what an application does
+
+    def handle(self, protocol: str, handler: StreamHandler, *, max_streams_per_peer: int | None = None) -> None:
+        """Serve a protocol; connected peers are told.
+
+        ``handler`` gets each stream of it in a task of its own; the stream is closed when it returns, and reset
+        when it raises, which is logged and ends nothing else.
+        """
+        is_new = not self._handlers.speaks(protocol)
+        self._handlers.add(protocol, handler, max_streams_per_peer)
+        if is_new:
+            self._identify.push_soon()
+
+    async def connect(self, address: Multiaddr | str, *, timeout_s: float = 10.0) -> Connection:
+        """Return a connection with the peer at an address: one that is up, or a new one.
+
+        Raises:
+            DialError: there was none in time; the text says why, and the cause is chained.
+            AddressError: the address cannot be dialled.
+            LimitError: too many connections are open.
+
+        """
+        target = _parsed(address)
+        self._check_open()
+        wanted = target.peer_id
+        if wanted == self.peer_id:
+            raise DialError(f"{target} is this node itself: give the address of another one")
+        known = self._book.connections_with(wanted) if wanted is not None else ()
+        if known:
+            return known[-1]
+        return await self._dialer.connect(target, timeout_s, self._own)
+
+    async def open_stream(self, peer_id: PeerId, protocols: Sequence[str], *, timeout_s: float = 10.0) -> Stream:
+        """Open a stream with a connected peer that speaks the first of ``protocols`` that it speaks too.
+
+        Raises:
+            ConnectionClosedError: there is no connection with that peer.
+            NegotiationError: the peer speaks none of them, or did not answer in time.
+            LimitError: too many streams are open.
+
+        """
+        known = self._book.connections_with(peer_id)
+        if not known:
+            raise ConnectionClosedError(f"there is no connection with {peer_id}: connect first")
+        return await known[-1].open_stream(protocols, timeout_s)
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Return every connection that is up."""
+        return self._book.connections()
+
+    def protocols_of(self, peer_id: PeerId) -> frozenset[str]:
+        """Return what a connected peer said that it serves; nothing while it has not said so."""
+        info = self._book.info(peer_id)
+        return info.protocols if info is not None else frozenset()
+
+    def info_of(self, peer_id: PeerId) -> PeerInfo | None:
+        """Return what a connected peer said of itself, or None while it has not."""
+        return self._book.info(peer_id)
+
+    def watch(self) -> Subscription[HostEvent]:
+        """Return the events from now on, until it is closed or the host is."""
+        return self._book.watch()
+
+    async def disconnect(self, peer_id: PeerId) -> None:
+        """End every connection with a peer."""
+        for connection in self._book.connections_with(peer_id):
+            await connection.close()
+
+    def statistics(self) -> HostStatistics:
+        """Return the host in numbers, as they are now."""
+        connections = self._book.connections()
+        muxers = [connection.statistics().muxer for connection in connections]
+        return HostStatistics(
+            connections=len(connections),
+            peers=len({connection.peer_id for connection in connections}),
+            pending_handshakes=self._admission.pending,
+            refused_connections=self._admission.refused,
+            failed_handshakes=self._failed_handshakes,
+            inbound_streams=sum(muxer.inbound_streams for muxer in muxers),
+            outbound_streams=sum(muxer.outbound_streams for muxer in muxers),
+            buffered_bytes=self._budget.used_bytes,
+        )
+
+    async def close(self) -> None:
+        """End everything. May be called twice."""
+        self._closed = True
+        for server in self._servers:
+            server.close()
+        connections = self._book.connections()
+        if connections:
+            await asyncio.gather(*(connection.close() for connection in connections))
+        others = self._tasks - {task for task in (asyncio.current_task(),) if task is not None}
+        for task in others:
+            task.cancel()
+        while others:
+            _, others = await asyncio.wait(others)
+        self._book.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.peer_id} with {len(self._book.connections())} connections>"
+
+    # ---- listening
+
+    async def _listen(self, address: Multiaddr, ssl: SSLContext | None) -> None:
+        kind = address.transport or "tcp"
+        if kind == "wss" and ssl is None:
+            raise ConfigurationError(f"{address} needs a certificate: give listen_ssl")
+        server = await listen_tcp(
+            address.without_peer_id(),
+            lambda raw: self._accepted(raw, kind),
+            ssl=ssl if kind == "wss" else None,
+            backlog=self.limits.listen_backlog,
+        )
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        bound = Multiaddr.of(address.host or "", port, transport=kind)
+        self.addresses = (*self.addresses, bound.with_peer_id(self.peer_id))
+
+    def _accepted(self, raw: TcpTransport, kind: str) -> None:
+        ip = raw.remote_address.host or ""
+        try:
+            self._check_open()
+            self._admission.knock(ip)
+        except Libp2pError as error:
+            _log.debug("%s was turned away: %s", raw.remote_address, error)
+            raw.abort()
+        else:
+            self._own(self._welcome(raw, kind, ip), f"connection from {raw.remote_address}")
+
+    async def _welcome(self, raw: TcpTransport, kind: str, ip: str) -> None:
+        try:
+            try:
+                async with asyncio.timeout(self.limits.handshake_timeout_s):
+                    link = Link(await welcome(raw, kind))
+                    upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
+            except (Libp2pError, TimeoutError) as error:
+                self._failed_handshakes += 1
+                _log.debug("no handshake with %s: %s", raw.remote_address, error or "it took too long")
+                return
+            finally:
+                self._admission.handshake_over(ip)
+            await self._run(upgraded, Direction.INBOUND, link.transport.remote_address)
+        finally:
+            raw.abort()
+            self._admission.accepted_gone(ip)
+
+    # ---- running connections
+
+    async def _run_outbound(self, upgraded: Upgraded, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
+        await self._run(upgraded, Direction.OUTBOUND, address, ready)
+
+    async def _run(
+        self,
+        upgraded: Upgraded,
+        direction: Direction,
+        address: Multiaddr,
+        ready: asyncio.Future[Connection] | None = None,
+    ) -> None:
+        """Keep a connection for as long as it lasts."""
+        if upgraded.peer_id == self.peer_id:
+            raise DialError(f"{address} is this node itself: give the address of another one")
+        self._admission.enter(upgraded.peer_id)
+        connection = Connection(
+            upgraded,
+            direction=direction,
+            remote_address=address,
+            handlers=self._handlers,
+            limits=self.limits,
+            budget=self._budget,
+        )
+        self._book.add(connection)
+        try:
+            connection.spawn(self._identify.ask(connection), f"identify {upgraded.peer_id}")
+            if ready is not None and not ready.done():
+                ready.set_result(connection)
+            await connection.run()
+        finally:
+            self._book.remove(connection)
+            self._admission.leave(upgraded.peer_id)
+
+    def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run something that ends with the host at the latest."""
+        task = asyncio.get_running_loop().create_task(_logged(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionClosedError("this host is closed: start another one")
+
+
+async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:
+    try:
+        await work
+    except Libp2pError as error:
+        _log.debug("%s: %s", name, error)
+    except Exception:  # noqa: BLE001  whatever it is, it came of one connection
+        # Nothing that comes of one connection may end the node, not even a fault of this program: it is reported.
+        _log.exception("%s failed", name)
+
+
+def _parsed(address: Multiaddr | str) -> Multiaddr:
+    return Multiaddr.parse(address) if isinstance(address, str) else address

@@ -1,0 +1,99 @@
+"""identify: what two peers tell each other once they are connected (libp2p "Identify").
+
+Each side opens ``/ipfs/id/1.0.0`` and reads one message: key, addresses, protocols, agent, and where it is seen from.
+``/ipfs/id/push/1.0.0`` says the same unasked when something has changed, and may say part of it. The invariant: a peer
+can speak for itself only; a key or a signed record that is not its own is refused with the whole message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fairway.waku.libp2p.errors import IdentityError
+from fairway.waku.libp2p.keys import PrivateKey, PublicKey
+from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.peer_record import PeerRecord, open_peer_record, sign_peer_record
+from fairway.waku.libp2p.proto import identify_pb2
+from fairway.waku.libp2p.protobuf import parse_message
+
+IDENTIFY_PROTOCOL: Final = "/ipfs/id/1.0.0"
+IDENTIFY_PUSH_PROTOCOL: Final = "/ipfs/id/push/1.0.0"
+PROTOCOL_VERSION: Final = "ipfs/0.1.0"
+
+MAX_MESSAGE_BYTES: Final = 65_536
+_MAX_PROTOCOLS: Final = 512
+_MAX_ADDRESSES: Final = 64
+_MAX_TEXT: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerInfo:
+    """What a peer says of itself."""
+
+    protocols: frozenset[str] = frozenset()
+    """What it serves."""
+    listen_addresses: tuple[Multiaddr, ...] = ()
+    """Where it says that it can be reached; those that we cannot read are left out."""
+    observed_address: Multiaddr | None = None
+    """Where it sees us."""
+    agent: str = ""
+    """Its program."""
+    protocol_version: str = ""
+    """Its family of protocols."""
+    record: PeerRecord | None = None
+    """Its addresses under its own signature."""
+
+
+def encode_identify(
+    *,
+    key: PrivateKey,
+    addresses: Sequence[Multiaddr],
+    protocols: Iterable[str],
+    agent: str,
+    observed: Multiaddr,
+    sequence_number: int,
+) -> bytes:
+    """Return the message that says who we are to a peer that we see at ``observed``."""
+    return identify_pb2.Identify(
+        public_key=key.public_key.to_bytes(),
+        listen_addrs=[address.to_bytes() for address in addresses],
+        protocols=list(protocols),
+        observed_addr=observed.without_peer_id().to_bytes(),
+        protocol_version=PROTOCOL_VERSION,
+        agent_version=agent,
+        signed_peer_record=sign_peer_record(key, sequence_number=sequence_number, addresses=addresses),
+    ).SerializeToString(deterministic=True)
+
+
+def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None) -> PeerInfo:
+    """Return what the message of ``peer_id`` says; what it leaves out stays as it was ``known``.
+
+    Raises:
+        FrameError: it is no such message.
+        IdentityError: it speaks for another peer.
+
+    """
+    message = parse_message(identify_pb2.Identify, data, max_bytes=MAX_MESSAGE_BYTES)
+    if message.public_key and PeerId.from_public_key(PublicKey.from_bytes(message.public_key)) != peer_id:
+        raise IdentityError(f"{peer_id} sent the key of another peer by identify")
+    info = known or PeerInfo()
+    if message.signed_peer_record:
+        record = open_peer_record(message.signed_peer_record)
+        if record.peer_id != peer_id:
+            raise IdentityError(f"{peer_id} sent the record of {record.peer_id} by identify")
+        info = replace(info, record=record)
+    if message.protocols:
+        info = replace(info, protocols=frozenset(message.protocols[:_MAX_PROTOCOLS]))
+    if message.listen_addrs:
+        info = replace(info, listen_addresses=readable_addresses(message.listen_addrs[:_MAX_ADDRESSES]))
+    if message.observed_addr:
+        observed = readable_addresses([message.observed_addr])
+        info = replace(info, observed_address=observed[0] if observed else None)
+    if message.HasField("agent_version"):
+        info = replace(info, agent=message.agent_version[:_MAX_TEXT])
+    if message.HasField("protocol_version"):
+        info = replace(info, protocol_version=message.protocol_version[:_MAX_TEXT])
+    return info

@@ -1,0 +1,83 @@
+"""identify, as a host runs it: it asks each new peer, answers when asked, and tells peers what has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from fairway.waku.libp2p.connection import Connection
+from fairway.waku.libp2p.handlers import Handlers
+from fairway.waku.libp2p.identify import (
+    IDENTIFY_PROTOCOL,
+    IDENTIFY_PUSH_PROTOCOL,
+    MAX_MESSAGE_BYTES,
+    decode_identify,
+    encode_identify,
+)
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_book import PeerBook
+from fairway.waku.libp2p.stream import Stream
+
+_TIMEOUT_S: Final = 10.0
+
+
+class IdentifyService:
+    """Both protocols, both sides."""
+
+    def __init__(self, *, key: PrivateKey, agent: str, handlers: Handlers, book: PeerBook) -> None:
+        self.addresses: tuple[Multiaddr, ...] = ()
+        """What to tell peers about where we are."""
+        self._key = key
+        self._agent = agent
+        self._handlers = handlers
+        self._book = book
+        self._push_scheduled = False
+
+    async def ask(self, connection: Connection) -> None:
+        """Learn what a peer is and serves."""
+        async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PROTOCOL]) as stream:
+            message = await stream.read_frame(MAX_MESSAGE_BYTES)
+        self._learn(connection, message or b"")
+
+    async def answer(self, stream: Stream) -> None:
+        """Say what we are and serve."""
+        await stream.write_frame(self._message(stream.connection))
+
+    async def receive_push(self, stream: Stream) -> None:
+        """Take what a peer says has changed."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            message = await stream.read_frame(MAX_MESSAGE_BYTES)
+        self._learn(stream.connection, message or b"")
+
+    def push_soon(self) -> None:
+        """Tell all peers what we are and serve, once for everything that changes in this turn of the event loop."""
+        if not self._push_scheduled and self._book.connections():
+            self._push_scheduled = True
+            asyncio.get_running_loop().call_soon(self._push_to_all)
+
+    def _push_to_all(self) -> None:
+        self._push_scheduled = False
+        for connection in self._book.connections():
+            if not connection.is_closed:
+                connection.spawn(self._push(connection), f"identify push to {connection.peer_id}")
+
+    async def _push(self, connection: Connection) -> None:
+        async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PUSH_PROTOCOL]) as stream:
+            await stream.write_frame(self._message(connection))
+
+    def _message(self, connection: Connection) -> bytes:
+        return encode_identify(
+            key=self._key,
+            addresses=self.addresses,
+            protocols=self._handlers.protocols,
+            agent=self._agent,
+            observed=connection.remote_address,
+            # Records of the same peer are ordered by it: a later one, or a later run, must have a greater number.
+            sequence_number=time.time_ns(),
+        )
+
+    def _learn(self, connection: Connection, message: bytes) -> None:
+        peer_id = connection.peer_id
+        self._book.identified(peer_id, decode_identify(message, peer_id, self._book.info(peer_id)))

@@ -1,0 +1,70 @@
+"""Who is connected, what they said of themselves, and who wants to know."""
+
+from __future__ import annotations
+
+from fairway.waku.libp2p.connection import Connection
+from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.identify import PeerInfo
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.subscription import Subscription
+
+
+class PeerBook:
+    """A host's connections by peer. What a peer said is forgotten with its last connection."""
+
+    def __init__(self) -> None:
+        self._connections: dict[PeerId, list[Connection]] = {}
+        self._info: dict[PeerId, PeerInfo] = {}
+        self._watchers: list[Subscription[HostEvent]] = []
+
+    def add(self, connection: Connection) -> None:
+        """Enter a new connection."""
+        of_peer = self._connections.setdefault(connection.peer_id, [])
+        of_peer.append(connection)
+        if len(of_peer) == 1:
+            self._publish(PeerConnected(peer_id=connection.peer_id, address=connection.remote_address))
+
+    def remove(self, connection: Connection) -> None:
+        """Strike out a connection that has ended."""
+        of_peer = self._connections[connection.peer_id]
+        of_peer.remove(connection)
+        if not of_peer:
+            del self._connections[connection.peer_id]
+            self._info.pop(connection.peer_id, None)
+            self._publish(PeerDisconnected(peer_id=connection.peer_id))
+
+    def identified(self, peer_id: PeerId, info: PeerInfo) -> None:
+        """Keep what a connected peer said; it is published when it changes what the peer serves."""
+        if peer_id not in self._connections:
+            return
+        before = self._info.get(peer_id)
+        self._info[peer_id] = info
+        if before is None or before.protocols != info.protocols:
+            self._publish(PeerIdentified(peer_id=peer_id, protocols=info.protocols))
+
+    def info(self, peer_id: PeerId) -> PeerInfo | None:
+        """Return what a peer said, or None while it is not connected or has said nothing."""
+        return self._info.get(peer_id)
+
+    def connections(self) -> tuple[Connection, ...]:
+        """Return every connection."""
+        return tuple(connection for of_peer in self._connections.values() for connection in of_peer)
+
+    def connections_with(self, peer_id: PeerId) -> tuple[Connection, ...]:
+        """Return the connections with one peer that can still be used, oldest first."""
+        return tuple(one for one in self._connections.get(peer_id, ()) if not one.is_closed)
+
+    def watch(self) -> Subscription[HostEvent]:
+        """Return the events from now on."""
+        subscription: Subscription[HostEvent] = Subscription(on_close=lambda: self._watchers.remove(subscription))
+        self._watchers.append(subscription)
+        return subscription
+
+    def close(self) -> None:
+        """End every subscription."""
+        for subscription in tuple(self._watchers):
+            subscription.close()
+
+    def _publish(self, event: HostEvent) -> None:
+        for subscription in tuple(self._watchers):
+            subscription.put(event)

@@ -1,0 +1,281 @@
+"""One stream of a connection, as the protocols above use it.
+
+Back-pressure runs through it in both directions: `Stream.write` returns when the peer's window and the transport took
+the bytes, and bytes that nobody reads stay unacknowledged, so the peer stops. A stream that failed says so in every
+call that follows; no call waits for a peer that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
+from fairway.waku.libp2p.receive_buffer import ReceiveBuffer
+from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
+
+if TYPE_CHECKING:
+    from fairway.waku.libp2p.connection import Connection
+    from fairway.waku.libp2p.peer_id import PeerId
+
+_PIECE_BYTES: Final = 131_072
+_REPORT_BYTES: Final = 32_768
+
+
+class Stream:
+    """A bidirectional stream; one task reads and any number write. Made by a connection or given to a handler."""
+
+    def __init__(self, connection: Connection, stream_id: int, *, inbound: bool) -> None:
+        self.connection = connection
+        self.peer_id: PeerId = connection.peer_id
+        self.inbound = inbound
+        """Whether the peer opened it."""
+        self.protocol = ""
+        """What is spoken on it, once negotiated."""
+        self._carrier = connection.carrier
+        self._id = stream_id
+        self._buffer = ReceiveBuffer()
+        self._taken = 0
+        self._fault: StreamError | None = None
+        self._peer_closed = False
+        self._write_closed = False
+        self._closed = False
+        self._reader: asyncio.Future[None] | None = None
+        self._window: asyncio.Future[None] | None = None
+        self._writing = asyncio.Lock()
+        self._linger: asyncio.TimerHandle | None = None
+
+    # ---- reading
+
+    async def read(self, max_bytes: int = 65_536) -> bytes:
+        """Return at least one byte, or ``b""`` when the peer has ended its writing.
+
+        Raises:
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        while not self._buffer.size:
+            if self._ended():
+                return b""
+            await self._arrival()
+        return self._take(min(max_bytes, self._buffer.size))
+
+    async def read_exactly(self, size: int) -> bytes:
+        """Return ``size`` bytes.
+
+        Raises:
+            FrameError: the peer ended its writing before.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        if self._buffer.size >= size:
+            return self._take(size)
+        parts = []
+        missing = size
+        while missing:
+            part = await self.read(missing)
+            if not part:
+                raise FrameError(f"the peer ended the stream after {size - missing} of {size} bytes")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    async def read_frame(self, max_bytes: int) -> bytes | None:
+        """Return one message behind its length (an unsigned varint), or None when the stream ends where one may begin.
+
+        Raises:
+            FrameError: the message is longer than ``max_bytes``, its length is no varint, or the stream ends within it.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        while True:
+            prefix = decode_uvarint(self._buffer.data, self._buffer.start, max_value=max_bytes)
+            if prefix is not None:
+                size, body = prefix
+                prefix_bytes = body - self._buffer.start
+                if self._buffer.size - prefix_bytes >= size:
+                    return self._take(prefix_bytes + size, skip=prefix_bytes)
+                self._take(prefix_bytes)
+                return await self.read_exactly(size)
+            if self._ended():
+                if self._buffer.size:
+                    raise FrameError("the peer ended the stream within the length of a message")
+                return None
+            await self._arrival()
+
+    def unread(self, data: bytes) -> None:
+        """Put back what was read: it is read next."""
+        if data:
+            self._buffer.prepend(data)
+            self._taken -= len(data)
+
+    # ---- writing
+
+    async def write(self, data: bytes) -> None:
+        """Send ``data``; return when the peer's window and the transport took it. Writers take turns, whole.
+
+        Raises:
+            StreamClosedError: this side was closed.
+            StreamResetError: the stream was reset, or the connection has ended.
+
+        """
+        view = memoryview(data if isinstance(data, bytes) else bytes(data))
+        async with self._writing:
+            while view.nbytes:
+                self._check_writable()
+                if self._carrier.is_full:
+                    await self._carrier.drain()
+                    continue
+                taken = self._carrier.muxer.send(self._id, view[:_PIECE_BYTES])
+                if taken:
+                    self._carrier.schedule_flush()
+                    view = view[taken:]
+                else:
+                    await self._window_opening()
+            if self._carrier.is_full:
+                await self._carrier.drain()
+
+    async def write_frame(self, data: bytes) -> None:
+        """Send one message behind its length; errors as for `write`."""
+        await self.write(encode_uvarint(len(data)) + data)
+
+    # ---- ending
+
+    async def close_write(self) -> None:
+        """End our writing; the peer may still write."""
+        if not self._write_closed and self._fault is None:
+            async with self._writing:
+                self._write_closed = True
+                self._carrier.muxer.close_write(self._id)
+                self._carrier.schedule_flush()
+            self._forget_if_done()
+
+    async def close(self) -> None:
+        """End our writing and our reading. If the peer does not end its writing in good time, the stream is reset."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.close_write()
+        if self._fault is not None:
+            return
+        self._buffer.clear()
+        self._taken = 0
+        self._carrier.muxer.stop_reading(self._id)
+        self._carrier.schedule_flush()
+        self.connection.stream_relieved()
+        self._forget_if_done()
+        if not self._peer_closed:
+            loop = asyncio.get_running_loop()
+            self._linger = loop.call_later(self.connection.limits.close_linger_s, self._reset_now)
+
+    async def reset(self) -> None:
+        """End the stream in both directions at once; what was in flight is lost."""
+        self._reset_now()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.reset()
+
+    # ---- what the connection reports
+
+    def data_arrived(self, data: bytes) -> None:
+        """Take bytes from the connection."""
+        if not self._closed:
+            self._buffer.append(data)
+            self._wake_reader()
+
+    def peer_ended(self) -> None:
+        """Note that the peer writes nothing more."""
+        self._peer_closed = True
+        self._stop_lingering()
+        self._wake_reader()
+        self._forget_if_done()
+
+    def window_opened(self) -> None:
+        """Let the writer go on."""
+        if self._window is not None and not self._window.done():
+            self._window.set_result(None)
+
+    def fail(self, fault: StreamError) -> None:
+        """End the stream for a reason that lies outside it; whoever waits learns it."""
+        if self._fault is None:
+            self._fault = fault
+        self._stop_lingering()
+        self._buffer.clear()
+        self._wake_reader()
+        self.window_opened()
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._id} {self.protocol or 'unnegotiated'} with {self.peer_id}>"
+
+    # ---- inside
+
+    def _take(self, size: int, skip: int = 0) -> bytes:
+        data = self._buffer.take(size, skip)
+        # Credits go back in lots: each costs a frame's worth of work.
+        self._taken += size
+        if self._taken >= _REPORT_BYTES or not self._buffer.size:
+            taken, self._taken = self._taken, 0
+            if taken > 0:
+                self._carrier.consumed(self._id, taken)
+            self._forget_if_done()
+        return data
+
+    def _forget_if_done(self) -> None:
+        """Let the connection forget a stream that nothing can happen to any more."""
+        if self._peer_closed and self._write_closed and not self._buffer.size:
+            self.connection.forget(self._id)
+
+    def _ended(self) -> bool:
+        if self._fault is not None:
+            raise self._fault
+        if self._closed:
+            raise StreamClosedError("this side closed the stream: nothing is read from it any more")
+        return self._peer_closed
+
+    async def _arrival(self) -> None:
+        if self._reader is not None:
+            raise RuntimeError(f"{self!r} is being read by another task already: one task reads a stream")
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    async def _window_opening(self) -> None:
+        self._window = asyncio.get_running_loop().create_future()
+        try:
+            await self._window
+        finally:
+            self._window = None
+
+    def _check_writable(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if self._write_closed:
+            raise StreamClosedError("this side closed the stream for writing: open another one")
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _stop_lingering(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+    def _reset_now(self) -> None:
+        if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
+            self._carrier.muxer.reset(self._id)
+            self._carrier.schedule_flush()
+            self.connection.forget(self._id)
+            self.connection.stream_relieved()
+        self.fail(StreamResetError("the stream was reset by this side"))

@@ -1,0 +1,9 @@
+"""Byte streams between two machines, as libp2p's layers need them: TCP and WebSocket."""
+
+from __future__ import annotations
+
+from fairway.waku.libp2p.transports.tcp import TcpTransport, dial_tcp, listen_tcp
+from fairway.waku.libp2p.transports.transport import ByteTransport
+from fairway.waku.libp2p.transports.websocket import WebSocketTransport
+
+__all__ = ["ByteTransport", "TcpTransport", "WebSocketTransport", "dial_tcp", "listen_tcp"]

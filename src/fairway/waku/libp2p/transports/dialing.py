@@ -1,0 +1,38 @@
+"""Which transport an address names, for both sides: dialling it, and listening on it."""
+
+from __future__ import annotations
+
+from ssl import SSLContext, create_default_context
+
+from fairway.waku.libp2p.errors import AddressError
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.transports.tcp import TcpTransport, dial_tcp
+from fairway.waku.libp2p.transports.transport import ByteTransport
+from fairway.waku.libp2p.transports.websocket import WebSocketTransport
+
+
+async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
+    """Connect to an address; ``ssl`` is used for wss, by default with the system's certificate authorities.
+
+    Raises:
+        AddressError: the address cannot be dialled.
+        OSError: nobody answers there, or TLS failed.
+        ConnectionClosedError: it is no WebSocket server.
+
+    """
+    kind = address.transport
+    if kind is None:
+        raise AddressError(f"{address} cannot be dialled: only /tcp, /tcp/ws and /tcp/wss addresses can")
+    raw = await dial_tcp(address, ssl=(ssl or create_default_context()) if kind == "wss" else None)
+    if kind == "tcp":
+        return raw
+    try:
+        return await WebSocketTransport.connect(raw, address)
+    except BaseException:
+        raw.abort()
+        raise
+
+
+async def welcome(raw: TcpTransport, kind: str) -> ByteTransport:
+    """Return what was accepted on a listener of that kind; raises `ConnectionClosedError`."""
+    return raw if kind == "tcp" else await WebSocketTransport.accept(raw, secure=kind == "wss")

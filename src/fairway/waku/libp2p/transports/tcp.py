@@ -1,0 +1,209 @@
+"""TCP, with or without TLS, on asyncio's transports.
+
+Small writes leave at once (TCP_NODELAY), a vanished machine is found by TCP keep-alive, and a name with several
+addresses is tried in the manner of RFC 8305 ("happy eyeballs"), whose delay nobody waits for who has one address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+from ssl import SSLContext
+from typing import Any, Final
+
+from fairway.waku.libp2p.errors import AddressError
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.transports.transport import ByteTransport
+
+_READ_AHEAD_BYTES: Final = 262_144
+_WRITE_HIGH_BYTES: Final = 262_144
+_WRITE_LOW_BYTES: Final = 65_536
+_CLOSE_TIMEOUT_S: Final = 1.0
+_EYEBALLS_DELAY_S: Final = 0.25
+_FAMILIES: Final = {"ip4": socket.AF_INET, "ip6": socket.AF_INET6, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
+
+class TcpTransport(asyncio.Protocol, ByteTransport):
+    """One TCP connection. Made by `dial_tcp` and `listen_tcp`."""
+
+    def __init__(self, on_connected: Callable[[TcpTransport], None] | None = None) -> None:
+        self._on_connected = on_connected
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._chunks: list[bytes] = []
+        self._waiting_bytes = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._ended = False
+        self._paused_reading = False
+        self._paused_writing = False
+
+    # ---- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
+        connected: socket.socket = transport.get_extra_info("socket")
+        # The peer may be gone already, and not every system has every option.
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self.local_address = _address(transport.get_extra_info("sockname"))
+        self.remote_address = _address(transport.get_extra_info("peername"))
+        if self._on_connected is not None:
+            self._on_connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what arrived for the reader, and stop the network when that is too much."""
+        self._chunks.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _READ_AHEAD_BYTES and not self._paused_reading and self._transport is not None:
+            self._paused_reading = True
+            self._transport.pause_reading()
+        self._wake_reader()
+
+    def eof_received(self) -> None:
+        """Take the peer's end of writing as the end of the connection: no layer above half-closes it."""
+        self._ended = True
+        self._wake_reader()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
+        """End; the reader still gets what had arrived."""
+        self._ended = True
+        self._paused_writing = False
+        if not self._lost.done():
+            self._lost.set_result(None)
+        self._wake_reader()
+        if self.on_writable is not None:
+            self.on_writable()
+
+    def pause_writing(self) -> None:
+        """Note that enough waits to be sent."""
+        self._paused_writing = True
+
+    def resume_writing(self) -> None:
+        """Let the writer go on."""
+        self._paused_writing = False
+        if self.on_writable is not None:
+            self.on_writable()
+
+    # ---- what the layers above call
+
+    @property
+    def can_write(self) -> bool:
+        """Whether little enough waits to be sent that more may be written."""
+        return not self._paused_writing
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream has ended."""
+        return self._lost.done() or self._transport is None or self._transport.is_closing()
+
+    async def read(self) -> bytes:
+        """Return what has arrived; ``b""`` once the stream has ended."""
+        while not self._chunks:
+            if self._ended:
+                return b""
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._waiting_bytes = 0
+        if self._paused_reading and self._transport is not None:
+            self._paused_reading = False
+            self._transport.resume_reading()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send ``data``, now or as soon as the network takes it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def close(self) -> None:
+        """Send what waits, for at most a second, and end the connection."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await asyncio.shield(self._lost)
+        except TimeoutError:
+            self.abort()
+            await self._lost
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpTransport:
+    """Connect to a host and port.
+
+    Raises:
+        AddressError: the address names no TCP port of a host.
+        OSError: nobody answers there, the name is unknown, or TLS failed.
+
+    """
+    host, port = _endpoint(address)
+    loop = asyncio.get_running_loop()
+    options: dict[str, Any] = {}
+    if address.host_kind not in {"ip4", "ip6"}:
+        options["happy_eyeballs_delay"] = _EYEBALLS_DELAY_S
+    if ssl is not None:
+        options |= {"ssl": ssl, "server_hostname": address.server_name or host}
+    family = _FAMILIES.get(address.host_kind or "", socket.AF_UNSPEC)
+    _, transport = await loop.create_connection(TcpTransport, host, port, family=family, **options)
+    return transport
+
+
+async def listen_tcp(
+    address: Multiaddr,
+    on_connected: Callable[[TcpTransport], None],
+    *,
+    ssl: SSLContext | None = None,
+    backlog: int = 256,
+) -> asyncio.Server:
+    """Accept connections at an IP address and port; port 0 is any free one.
+
+    Raises:
+        AddressError: the address names no port of an IP address.
+        OSError: the port is taken.
+
+    """
+    host, port = _endpoint(address)
+    if address.host_kind not in {"ip4", "ip6"}:
+        raise AddressError(f"{address} cannot be listened on: give an IP address, such as /ip4/127.0.0.1/tcp/0")
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: TcpTransport(on_connected), host, port, ssl=ssl, backlog=backlog)
+
+
+def _endpoint(address: Multiaddr) -> tuple[str, int]:
+    if address.transport is None or address.host is None or address.port is None:
+        raise AddressError(f"{address} is neither a TCP nor a WebSocket address, such as /ip4/127.0.0.1/tcp/60000")
+    return address.host, address.port
+
+
+def _address(name: tuple[Any, ...] | None) -> Multiaddr:
+    """Return the multiaddr of a socket name; that of a socket that is gone already is all zeros."""
+    if not name:
+        return Multiaddr.of("0.0.0.0", 0)  # noqa: S104  the unknown address, not one to listen on
+    host = ip_address(str(name[0]).partition("%")[0])
+    mapped = getattr(host, "ipv4_mapped", None)
+    return Multiaddr.of(str(mapped or host), int(name[1]))

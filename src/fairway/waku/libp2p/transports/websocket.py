@@ -1,0 +1,173 @@
+"""WebSocket (RFC 6455) as a byte stream, over TCP or TLS: what browsers can dial.
+
+libp2p takes the binary messages of a WebSocket for a stream of bytes; their boundaries mean nothing. The protocol
+itself is the sans-IO core of the ``websockets`` library, driven here from one `TcpTransport`: no task and no queue of
+its own, so back-pressure is that of TCP. Nothing is compressed, and a frame that claims to be longer than the bound
+ends the connection before its body is read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidURI
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import Protocol, State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.transports.tcp import TcpTransport
+from fairway.waku.libp2p.transports.transport import ByteTransport
+
+_MAX_MESSAGE_BYTES: Final = 1_048_576
+_SEND_BYTES: Final = 262_144
+_NORMAL_CLOSURE: Final = 1000
+
+
+class WebSocketTransport(ByteTransport):
+    """One WebSocket connection. Made by `connect` and `accept`."""
+
+    def __init__(self, raw: TcpTransport, protocol: Protocol, *, secure: bool) -> None:
+        kind = "wss" if secure else "ws"
+        self._raw = raw
+        self._protocol = protocol
+        self.local_address = _over(raw.local_address, kind)
+        self.remote_address = _over(raw.remote_address, kind)
+        raw.on_writable = self._writable
+        self._ended = False
+
+    @classmethod
+    async def connect(cls, raw: TcpTransport, address: Multiaddr) -> WebSocketTransport:
+        """Do the client's opening handshake on a connection that was just dialled.
+
+        Raises:
+            AddressError: the host's name cannot stand in a URL.
+            ConnectionClosedError: the other side does not speak WebSocket, or refuses.
+
+        """
+        kind = address.transport or "ws"
+        host = f"[{address.host}]" if address.host_kind == "ip6" else address.server_name or address.host
+        try:
+            uri = parse_uri(f"{kind}://{host}:{address.port}/")
+        except (InvalidURI, ValueError) as error:
+            raise AddressError(f"{address} makes no WebSocket URL: {error}") from error
+        protocol = ClientProtocol(uri, max_size=_MAX_MESSAGE_BYTES)
+        transport = cls(raw, protocol, secure=kind == "wss")
+        protocol.send_request(protocol.connect())
+        await transport._open()
+        return transport
+
+    @classmethod
+    async def accept(cls, raw: TcpTransport, *, secure: bool) -> WebSocketTransport:
+        """Do the server's opening handshake on a connection that was just accepted; errors as for `connect`."""
+        transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), secure=secure)
+        await transport._open()
+        return transport
+
+    @property
+    def can_write(self) -> bool:
+        """Whether little enough waits to be sent that more may be written."""
+        return self._raw.can_write
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream has ended."""
+        return self._raw.is_closed or self._protocol.state is not State.OPEN
+
+    async def read(self) -> bytes:
+        """Return what has arrived; ``b""`` once the stream has ended."""
+        while not self._ended:
+            # Bytes may stand behind the opening handshake already, so the core is asked before the network.
+            body = self._take_body()
+            if body:
+                return body
+            await self._receive()
+        return b""
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` as binary messages."""
+        if self.is_closed:
+            return
+        if len(data) <= _SEND_BYTES:
+            self._protocol.send_binary(data)
+        else:
+            view = memoryview(data)
+            for start in range(0, len(data), _SEND_BYTES):
+                self._protocol.send_binary(view[start : start + _SEND_BYTES])
+        self._flush()
+
+    async def close(self) -> None:
+        """Do the closing handshake, for at most a second, and end the connection."""
+        if self._protocol.state is State.OPEN and not self._raw.is_closed:
+            self._protocol.send_close(_NORMAL_CLOSURE)
+            self._flush()
+        await self._raw.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._raw.abort()
+
+    async def _open(self) -> None:
+        try:
+            while self._protocol.state is State.CONNECTING and not self._ended:
+                self._flush()
+                await self._receive(opening=True)
+        finally:
+            self._flush()
+        if self._protocol.state is not State.OPEN:
+            cause = self._protocol.handshake_exc
+            raise ConnectionClosedError(f"no WebSocket handshake with {self.remote_address}: {cause}") from cause
+
+    async def _receive(self, *, opening: bool = False) -> None:
+        """Pass on what arrives next to the protocol, and what it answers to the network."""
+        data = await self._raw.read()
+        if not data:
+            self._ended = True
+            self._protocol.receive_eof()
+            return
+        self._protocol.receive_data(data)
+        if opening and isinstance(self._protocol, ServerProtocol):
+            self._answer_request(self._protocol)
+        self._flush()
+
+    def _answer_request(self, protocol: ServerProtocol) -> None:
+        # Frames cannot stand behind a request that has no answer yet; if they do, they are read after it.
+        events = protocol.events_received()
+        for event in events:
+            if isinstance(event, Request):
+                protocol.send_response(protocol.accept(event))
+            else:
+                protocol.events.append(event)
+
+    def _take_body(self) -> bytes:
+        parts = []
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                if event.opcode in {Opcode.BINARY, Opcode.CONT}:
+                    parts.append(event.data)
+                elif event.opcode in {Opcode.CLOSE, Opcode.TEXT}:
+                    self._ended = True
+        # After a closing handshake, or a fault, the core has nothing more to say.
+        if self._protocol.state is not State.OPEN:
+            self._ended = True
+        return b"".join(parts)
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._raw.write(data)
+            else:
+                # The end of the core's writing: what waits is sent, then the connection ends.
+                self._ended = True
+
+    def _writable(self) -> None:
+        if self.on_writable is not None:
+            self.on_writable()
+
+
+def _over(address: Multiaddr, kind: str) -> Multiaddr:
+    return Multiaddr.of(address.host or "", address.port or 0, transport=kind)

@@ -1,0 +1,101 @@
+"""From a raw transport to a secured connection with a muxer, by either side.
+
+multistream-select agrees on Noise, Noise proves who is there, multistream-select agrees on the muxer. The caller sets
+one time limit for all of it. The muxer is not named within the handshake: js-libp2p, offered two there, takes the other
+one than it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.errors import ConnectionClosedError
+from fairway.waku.libp2p.link import Link, negotiate
+from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener
+from fairway.waku.libp2p.mux.mplex import Mplex
+from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits
+from fairway.waku.libp2p.mux.yamux import Yamux
+from fairway.waku.libp2p.noise import (
+    NOISE_PROTOCOL,
+    NoiseCredentials,
+    NoiseHandshake,
+    Role,
+    Secured,
+    generate_noise_key,
+)
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import PublicKey
+
+MUXERS: Final[dict[str, type[Muxer]]] = {muxer.protocol: muxer for muxer in (Yamux, Mplex)}
+"""The muxers that can be offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgraded:
+    """A connection that is ready for streams."""
+
+    peer_id: PeerId
+    """Who is there, proven."""
+    public_key: PublicKey
+    """That peer's key."""
+    link: Link
+    """Where the muxer's frames come from and go to."""
+    muxer: Muxer
+    """The core of the muxer that was agreed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrader:
+    """What a host brings to each of its handshakes."""
+
+    credentials: NoiseCredentials
+    """Its key, and the Noise key that it signed."""
+    muxers: Sequence[str]
+    """The muxers it offers and accepts, best first."""
+    limits: MuxerLimits
+    """The bounds of each muxer."""
+
+    def __post_init__(self) -> None:
+        """Refuse muxers that do not exist here."""
+        unknown = [name for name in self.muxers if name not in MUXERS]
+        if unknown or not self.muxers:
+            raise ConfigurationError(f"muxers is {tuple(self.muxers)!r}: give at least one of {', '.join(MUXERS)}")
+
+    async def upgrade(self, link: Link, role: Role, expected_peer: PeerId | None = None) -> Upgraded:
+        """Do every step.
+
+        Raises:
+            NegotiationError: the peer speaks no Noise, or none of our muxers.
+            HandshakeError: the handshake failed, or the peer is not ``expected_peer``.
+            ConnectionClosedError: the peer left.
+
+        """
+        await negotiate(link, self._negotiation(role, (NOISE_PROTOCOL,)))
+        secured = await self._shake_hands(link, role, expected_peer)
+        chosen = await negotiate(link, self._negotiation(role, self.muxers))
+        muxer = MUXERS[chosen](initiator=role is Role.INITIATOR, limits=self.limits)
+        return Upgraded(peer_id=secured.peer_id, public_key=secured.public_key, link=link, muxer=muxer)
+
+    async def _shake_hands(self, link: Link, role: Role, expected_peer: PeerId | None) -> Secured:
+        handshake = NoiseHandshake(
+            role=role, credentials=self.credentials, ephemeral=generate_noise_key(), expected_peer=expected_peer
+        )
+        while True:
+            if message := handshake.data_to_send():
+                link.send(message)
+            data = await link.read()
+            if not data:
+                raise ConnectionClosedError("the peer left in the middle of the Noise handshake")
+            secured = handshake.receive_data(data)
+            if secured is not None:
+                if message := handshake.data_to_send():
+                    link.send(message)
+                link.secure(secured.session, secured.leftover)
+                return secured
+
+    @staticmethod
+    def _negotiation(role: Role, protocols: Sequence[str]) -> MultistreamDialer | MultistreamListener:
+        return MultistreamDialer(protocols) if role is Role.INITIATOR else MultistreamListener(protocols)

@@ -1,0 +1,50 @@
+"""A request and its response on a stream of their own, the shape of all Waku protocols but relay and filter push.
+
+The client closes its side after the request and reads until the node closes: js-waku does not look at a response before
+that. Clients open streams ahead of need, so a stream on which no request comes is waited for as long as the peer keeps
+it, which the host bounds in number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
+
+Respond = Callable[[str, bytes], Awaitable[bytes]]
+"""From a peer's id as text and the bytes of its request to the bytes of the response."""
+
+
+def answering(respond: Respond, *, max_request_bytes: int) -> Callable[[Stream], Awaitable[None]]:
+    """Return a stream handler that answers the one request on each stream."""
+
+    async def handle(stream: Stream) -> None:
+        request = await stream.read_frame(max_request_bytes)
+        if request is not None:
+            await stream.write_frame(await respond(str(stream.peer_id), request))
+        await stream.close()
+
+    return handle
+
+
+async def ask(
+    host: Host, peer_id: PeerId, protocol: str, request: bytes, *, max_response_bytes: int, timeout_s: float
+) -> bytes | None:
+    """Return the response of a peer, None if it closed the stream without one.
+
+    Raises `NetworkError` (`fairway.waku.libp2p.errors`) if the stream cannot be opened or breaks, and `TimeoutError`.
+    """
+    async with asyncio.timeout(timeout_s):
+        stream = await host.open_stream(peer_id, [protocol], timeout_s=timeout_s)
+        try:
+            await stream.write_frame(request)
+            await stream.close_write()
+            response = await stream.read_frame(max_response_bytes)
+        except BaseException:
+            await stream.reset()
+            raise
+        await stream.close()
+        return response

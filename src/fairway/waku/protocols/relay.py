@@ -1,0 +1,82 @@
+"""Relay: messages of a node's shards among nodes that pass them on (11/WAKU2-RELAY), over gossipsub.
+
+Invariant: what does not pass the network's `MessageRules` is neither delivered nor passed on. A message that no honest
+node sends costs its bringer score; one whose timestamp is off may be an honest one that was long on its way, and costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from fairway.waku.libp2p.gossipsub.codec import Message
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
+from fairway.waku.libp2p.gossipsub.pubsub import PubSub
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, Verdict
+from fairway.waku.libp2p.host import Host
+from fairway.waku.protocols.rules import MessageRules, Refusal
+from fairway.waku.subscription import Subscription
+from fairway.wire.lightpush import StatusCode
+
+RELAY_PROTOCOL: Final = "/vac/waku/relay/2.0.0"
+"""Protocol identifier."""
+
+
+class Relay:
+    """A node's part in the meshes of its shards. An async context manager."""
+
+    def __init__(
+        self,
+        host: Host,
+        rules: MessageRules,
+        *,
+        rng: random.Random,
+        options: GossipsubOptions | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._rules: Final = rules
+        self._now_ns: Final = now_ns
+        chosen = options or GossipsubOptions(max_data_bytes=rules.max_message_bytes)
+        self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(chosen, rng=rng), options=chosen)
+
+    def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
+        """Join a shard; what others send on it arrives in the subscription."""
+        return self._pubsub.subscribe(pubsub_topic, self._judge)
+
+    async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
+        """Send a message that passed the rules, and return the number of peers that it was handed to."""
+        publication = await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
+        return len(publication.peers)
+
+    def peer_count(self, pubsub_topic: str) -> int:
+        """Return how many peers are subscribed to a shard."""
+        return len(self._pubsub.peers_of(pubsub_topic))
+
+    def mesh_size(self, pubsub_topic: str) -> int:
+        """Return how many peers are in the mesh of a shard."""
+        return len(self._pubsub.mesh_of(pubsub_topic))
+
+    def statistics(self) -> RouterStatistics:
+        """Return what the router holds and has done."""
+        return self._pubsub.statistics()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        self._pubsub.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self._pubsub.close()
+
+    def _judge(self, message: Message) -> Verdict:
+        judged = self._rules.judge(message.topic, message.data, self._now_ns())
+        if not isinstance(judged, Refusal):
+            return Verdict.ACCEPT
+        return Verdict.IGNORE if judged.status is StatusCode.INVALID_MESSAGE else Verdict.REJECT

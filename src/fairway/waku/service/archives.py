@@ -1,0 +1,97 @@
+"""What a service node keeps for store queries, whoever keeps it: memory, SQLite or PostgreSQL.
+
+Invariants: `NodeArchive.put` returns at once and what waits to be written is
+bounded, the rest is dropped and counted; a query sees everything that was put before it; what is older or more than
+`Retention` allows is removed; after `NodeArchive.close` everything else is on disk.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError
+from fairway.waku.local.store import MemoryStore
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """For how long, and how much, is kept; None: without end."""
+
+    max_age_s: float | None = 30 * _DAY_S
+    """By the messages' own timestamps. 64/WAKU2-NETWORK asks for at least 12 hours."""
+    max_bytes: int | None = None
+    """Of the database; the oldest messages go first."""
+
+    def __post_init__(self) -> None:
+        if self.max_age_s is not None and self.max_age_s <= 0:
+            raise ConfigurationError(f"max_age_s must be above 0, not {self.max_age_s}; None keeps without end")
+        if self.max_bytes is not None and self.max_bytes < 1_048_576:
+            raise ConfigurationError(f"max_bytes must be at least 1048576, not {self.max_bytes}; None is no bound")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveStatistics:
+    """What an archive holds and has done."""
+
+    messages: int
+    """Kept now, as far as is known."""
+    size_bytes: int
+    """Of the database."""
+    waiting: int
+    """Messages that are not yet written."""
+    dropped: int
+    """Messages that could not be kept."""
+    queries: int
+
+
+class NodeArchive(ABC):
+    """Keeps messages and answers queries."""
+
+    @abstractmethod
+    def put(self, message: RoutedMessage, received_ns: int) -> None:
+        """Keep a message; ``received_ns`` dates one that has no timestamp of its own."""
+
+    @abstractmethod
+    async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of the answer to a query.
+
+        Raises `StoreQueryError` for a cursor that is not known, `StorageError` if the archive cannot be read now.
+        """
+
+    @abstractmethod
+    async def statistics(self) -> ArchiveStatistics:
+        """Return what the archive holds and has done."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Write what is waiting, and let go. May be called twice."""
+
+
+class MemoryArchive(NodeArchive):
+    """Keeps the newest messages as long as the process lives."""
+
+    def __init__(self, *, max_messages: int = 100_000, max_bytes: int = 268_435_456) -> None:
+        self._store: Final = MemoryStore(max_messages=max_messages, max_bytes=max_bytes)
+        self._queries = 0
+
+    def put(self, message: RoutedMessage, received_ns: int) -> None:
+        """Keep a message."""
+        self._store.put(message, received_ns)
+
+    async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of the answer to a query."""
+        self._queries += 1
+        return self._store.page(query, cursor, lambda _: True)
+
+    async def statistics(self) -> ArchiveStatistics:
+        """Return what the archive holds and has done."""
+        return ArchiveStatistics(messages=len(self._store), size_bytes=0, waiting=0, dropped=0, queries=self._queries)
+
+    async def close(self) -> None:
+        """Forget everything."""
+        self._store.close()

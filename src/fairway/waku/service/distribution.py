@@ -1,0 +1,114 @@
+"""Where a message goes once it is in the node: the archive, filter subscribers, and whoever listens in this process.
+
+Invariant: while a message counts as seen it goes each of these ways at most once, in whatever way and however often it
+comes. Nothing here waits: each way has a bounded queue of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.waku.libp2p.gossipsub.message_cache import SeenMessages
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.filter_service import FilterService
+from fairway.waku.service.archives import NodeArchive
+from fairway.waku.service.filter_pusher import FilterPusher
+from fairway.waku.subscription import Subscription
+from fairway.wire.filter import MessagePush, encode_message_push
+
+Wanted = Callable[[RoutedMessage], bool]
+_SEEN_TTL_S: Final = 300.0
+_MAX_SEEN: Final = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionStatistics:
+    """What went through a node."""
+
+    messages: int
+    """Different ones."""
+    message_bytes: int
+    duplicates: int
+    lost_on_purpose: int
+    """Pushes that the option ``loss`` ate."""
+
+
+class Distribution:
+    """Hands out the messages of one node."""
+
+    def __init__(
+        self,
+        *,
+        archive: NodeArchive | None,
+        filters: FilterService,
+        pusher: FilterPusher,
+        loss: float,
+        rng: random.Random,
+    ) -> None:
+        self._archive: Final = archive
+        self._filters: Final = filters
+        self._pusher: Final = pusher
+        self._loss: Final = loss
+        self._rng: Final = rng
+        self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
+        self._listeners: dict[Subscription[RoutedMessage], Wanted] = {}
+        self._messages = self._bytes = self._duplicates = self._lost = 0
+
+    def hand_out(self, message: RoutedMessage, *, now_s: float, now_ns: int) -> bool:
+        """Send a message all its ways, and return whether it is new."""
+        if not self._seen.add(message.message_hash, now_s):
+            self._duplicates += 1
+            return False
+        self._messages += 1
+        self._bytes += len(message.encoded)
+        if self._archive is not None and not message.message.ephemeral:
+            self._archive.put(message, now_ns)
+        peers = [
+            PeerId.parse(peer)
+            for peer in self._filters.subscribers_of(message.pubsub_topic, message.message.content_topic)
+            if not self.loses()
+        ]
+        if peers:
+            push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))
+            self._pusher.push(peers, push)
+        for subscription, wanted in list(self._listeners.items()):
+            if wanted(message):
+                subscription.put(message)
+        return True
+
+    def listen(self, wanted: Wanted) -> Subscription[RoutedMessage]:
+        """Return what comes from now on and is wanted."""
+        subscription: Subscription[RoutedMessage] = Subscription(
+            on_close=lambda: self._listeners.pop(subscription, None) and None,
+            size_of=lambda message: len(message.encoded),
+        )
+        self._listeners[subscription] = wanted
+        return subscription
+
+    def loses(self) -> bool:
+        """Return whether the dice say that a message is lost now; counts those."""
+        lost = bool(self._loss) and self._rng.random() < self._loss
+        self._lost += lost
+        return lost
+
+    def sweep(self, now_s: float) -> None:
+        """Forget what was seen long ago."""
+        self._seen.expire(now_s)
+
+    def statistics(self) -> DistributionStatistics:
+        """Return what went through."""
+        return DistributionStatistics(
+            messages=self._messages,
+            message_bytes=self._bytes,
+            duplicates=self._duplicates,
+            lost_on_purpose=self._lost,
+        )
+
+    def close(self) -> None:
+        """End all subscriptions of this process."""
+        for subscription in list(self._listeners):
+            subscription.close()

@@ -1,0 +1,128 @@
+"""Pushing messages to filter subscribers: one long-lived stream for each (12/WAKU2-FILTER, "Message Push").
+
+One stream for each message would end at the hundredth: js-waku allows a hundred inbound streams and its push handler
+never closes its half. Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way; a
+slow or dead subscriber delays nobody else; one that cannot be reached `MAX_FAILURES` times in a row is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.subscription import Subscription
+from fairway.wire.filter import FILTER_PUSH_PROTOCOL
+from fairway.wire.protobuf import encode_frame
+
+MAX_FAILURES: Final = 3
+"""Attempts to open a stream, or to write to one, after which a subscriber is given up."""
+MAX_WAITING: Final = 1_000
+"""Messages that wait for one subscriber."""
+MAX_WAITING_BYTES: Final = 16_777_216
+"""Bytes of them."""
+
+_OPEN_TIMEOUT_S: Final = 10.0
+_WRITE_TIMEOUT_S: Final = 60.0
+_PAUSE_S: Final = 1.0
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PusherStatistics:
+    """What a pusher holds and has done."""
+
+    subscribers: int
+    """Peers with a stream or with messages that wait."""
+    pushed: int
+    dropped: int
+    """Messages that gave way, or were waiting for a subscriber that was given up."""
+
+
+class FilterPusher:
+    """Writes messages to the peers that subscribed to them."""
+
+    def __init__(self, host: Host, *, on_gone: Callable[[PeerId], None]) -> None:
+        """``on_gone`` is told of each subscriber that was given up."""
+        self._host: Final = host
+        self._on_gone: Final = on_gone
+        self._queues: dict[PeerId, Subscription[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pushed = self._dropped = 0
+
+    def push(self, peers: Iterable[PeerId], push: bytes) -> None:
+        """Have an encoded `MessagePush` written to peers; returns at once."""
+        frame = encode_frame(push)
+        for peer in peers:
+            queue = self._queues.get(peer)
+            if queue is None:
+                queue = self._queues[peer] = Subscription(
+                    max_items=MAX_WAITING, size_of=len, max_bytes=MAX_WAITING_BYTES
+                )
+                task = asyncio.get_running_loop().create_task(self._serve(peer, queue))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            queue.put(frame)
+
+    def forget(self, peer: PeerId) -> None:
+        """End the stream to a peer that unsubscribed or left."""
+        queue = self._queues.pop(peer, None)
+        if queue is not None:
+            self._dropped += len(queue) + queue.dropped
+            queue.take()
+            queue.close()
+
+    def statistics(self) -> PusherStatistics:
+        """Return what the pusher holds and has done."""
+        dropping = sum(queue.dropped for queue in self._queues.values())
+        return PusherStatistics(subscribers=len(self._queues), pushed=self._pushed, dropped=self._dropped + dropping)
+
+    async def close(self) -> None:
+        """End all streams. May be called twice."""
+        for peer in list(self._queues):
+            self.forget(peer)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, peer: PeerId, queue: Subscription[bytes]) -> None:
+        stream: Stream | None = None
+        failures = 0
+        try:
+            while batch := await queue.next_batch():
+                while batch and failures < MAX_FAILURES:
+                    try:
+                        stream = stream or await self._host.open_stream(
+                            peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S
+                        )
+                        async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                            await stream.write(b"".join(batch))
+                    except (Libp2pError, TimeoutError) as error:
+                        failures += 1
+                        _LOG.debug("a push to %s failed: %s", peer, error)
+                        await _end(stream)
+                        stream = None
+                        await asyncio.sleep(_PAUSE_S * (failures - 1))
+                    else:
+                        self._pushed += len(batch)
+                        batch, failures = [], 0
+                if batch:
+                    self._dropped += len(batch)
+                    break
+        finally:
+            await _end(stream)
+            if self._queues.get(peer) is queue:
+                self.forget(peer)
+                self._on_gone(peer)
+
+
+async def _end(stream: Stream | None) -> None:
+    if stream is not None:
+        await stream.reset()

@@ -1,0 +1,29 @@
+"""From an address to an archive: the one place that knows which kinds there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairway.errors import ConfigurationError
+from fairway.waku.service.archives import MemoryArchive, NodeArchive, Retention
+from fairway.waku.service.sqlite_archive import SqliteArchive
+
+
+async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:
+    """Return the archive at an address; close it in the end.
+
+    - ``"memory:"``: the newest 100,000 messages, as long as the process lives;
+    - ``"sqlite:PATH"``, or a path: a file in the layout of a nwaku store.
+
+    Raises `ConfigurationError` for an address that is none of these, and what the kind raises.
+    """
+    chosen = retention or Retention()
+    kind, separator, place = address.partition(":")
+    match kind:
+        case "memory" if separator and not place:
+            return MemoryArchive()
+        case "sqlite" if place:
+            return await SqliteArchive.open(Path(place), chosen)
+        case _ if address and (not separator or "/" in kind):
+            return await SqliteArchive.open(Path(address), chosen)
+    raise ConfigurationError(f"{address!r} is no archive; give memory: or sqlite:PATH")

@@ -1,0 +1,49 @@
+"""When a process that serves is told to stop: SIGINT, SIGTERM, or the end of standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_CHUNK_BYTES: Final = 4096
+
+
+@asynccontextmanager
+async def stop_event(*, until_stdin_closes: bool = False) -> AsyncIterator[asyncio.Event]:
+    """Lend an event that is set when the process should stop.
+
+    ``until_stdin_closes`` sets it also when nobody holds the other end of standard input any more, so that a child does
+    not outlive its parent.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        if until_stdin_closes:
+            _when_stdin_closes(loop, stopped.set)
+        yield stopped
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _when_stdin_closes(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:
+    """Call ``then`` at the end of standard input; a thread, since not every kind of file can be polled."""
+    number = sys.stdin.fileno()
+
+    def read_to_the_end() -> None:
+        with suppress(OSError):
+            while os.read(number, _CHUNK_BYTES):
+                continue
+        with suppress(RuntimeError):  # the loop has ended for another reason
+            loop.call_soon_threadsafe(then)
+
+    threading.Thread(target=read_to_the_end, name="until-stdin-closes", daemon=True).start()

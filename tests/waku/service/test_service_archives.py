@@ -1,0 +1,207 @@
+"""The archive of a service node: what is put is found, in pages, also after a crash, within its bounds."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from fairway.errors import ConfigurationError, StorageError, StoreQueryError
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.storage.nwaku_upkeep import NwakuUpkeep
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.service.archives import Retention
+from fairway.waku.service.open_archive import open_archive
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/16/0"
+NOW_NS = 1_760_000_000_000_000_000
+
+
+def routed(number, topic="/a/1/b/proto", size=50, **fields):
+    message = WakuMessage(
+        payload=number.to_bytes(4, "big") * (size // 4), content_topic=topic, timestamp_ns=NOW_NS + number, **fields
+    )
+    return RoutedMessage.of(SHARD, message)
+
+
+@pytest.fixture(params=["memory:", "sqlite:", "path"])
+def address(request, tmp_path):
+    path = tmp_path / "archive.db"
+    return {"memory:": "memory:", "sqlite:": f"sqlite:{path}", "path": str(path)}[request.param]
+
+
+KEEP_ALL = Retention(max_age_s=None)
+
+
+def with_archive(address, work, retention=KEEP_ALL):
+    async def run():
+        archive = await open_archive(address, retention)
+        try:
+            return await work(archive)
+        finally:
+            await archive.close()
+
+    return asyncio.run(run())
+
+
+def test_what_was_put_is_found_at_once_and_page_by_page(address):
+    async def work(archive):
+        for number in range(250):
+            archive.put(routed(number), NOW_NS)
+        found, cursor = [], None
+        for _ in range(10):
+            page = await archive.page(StoreQuery(pubsub_topic=SHARD, page_size=100), cursor)
+            found += page.messages
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
+
+    assert [message.message_hash for message in with_archive(address, work)] == [
+        routed(number).message_hash for number in range(250)
+    ]
+
+
+def test_the_newest_page_comes_first_when_asked_so(address):
+    async def work(archive):
+        for number in range(10):
+            archive.put(routed(number), NOW_NS)
+        query = StoreQuery(newest_first=True, page_size=3)
+        first = await archive.page(query)
+        return first.messages, (await archive.page(query, first.cursor)).messages
+
+    first, second = with_archive(address, work)
+    assert [message.message.timestamp_ns - NOW_NS for message in (*first, *second)] == [7, 8, 9, 4, 5, 6]
+
+
+def test_messages_are_found_by_hash_topic_and_time(address):
+    async def work(archive):
+        for number in range(20):
+            archive.put(routed(number, topic=f"/a/1/{number % 2}/proto"), NOW_NS)
+        by_hash = await archive.page(StoreQuery(message_hashes=(routed(3, topic="/a/1/1/proto").message_hash,)))
+        by_topic = await archive.page(StoreQuery(content_topics=("/a/1/0/proto",), pubsub_topic=SHARD))
+        by_time = await archive.page(StoreQuery(start_ns=NOW_NS + 5, end_ns=NOW_NS + 8))
+        return [len(page.messages) for page in (by_hash, by_topic, by_time)]
+
+    assert with_archive(address, work) == [1, 10, 3]
+
+
+def test_a_cursor_that_leads_nowhere_is_said_to(address):
+    async def work(archive):
+        with pytest.raises(StoreQueryError, match="no message"):
+            await archive.page(StoreQuery(), b"c" * 32)
+
+    with_archive(address, work)
+
+
+def test_an_archive_that_is_closed_answers_nothing_and_closes_twice(tmp_path):
+    async def work(archive):
+        archive.put(routed(1), NOW_NS)
+        await archive.close()
+        with pytest.raises(StoreQueryError, match="closed"):
+            await archive.page(StoreQuery())
+
+    with_archive(str(tmp_path / "archive.db"), work)
+    with NwakuArchive(tmp_path / "archive.db", read_only=True) as archive:
+        assert archive.count() == 1
+
+
+def test_the_file_is_what_nwaku_and_the_pipeline_read(tmp_path):
+    async def work(archive):
+        archive.put(routed(1, meta=b"m"), NOW_NS)
+        archive.put(routed(2), NOW_NS)
+        archive.put(routed(2), NOW_NS)
+        return await archive.statistics()
+
+    statistics = with_archive(str(tmp_path / "archive.db"), work)
+    assert statistics.dropped == 0
+    with NwakuArchive(tmp_path / "archive.db", read_only=True) as archive:
+        assert [message.message_hash for message in archive.read()] == [
+            routed(1, meta=b"m").message_hash,
+            routed(2).message_hash,
+        ]
+
+
+def test_what_cannot_be_written_now_is_written_later(tmp_path):
+    path = tmp_path / "archive.db"
+
+    async def work(archive):
+        archive.put(routed(1), NOW_NS)
+        await archive.page(StoreQuery())
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("ALTER TABLE Message RENAME TO Hidden")
+            archive.put(routed(2), NOW_NS)
+            with pytest.raises(StorageError, match="no such table"):
+                await archive.page(StoreQuery())
+            other.execute("ALTER TABLE Hidden RENAME TO Message")
+        return len((await archive.page(StoreQuery())).messages)
+
+    assert with_archive(str(path), work) == 2
+
+
+@pytest.mark.parametrize("address", ["", "memory:x", "mysql://host/db", "sqlite:", "nowhere:thing"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(ConfigurationError, match="no archive"):
+        asyncio.run(open_archive(address))
+
+
+def test_a_file_that_is_no_archive_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, but long enough to look at" * 10)
+    with pytest.raises(Exception, match=r"notes\.txt"):
+        asyncio.run(open_archive(str(path)))
+    assert path.read_text().startswith("not a database")
+
+
+# --- retention
+
+
+def fill(path, count, size=1_000):
+    with NwakuArchive(path) as archive:
+        for number in range(count):
+            archive.append(SHARD, routed(number, size=size).message)
+
+
+def test_what_is_too_old_goes_and_nothing_else(tmp_path):
+    fill(tmp_path / "archive.db", 100)
+    upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=1e-9 * 60, max_bytes=None)
+    assert upkeep.enforce(NOW_NS + 100) == 40
+    assert upkeep.enforce(NOW_NS + 100) == 0
+    assert upkeep.size()[0] == 60
+    upkeep.close()
+    with NwakuArchive(tmp_path / "archive.db", read_only=True) as archive:
+        assert min(message.timestamp_ns for message in archive.read()) == NOW_NS + 40
+
+
+def test_a_file_that_is_too_large_loses_its_oldest_messages(tmp_path):
+    fill(tmp_path / "archive.db", 12_000, size=400)
+    upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=None, max_bytes=3_000_000)
+    before = upkeep.size()[1]
+    assert before > 3_000_000
+    assert upkeep.enforce(NOW_NS) > 0
+    messages, after = upkeep.size()
+    upkeep.close()
+    assert after <= 3_000_000
+    with NwakuArchive(tmp_path / "archive.db", read_only=True) as archive:
+        kept = [message.timestamp_ns - NOW_NS for message in archive.read()]
+    assert kept == list(range(12_000 - messages, 12_000))
+
+
+def test_a_node_removes_what_is_too_old_when_it_starts(tmp_path):
+    fill(tmp_path / "archive.db", 10)
+
+    async def work(archive):
+        for _ in range(100):
+            if (await archive.statistics()).messages == 0:
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+    assert with_archive(str(tmp_path / "archive.db"), work, Retention(max_age_s=60))
+
+
+@pytest.mark.parametrize("wrong", [{"max_age_s": 0}, {"max_bytes": 10}])
+def test_a_retention_that_keeps_nothing_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Retention(**wrong)
