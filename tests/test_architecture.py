@@ -24,6 +24,7 @@ RANKS = {
     "waku": 4,
     "storage": 4,
     "channel": 5,
+    "service": 5,
     "pipeline": 5,
     "simulation": 5,
     "apps": 6,

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.service.node import ServiceNode
-from fairway.waku.service.options import ServiceOptions
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
 from fairway.waku.until_stopped import stop_event
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, serve
-from fairway.waku.service.archives import Retention
-from fairway.waku.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
+from fairway.service.archives import Retention
+from fairway.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
 
 _PORT = {"min": 0, "max": 65535}
 

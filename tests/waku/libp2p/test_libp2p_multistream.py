@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
@@ -55,6 +55,7 @@ def test_data_after_the_agreement_does_not_belong_here():
         listener.receive_data(b"more")
 
 
+@settings(max_examples=50)
 @given(name_lists, st.sets(names, max_size=6), st.binary(max_size=8), st.data())
 def test_both_sides_agree_on_the_dialers_first_that_the_listener_speaks_however_reads_are_cut(
     offered, spoken, extra, data

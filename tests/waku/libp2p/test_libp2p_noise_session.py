@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.waku.libp2p.errors import FrameError, Libp2pError, LimitError
@@ -15,6 +15,7 @@ def sessions(**nonces):
     return ours, theirs
 
 
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_what_was_sealed_is_opened_however_reads_are_cut(messages, data):
     ours, theirs = sessions()

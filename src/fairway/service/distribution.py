@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.service.archives import NodeArchive
+from fairway.service.filter_pusher import FilterPusher
 from fairway.waku.libp2p.gossipsub.message_cache import SeenMessages
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.filter_service import FilterService
-from fairway.waku.service.archives import NodeArchive
-from fairway.waku.service.filter_pusher import FilterPusher
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairway.errors import ConfigurationError
-from fairway.waku.service.archives import MemoryArchive, NodeArchive, Retention
-from fairway.waku.service.sqlite_archive import SqliteArchive
+from fairway.service.archives import MemoryArchive, NodeArchive, Retention
+from fairway.service.sqlite_archive import SqliteArchive
 
 
 async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:

@@ -21,6 +21,11 @@ from functools import partial
 from typing import Any, Final, Self
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.service.archives import NodeArchive
+from fairway.service.distribution import Distribution
+from fairway.service.filter_pusher import FilterPusher
+from fairway.service.open_archive import open_archive
+from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.keeper import PeerKeeper
@@ -45,11 +50,6 @@ from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.waku.protocols.rules import Refusal
 from fairway.waku.protocols.store_service import StoreService
-from fairway.waku.service.archives import NodeArchive
-from fairway.waku.service.distribution import Distribution
-from fairway.waku.service.filter_pusher import FilterPusher
-from fairway.waku.service.open_archive import open_archive
-from fairway.waku.service.options import ServiceOptions
 from fairway.waku.status_board import StatusBoard
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.service.archives import Retention
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.protocols.filter_service import FilterLimits
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
-from fairway.waku.service.archives import Retention
 from fairway.wire.topics import pubsub_topic
 
 DEFAULT_CLUSTER: Final = 1

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.waku.local.archive import ArchiveStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
-from fairway.waku.service.archives import ArchiveStatistics, NodeArchive, Retention
 
 FLUSH_AFTER_S: Final = 0.05
 """How long a message may wait before it is written, unless a query comes."""

@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
+from fairway.service.archives import Retention
+from fairway.service.open_archive import open_archive
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.service.archives import Retention
-from fairway.waku.service.open_archive import open_archive
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/16/0"
