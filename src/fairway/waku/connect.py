@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
+from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.local.process_wide import process_network
 from fairway.waku.local.remote import RemoteNode
 from fairway.waku.node import WakuNode
@@ -20,6 +21,8 @@ from fairway.waku.node import WakuNode
 async def connect(address: str, **options: Any) -> WakuNode:
     """Return a node of the network at an address; close it in the end.
 
+    - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
+      separated by commas. Options ``options`` (`LightOptions`) and ``connect_timeout_s``, see `LightNode.start`.
     - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. Option ``name``: how the network
       calls the node.
     - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``). Options
@@ -58,11 +61,19 @@ async def _serving_process(
     )
 
 
+async def _light_client(
+    rest: str, *, options: LightOptions | None = None, connect_timeout_s: float | None = 10.0
+) -> WakuNode:
+    peers = [address.strip() for address in f"/{rest}".split(",")]
+    return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s)
+
+
 async def _this_process(network: str, *, name: str | None = None) -> WakuNode:
     return process_network(network).node(name)
 
 
 _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = {
+    "/": ("/ip4/127.0.0.1/tcp/PORT/p2p/PEER", _light_client),
     "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),
 }

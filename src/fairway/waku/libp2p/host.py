@@ -23,7 +23,7 @@ from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDiscon
 from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
 from fairway.waku.libp2p.identify_service import IdentifyService
 from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.libp2p.limits import Admission, ByteBudget, HostLimits
+from fairway.waku.libp2p.limits import Admission, ByteBudget, HostLimits, Ticket
 from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux.mplex import Mplex
@@ -279,17 +279,16 @@ class Host:
         self.addresses = (*self.addresses, bound.with_peer_id(self.peer_id))
 
     def _accepted(self, raw: TcpTransport, kind: str) -> None:
-        ip = raw.remote_address.host or ""
         try:
             self._check_open()
-            self._admission.knock(ip)
+            ticket = self._admission.knock(raw.remote_address.host or "", raw.abort)
         except Libp2pError as error:
             _log.debug("%s was turned away: %s", raw.remote_address, error)
             raw.abort()
         else:
-            self._own(self._welcome(raw, kind, ip), f"connection from {raw.remote_address}")
+            self._own(self._welcome(raw, kind, ticket), f"connection from {raw.remote_address}")
 
-    async def _welcome(self, raw: TcpTransport, kind: str, ip: str) -> None:
+    async def _welcome(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):
@@ -299,12 +298,11 @@ class Host:
                 self._failed_handshakes += 1
                 _log.debug("no handshake with %s: %s", raw.remote_address, error or "it took too long")
                 return
-            finally:
-                self._admission.handshake_over(ip)
+            self._admission.handshake_over(ticket)
             await self._run(upgraded, Direction.INBOUND, link.transport.remote_address)
         finally:
             raw.abort()
-            self._admission.accepted_gone(ip)
+            self._admission.gone(ticket)
 
     # ---- running connections
 

@@ -91,7 +91,8 @@ def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None)
         info = replace(info, listen_addresses=readable_addresses(message.listen_addrs[:_MAX_ADDRESSES]))
     if message.observed_addr:
         observed = readable_addresses([message.observed_addr])
-        info = replace(info, observed_address=observed[0] if observed else None)
+        # js-libp2p puts our own peer id behind it.
+        info = replace(info, observed_address=observed[0].without_peer_id() if observed else None)
     if message.HasField("agent_version"):
         info = replace(info, agent=message.agent_version[:_MAX_TEXT])
     if message.HasField("protocol_version"):

@@ -7,6 +7,7 @@ invariant: a peer that reaches a bound loses its own stream or connection, and n
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -30,9 +31,9 @@ class HostLimits:
     max_connections_per_ip: int = 256
     """Connections that were accepted from one IP address, handshakes included."""
     max_pending_handshakes: int = 128
-    """Accepted connections whose peer is not proven yet; one more is closed at once."""
+    """Accepted connections whose peer is not proven yet; one more displaces the oldest of the fullest IP address."""
     max_pending_handshakes_per_ip: int = 64
-    """The same for one IP address."""
+    """The same for one IP address; one more displaces its oldest."""
     handshake_timeout_s: float = 10.0
     """From the first byte of a connection to its muxer, all steps together, in either direction."""
     dial_timeout_s: float = 10.0
@@ -72,48 +73,80 @@ class ByteBudget:
         return self.used_bytes > self.limit_bytes
 
 
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One accepted connection, from its first byte to its end."""
+
+    ip: str
+    """Where it came from."""
+    turn_away: Callable[[], None]
+    """Ends it, when a newcomer needs its place at the door."""
+    is_pending: bool = True
+    """Whether its peer is still to be proven."""
+    is_counted: bool = True
+    """Whether it still takes a place of its IP address."""
+
+
 class Admission:
-    """Counts who is in and who is at the door."""
+    """Counts who is in and who is at the door.
+
+    Whoever is at the door for long gives way to a newcomer when there are too many: an honest peer is through in
+    milliseconds, so a crowd that says nothing keeps nobody out.
+    """
 
     def __init__(self, limits: HostLimits) -> None:
         self._limits = limits
-        self._pending = 0
-        self._pending_by_ip: Counter[str] = Counter()
+        # In the order in which they came, so the first one is the oldest.
+        self._pending: dict[Ticket, None] = {}
+        self._pending_by_ip: dict[str, dict[Ticket, None]] = {}
         self._accepted_by_ip: Counter[str] = Counter()
         self._by_peer: Counter[PeerId] = Counter()
         self._connections = 0
         self.refused = 0
-        """Connections that were turned away."""
+        """Connections that were turned away, when they came or from the door."""
 
     @property
     def pending(self) -> int:
         """Accepted connections whose peer is not proven yet."""
-        return self._pending
+        return len(self._pending)
 
-    def knock(self, ip: str) -> None:
-        """Let an accepted connection begin its handshake.
+    def knock(self, ip: str, turn_away: Callable[[], None]) -> Ticket:
+        """Let an accepted connection begin its handshake; another one may be turned away for it.
 
         Raises:
-            LimitError: there are too many already; close it.
+            LimitError: too many are connected already; close it.
 
         """
         limits = self._limits
-        self._check(self._connections + self._pending, limits.max_connections, "max_connections")
-        self._check(self._pending, limits.max_pending_handshakes, "max_pending_handshakes")
-        self._check(self._pending_by_ip[ip], limits.max_pending_handshakes_per_ip, "max_pending_handshakes_per_ip")
+        from_there = self._pending_by_ip.get(ip, {})
+        if len(from_there) >= limits.max_pending_handshakes_per_ip:
+            self._make_room(from_there)
+        elif self.pending >= limits.max_pending_handshakes:
+            self._make_room(max(self._pending_by_ip.values(), key=len))
+        self._check(self._connections, limits.max_connections, "max_connections")
         self._check(self._accepted_by_ip[ip], limits.max_connections_per_ip, "max_connections_per_ip")
-        self._pending += 1
-        self._pending_by_ip[ip] += 1
+        ticket = Ticket(ip, turn_away)
+        self._pending[ticket] = None
+        self._pending_by_ip.setdefault(ip, {})[ticket] = None
         self._accepted_by_ip[ip] += 1
+        return ticket
 
-    def handshake_over(self, ip: str) -> None:
-        """Note that a handshake ended, well or not."""
-        self._pending -= 1
-        _count_down(self._pending_by_ip, ip)
+    def handshake_over(self, ticket: Ticket) -> None:
+        """Note that a handshake ended, well or not. May be said twice."""
+        if ticket.is_pending:
+            ticket.is_pending = False
+            del self._pending[ticket]
+            from_there = self._pending_by_ip[ticket.ip]
+            del from_there[ticket]
+            if not from_there:
+                del self._pending_by_ip[ticket.ip]
 
-    def accepted_gone(self, ip: str) -> None:
-        """Note that an accepted connection ended."""
-        _count_down(self._accepted_by_ip, ip)
+    def gone(self, ticket: Ticket) -> None:
+        """Note that an accepted connection ended. May be said twice."""
+        self.handshake_over(ticket)
+        if ticket.is_counted:
+            ticket.is_counted = False
+            _count_down(self._accepted_by_ip, ticket.ip)
 
     def enter(self, peer_id: PeerId) -> None:
         """Count a connection whose peer is proven.
@@ -131,6 +164,12 @@ class Admission:
         """Note that such a connection ended."""
         self._connections -= 1
         _count_down(self._by_peer, peer_id)
+
+    def _make_room(self, crowd: dict[Ticket, None]) -> None:
+        oldest = next(iter(crowd))
+        self.refused += 1
+        self.gone(oldest)
+        oldest.turn_away()
 
     def _check(self, count: int, limit: int, name: str) -> None:
         if count >= limit:

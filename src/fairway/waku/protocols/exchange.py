@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from fairway.waku.libp2p.errors import StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
@@ -32,10 +33,10 @@ def answering(respond: Respond, *, max_request_bytes: int) -> Callable[[Stream],
 
 async def ask(
     host: Host, peer_id: PeerId, protocol: str, request: bytes, *, max_response_bytes: int, timeout_s: float
-) -> bytes | None:
-    """Return the response of a peer, None if it closed the stream without one.
+) -> bytes:
+    """Return the response of a peer.
 
-    Raises `NetworkError` (`fairway.waku.libp2p.errors`) if the stream cannot be opened or breaks, and `TimeoutError`.
+    Raises `Libp2pError` if the stream cannot be opened, breaks, or ends without a response, and `TimeoutError`.
     """
     async with asyncio.timeout(timeout_s):
         stream = await host.open_stream(peer_id, [protocol], timeout_s=timeout_s)
@@ -47,4 +48,6 @@ async def ask(
             await stream.reset()
             raise
         await stream.close()
-        return response
+    if response is None:
+        raise StreamResetError(f"{peer_id} ended the stream without a response")
+    return response

@@ -1,0 +1,293 @@
+"""Filter, the client side: the same subscriptions at two service nodes, looked after (12/WAKU2-FILTER).
+
+`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail; whatever changes it
+says as an event. Invariants: a message is handed on once, however many nodes push it, and only if it is wanted and
+comes from a node that was asked for it; a node that forgot the subscription gets it again at the next ping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import groupby
+from typing import Final
+
+from fairway.errors import DecodeError
+from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.gossipsub.message_cache import SeenMessages
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.stream import Stream
+from fairway.waku.light.options import LightOptions
+from fairway.waku.light.peer_pool import PeerPool
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.exchange import ask
+from fairway.wire.filter import (
+    FILTER_PUSH_PROTOCOL,
+    FILTER_SUBSCRIBE_PROTOCOL,
+    MAX_RESPONSE_BYTES,
+    FilterSubscribeRequest,
+    FilterSubscribeType,
+    decode_filter_subscribe_response,
+    decode_message_push,
+    encode_filter_subscribe_request,
+)
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, message_hash
+
+Criterion = tuple[str, str]
+"""A pubsub topic and a content topic."""
+
+_TOPICS_PER_REQUEST: Final = 100
+_SEEN_TTL_S: Final = 300.0
+_MAX_SEEN: Final = 100_000
+_TICK_S: Final = 1.0
+
+
+class FilterChange(Enum):
+    """What became of a subscription."""
+
+    MADE = "made"
+    """A node took it."""
+    LOST = "lost"
+    """A node forgot it, went away or does not answer; what was sent meanwhile may be missing."""
+    REFUSED = "refused"
+    """A node would not take it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterEvent:
+    """A change of the subscriptions at a node."""
+
+    peer_id: PeerId
+    change: FilterChange
+    detail: str = ""
+    """Why, for people."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A node that was asked for subscriptions."""
+
+    held: set[Criterion] = field(default_factory=set)
+    ping_due_s: float = 0.0
+    failed_pings: int = 0
+
+
+class FilterClient:
+    """The filter subscriptions of one light client."""
+
+    def __init__(
+        self,
+        host: Host,
+        pool: PeerPool,
+        options: LightOptions,
+        *,
+        clock: Callable[[], float],
+        hand_on: Callable[[RoutedMessage], None],
+        changed: Callable[[FilterEvent], None],
+    ) -> None:
+        self._host: Final = host
+        self._pool: Final = pool
+        self._options: Final = options
+        self._clock: Final = clock
+        self._hand_on: Final = hand_on
+        self._changed: Final = changed
+        self._wanted: Counter[Criterion] = Counter()
+        self._holders: dict[PeerId, _Holder] = {}
+        self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
+        self._look: Final = asyncio.Event()
+        self._looking: Final = asyncio.Lock()
+        self.unwanted = 0
+        """Pushes that nobody asked for, or that could not be read."""
+        host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=100)
+
+    @property
+    def holders(self) -> int:
+        """Nodes that have every subscription that is wanted."""
+        wanted = self._wanted.keys()
+        return sum(wanted <= holder.held for holder in self._holders.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is wanted."""
+        return not self._wanted
+
+    def want(self, criteria: Iterable[Criterion]) -> None:
+        """Subscribe, soon."""
+        self._wanted.update(criteria)
+        self._look.set()
+
+    def unwant(self, criteria: Iterable[Criterion]) -> None:
+        """Take a subscription back that was asked for with `want`."""
+        self._wanted.subtract(criteria)
+        self._wanted = +self._wanted
+        self._look.set()
+
+    def peers_changed(self) -> None:
+        """Look at the peers now: some came, went, or said what they serve."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Keep the subscriptions alive, for ever."""
+        while True:
+            self._look.clear()
+            await self.look()
+            try:
+                async with asyncio.timeout(_TICK_S):
+                    await self._look.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> None:
+        """Do what is due now."""
+        async with self._looking:
+            await self._do_what_is_due()
+
+    async def _do_what_is_due(self) -> None:
+        now_s = self._clock()
+        self._seen.expire(now_s)
+        serving = self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)
+        for peer in [peer for peer in self._holders if peer not in serving]:
+            self._lose(peer, "it is no longer connected")
+        chosen = [peer for peer in serving if peer in self._holders]
+        chosen += [peer for peer in serving if peer not in self._holders]
+        chosen = chosen[: self._options.peers_to_use]
+        await asyncio.gather(*(self._bring_up(peer, now_s) for peer in chosen))
+
+    async def close(self) -> None:
+        """Tell the nodes that nothing is wanted any more, if they hear it soon."""
+        peers = [peer for peer, holder in self._holders.items() if holder.held]
+        self._wanted.clear()
+        self._holders.clear()
+        await asyncio.gather(
+            *(self._request(peer, FilterSubscribeType.UNSUBSCRIBE_ALL, timeout_s=1.0) for peer in peers)
+        )
+
+    async def _bring_up(self, peer: PeerId, now_s: float) -> None:
+        holder = self._holders.get(peer)
+        wanted = set(self._wanted)
+        if holder is None:
+            if not wanted:
+                return
+            holder = self._holders[peer] = _Holder(ping_due_s=now_s + self._options.ping_interval_s)
+        if holder.held and now_s >= holder.ping_due_s:
+            await self._ping(peer, holder, now_s)
+        if self._holders.get(peer) is not holder:
+            return
+        await self._change(peer, holder, holder.held - wanted, FilterSubscribeType.UNSUBSCRIBE)
+        await self._change(peer, holder, wanted - holder.held, FilterSubscribeType.SUBSCRIBE)
+        if not holder.held and not self._wanted:
+            self._holders.pop(peer, None)
+
+    async def _change(
+        self, peer: PeerId, holder: _Holder, criteria: Collection[Criterion], kind: FilterSubscribeType
+    ) -> None:
+        made = False
+        for pubsub_topic, group in groupby(sorted(criteria), key=lambda criterion: criterion[0]):
+            topics = [topic for _, topic in group]
+            for first in range(0, len(topics), _TOPICS_PER_REQUEST):
+                some = topics[first : first + _TOPICS_PER_REQUEST]
+                if self._holders.get(peer) is not holder:
+                    return
+                fault = await self._request(peer, kind, pubsub_topic, some)
+                changed = {(pubsub_topic, topic) for topic in some}
+                if kind is FilterSubscribeType.UNSUBSCRIBE:
+                    holder.held -= changed  # whatever it said: pushes of it are no longer wanted
+                elif fault is None:
+                    holder.held |= changed
+                    made = True
+                else:
+                    self._give_up(peer, fault, FilterChange.REFUSED)
+                    return
+        if made:
+            self._pool.served(peer, FILTER_SUBSCRIBE_PROTOCOL)
+            self._changed(FilterEvent(peer_id=peer, change=FilterChange.MADE))
+
+    async def _ping(self, peer: PeerId, holder: _Holder, now_s: float) -> None:
+        fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
+        holder.ping_due_s = now_s + self._options.ping_interval_s
+        if fault is None:
+            holder.failed_pings = 0
+            return
+        if fault.startswith("404"):
+            # The node lost the subscription: it is made again right away.
+            holder.held.clear()
+            self._changed(FilterEvent(peer_id=peer, change=FilterChange.LOST, detail=fault))
+            return
+        holder.failed_pings += 1
+        if holder.failed_pings >= self._options.max_failed_pings:
+            self._give_up(peer, fault, FilterChange.LOST)
+        else:
+            holder.ping_due_s = now_s + min(_TICK_S, self._options.ping_interval_s)
+
+    async def _request(
+        self,
+        peer: PeerId,
+        kind: FilterSubscribeType,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        *,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        """Return None if a node did what it was asked for, else why not."""
+        request = FilterSubscribeRequest(
+            request_id=str(uuid.uuid4()),
+            filter_subscribe_type=kind,
+            pubsub_topic=pubsub_topic,
+            content_topics=tuple(content_topics),
+        )
+        try:
+            encoded = await ask(
+                self._host,
+                peer,
+                FILTER_SUBSCRIBE_PROTOCOL,
+                encode_filter_subscribe_request(request),
+                max_response_bytes=MAX_RESPONSE_BYTES,
+                timeout_s=timeout_s or self._options.request_timeout_s,
+            )
+            response = decode_filter_subscribe_response(encoded)
+        except (Libp2pError, TimeoutError, DecodeError) as error:
+            return str(error) or "no response in time"
+        return None if response.is_success else f"{response.status_code} {response.status_desc or ''}".rstrip()
+
+    def _give_up(self, peer: PeerId, fault: str, change: FilterChange) -> None:
+        """Let another peer take the place of one that fails."""
+        self._pool.failed(peer, FILTER_SUBSCRIBE_PROTOCOL)
+        if self._holders.pop(peer, None) is not None:
+            self._changed(FilterEvent(peer_id=peer, change=change, detail=fault))
+        if self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)[:1] != (peer,):
+            self._look.set()
+
+    def _lose(self, peer: PeerId, detail: str) -> None:
+        if self._holders.pop(peer).held:
+            self._changed(FilterEvent(peer_id=peer, change=FilterChange.LOST, detail=detail))
+
+    async def _pushed(self, stream: Stream) -> None:
+        while (frame := await stream.read_frame(DEFAULT_MAX_ENVELOPE_BYTES)) is not None:
+            self._take(stream.peer_id, frame)
+        await stream.close()
+
+    def _take(self, peer: PeerId, frame: bytes) -> None:
+        try:
+            push = decode_message_push(frame)
+            message = push.message()
+        except DecodeError:
+            self.unwanted += 1
+            return
+        criterion = (push.pubsub_topic or "", message.content_topic)
+        # 12/WAKU2-FILTER: a client should verify that a push matches a subscription. One that was just asked for may be
+        # pushed before the response to the request is here.
+        if criterion not in self._wanted or peer not in self._holders:
+            self.unwanted += 1
+            return
+        digest = message_hash(criterion[0], message)
+        if self._seen.add(digest, self._clock()):
+            self._hand_on(
+                RoutedMessage(
+                    pubsub_topic=criterion[0], message=message, encoded=push.message_bytes, message_hash=digest
+                )
+            )

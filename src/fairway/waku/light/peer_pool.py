@@ -1,0 +1,44 @@
+"""Which connected peers serve what, the best first.
+
+Invariant: a peer that failed at a service stands behind all that did not for `FORGIVEN_AFTER_S`, so that it is used
+again only when there is no other, or when it has had time to recover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+
+FORGIVEN_AFTER_S: Final = 120.0
+
+
+class PeerPool:
+    """A view of a host's peers by service."""
+
+    def __init__(self, host: Host, clock: Callable[[], float]) -> None:
+        self._host: Final = host
+        self._clock: Final = clock
+        self._failed: dict[tuple[PeerId, str], float] = {}
+
+    def serving(self, protocol: str) -> tuple[PeerId, ...]:
+        """Return the peers that serve a protocol: first those that did not fail lately, then who failed longest ago."""
+        self._forgive()
+        peers = dict.fromkeys(connection.peer_id for connection in self._host.connections())
+        fit = [peer for peer in peers if protocol in self._host.protocols_of(peer)]
+        return tuple(sorted(fit, key=lambda peer: self._failed.get((peer, protocol), 0.0)))
+
+    def failed(self, peer: PeerId, protocol: str) -> None:
+        """Note that a peer failed at a service."""
+        self._failed[peer, protocol] = self._clock()
+
+    def served(self, peer: PeerId, protocol: str) -> None:
+        """Note that a peer did what it was asked for."""
+        self._failed.pop((peer, protocol), None)
+
+    def _forgive(self) -> None:
+        before_s = self._clock() - FORGIVEN_AFTER_S
+        for key in [key for key, failed_s in self._failed.items() if failed_s < before_s]:
+            del self._failed[key]

@@ -1,0 +1,98 @@
+"""Whether what was sent has arrived anywhere: asking store nodes for it, and sending it again if none has it.
+
+Seed 002's lower layer (P2P reliability): light push confirms that a node took a message, the store that the network has
+it. Invariant: of each message at most ``presence_attempts`` looks and resends are made, with growing pauses, and at
+most ``max_presence`` messages are looked after; ephemeral messages, which no store keeps, are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import StoreQueryError
+from fairway.waku.light.options import LightOptions
+from fairway.waku.node import RoutedMessage, SendResult
+
+_LOG: Final = logging.getLogger(__name__)
+_MAX_HASHES: Final = 100
+_TICK_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    message: RoutedMessage
+    due_s: float
+    attempts: int = 0
+
+
+class PresenceKeeper:
+    """Looks after the messages of one node, as long as `run` runs."""
+
+    def __init__(
+        self,
+        *,
+        present: Callable[[tuple[bytes, ...]], Awaitable[frozenset[bytes]]],
+        push: Callable[[RoutedMessage], Awaitable[SendResult]],
+        options: LightOptions,
+        clock: Callable[[], float],
+    ) -> None:
+        self._present: Final = present
+        self._push: Final = push
+        self._options: Final = options
+        self._clock: Final = clock
+        self._outstanding: OrderedDict[bytes, _Outstanding] = OrderedDict()
+        self.confirmed = 0
+        """Messages that a store node was found to have."""
+        self.resent = 0
+        """Times a message was sent again."""
+
+    def __len__(self) -> int:
+        """Return how many messages are looked after."""
+        return len(self._outstanding)
+
+    def add(self, message: RoutedMessage) -> None:
+        """Look after a message that a node took."""
+        if message.message.ephemeral:
+            return
+        due_s = self._clock() + self._options.presence_first_s
+        self._outstanding[message.message_hash] = _Outstanding(message, due_s)
+        if len(self._outstanding) > self._options.max_presence:
+            self._outstanding.popitem(last=False)
+
+    async def run(self) -> None:
+        """Look, and send again, for ever."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Ask for what is due, and send what is missing again."""
+        now_s = self._clock()
+        due = [digest for digest, message in self._outstanding.items() if message.due_s <= now_s][:_MAX_HASHES]
+        if not due:
+            return
+        try:
+            found = await self._present(tuple(due))
+        except StoreQueryError as error:
+            _LOG.debug("no store node says what arrived: %s", error)
+            found = None
+        for digest in due:
+            outstanding = self._outstanding.get(digest)
+            if outstanding is None:
+                continue
+            if found is not None and digest in found:
+                del self._outstanding[digest]
+                self.confirmed += 1
+                continue
+            outstanding.attempts += 1
+            outstanding.due_s = now_s + self._options.presence_first_s * 2**outstanding.attempts
+            if outstanding.attempts > self._options.presence_attempts:
+                del self._outstanding[digest]
+            elif found is not None:
+                self.resent += 1
+                await self._push(outstanding.message)

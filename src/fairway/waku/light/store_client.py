@@ -1,0 +1,211 @@
+"""Store, the client side: queries to several store nodes, their answers united (13/WAKU2-STORE).
+
+Each node pages with a cursor of its own, so the cursor of a united page holds those of all nodes that have more.
+Invariants: a message comes once on a page, and on some page if any of the nodes that answered has it; a node that fails
+on the way is left out as long as another one answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from fairway.errors import DecodeError, StoreQueryError
+from fairway.waku.libp2p.errors import IdentityError, Libp2pError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.light.options import LightOptions
+from fairway.waku.light.peer_pool import PeerPool
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+from fairway.waku.protocols.exchange import ask
+from fairway.wire.store import (
+    MAX_RESPONSE_BYTES,
+    STORE_QUERY_PROTOCOL,
+    StoreQueryRequest,
+    StoreQueryResponse,
+    decode_store_query_response,
+    encode_store_query_request,
+)
+from fairway.wire.waku_message import message_hash
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodePage:
+    peer: PeerId
+    messages: tuple[RoutedMessage, ...]
+    cursor: bytes | None
+
+
+class StoreClient:
+    """Asks the store nodes of a pool."""
+
+    def __init__(self, host: Host, pool: PeerPool, options: LightOptions) -> None:
+        self._host: Final = host
+        self._pool: Final = pool
+        self._options: Final = options
+
+    async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of what the store nodes have; raises `StoreQueryError` if none answers."""
+        asked = self._begin() if cursor is None else _cursors(cursor)
+        if not asked:
+            raise StoreQueryError("no store node is connected; ask when one is")
+        if query.message_hashes and cursor is None:
+            return await self._look_up(query, list(asked))
+        answers = await asyncio.gather(
+            *(self._page(peer, query, from_here) for peer, from_here in asked.items()), return_exceptions=True
+        )
+        return _united(_pages(answers))
+
+    async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
+        """Return which messages any store node has; raises `StoreQueryError` if none answers."""
+        found: set[bytes] = set()
+        answers = await asyncio.gather(*(self._hashes(peer, hashes) for peer in self._begin()), return_exceptions=True)
+        told = [answer for answer in answers if not isinstance(answer, BaseException)]
+        _raise_others(answers)
+        if not told:
+            raise StoreQueryError("no store node answers now; ask again later")
+        for answer in told:
+            found |= answer
+        return frozenset(found)
+
+    def _begin(self) -> dict[PeerId, bytes | None]:
+        return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[: self._options.max_store_nodes])
+
+    async def _look_up(self, query: StoreQuery, peers: list[PeerId]) -> StorePage:
+        """Ask one node after the other for what the ones before did not have."""
+        missing = dict.fromkeys(query.message_hashes)
+        found: list[RoutedMessage] = []
+        faults: list[BaseException] = []
+        for peer in peers:
+            cursor: bytes | None = None
+            while missing:
+                wanted = replace(query, message_hashes=tuple(missing), newest_first=False)
+                try:
+                    page = await self._page(peer, wanted, cursor)
+                except StoreQueryError as error:
+                    faults.append(error)
+                    break
+                for message in page.messages:
+                    if message.message_hash in missing:
+                        del missing[message.message_hash]
+                        found.append(message)
+                cursor = None
+                if page.cursor is None or not page.messages:
+                    break
+        if len(faults) == len(peers):
+            raise StoreQueryError(f"no store node answers: {faults[-1]}")
+        return StorePage(messages=tuple(sorted(found, key=_place)))
+
+    async def _page(self, peer: PeerId, query: StoreQuery, cursor: bytes | None) -> _NodePage:
+        by_hash = bool(query.message_hashes)
+        request = StoreQueryRequest(
+            request_id=str(uuid.uuid4()),
+            include_data=True,
+            pubsub_topic=None if by_hash else query.pubsub_topic or None,
+            content_topics=() if by_hash else query.content_topics,
+            time_start_ns=None if by_hash else query.start_ns,
+            time_end_ns=None if by_hash else query.end_ns,
+            message_hashes=query.message_hashes,
+            pagination_cursor=cursor,
+            pagination_forward=not query.newest_first,
+            pagination_limit=query.page_size,
+        )
+        response = await self._ask(peer, request)
+        messages = []
+        for entry in response.messages:
+            try:
+                message = entry.message()
+            except DecodeError:
+                continue  # one bad entry of a node costs itself
+            topic = entry.pubsub_topic or query.pubsub_topic
+            if by_hash and message_hash(topic, message) != entry.message_hash:
+                continue  # who asks for a hash gets that message or none
+            messages.append(
+                RoutedMessage(
+                    pubsub_topic=topic,
+                    message=message,
+                    encoded=entry.message_bytes or b"",
+                    message_hash=entry.message_hash,
+                )
+            )
+        return _NodePage(peer=peer, messages=tuple(messages), cursor=response.pagination_cursor)
+
+    async def _hashes(self, peer: PeerId, hashes: tuple[bytes, ...]) -> set[bytes]:
+        found: set[bytes] = set()
+        cursor: bytes | None = None
+        for _ in hashes:  # a page holds at least one
+            request = StoreQueryRequest(
+                request_id=str(uuid.uuid4()),
+                include_data=False,
+                message_hashes=hashes,
+                pagination_forward=True,
+                pagination_limit=len(hashes),
+                pagination_cursor=cursor,
+            )
+            response = await self._ask(peer, request)
+            found.update(entry.message_hash for entry in response.messages)
+            cursor = response.pagination_cursor
+            if cursor is None:
+                break
+        return found
+
+    async def _ask(self, peer: PeerId, request: StoreQueryRequest) -> StoreQueryResponse:
+        try:
+            encoded = await ask(
+                self._host,
+                peer,
+                STORE_QUERY_PROTOCOL,
+                encode_store_query_request(request, checked=False),
+                max_response_bytes=MAX_RESPONSE_BYTES,
+                timeout_s=self._options.request_timeout_s,
+            )
+            response = decode_store_query_response(encoded)
+        except (Libp2pError, TimeoutError, DecodeError) as error:
+            self._pool.failed(peer, STORE_QUERY_PROTOCOL)
+            raise StoreQueryError(f"store node {peer}: {error or 'no response in time'}") from error
+        if not response.is_success:
+            self._pool.failed(peer, STORE_QUERY_PROTOCOL)
+            raise StoreQueryError(f"store node {peer}: {response.status_code} {response.status_desc or ''}".rstrip())
+        self._pool.served(peer, STORE_QUERY_PROTOCOL)
+        return response
+
+
+def _cursors(cursor: bytes) -> dict[PeerId, bytes | None]:
+    try:
+        return {PeerId.parse(peer): from_here for peer, from_here in _CURSORS.decode(cursor).items()}
+    except (msgspec.DecodeError, IdentityError) as error:
+        raise StoreQueryError("the cursor is not one of this node; ask again without") from error
+
+
+def _pages(answers: list[_NodePage | BaseException]) -> list[_NodePage]:
+    _raise_others(answers)
+    pages = [answer for answer in answers if isinstance(answer, _NodePage)]
+    if not pages:
+        faults = [str(answer) for answer in answers if isinstance(answer, StoreQueryError)]
+        raise StoreQueryError("; ".join(faults))
+    return pages
+
+
+def _raise_others(answers: list[_NodePage | BaseException] | list[set[bytes] | BaseException]) -> None:
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, StoreQueryError):
+            raise answer
+
+
+def _united(pages: list[_NodePage]) -> StorePage:
+    messages = {message.message_hash: message for page in pages for message in page.messages}
+    more = {str(page.peer): page.cursor for page in pages if page.cursor is not None}
+    return StorePage(
+        messages=tuple(sorted(messages.values(), key=_place)), cursor=_ENCODER.encode(more) if more else None
+    )
+
+
+def _place(message: RoutedMessage) -> tuple[int, bytes]:
+    return message.message.timestamp_ns or 0, message.message_hash
