@@ -240,6 +240,16 @@ def test_the_initiator_names_its_one_choice():
     assert list(sent.extensions.stream_muxers) == [YAMUX]
 
 
+def test_a_responder_goes_by_the_initiators_order():
+    static = generate_noise_key()
+    initiator = XXHandshake(role=Role.INITIATOR, static=static, ephemeral=generate_noise_key())
+    bob = side(Role.RESPONDER, muxers=(MPLEX, YAMUX))
+    bob.receive_data(frame(initiator.write_message(b"")))
+    initiator.read_message(bob.data_to_send()[2:])
+    payload = NoiseCredentials.make(ALICE, static).payload((YAMUX, MPLEX))
+    assert bob.receive_data(frame(initiator.write_message(payload))).muxer == YAMUX
+
+
 def test_one_noise_key_serves_many_handshakes():
     credentials = NoiseCredentials.make(ALICE)
     sessions = [run(*pair({"credentials": credentials}))[0].session.handshake_hash for _ in range(3)]

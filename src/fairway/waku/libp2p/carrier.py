@@ -86,3 +86,6 @@ class Carrier:
         self.stalled_since = None
         self.flush()
         self.wake_writers()
+        if self.link.transport.is_closed:
+            # Whoever reads the connection may be waiting for a stream to be read: it need not any more.
+            self._on_consumed()

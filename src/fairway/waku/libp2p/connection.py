@@ -146,6 +146,7 @@ class Connection:
 
         Raises:
             NegotiationError: the peer speaks none of them, or did not answer in time.
+            StreamResetError: the peer wants no more streams now.
             LimitError: too many streams are open.
             ConnectionClosedError: the connection has ended.
 
@@ -206,7 +207,7 @@ class Connection:
             self._account()
             if core.queued_bytes:
                 carrier.schedule_flush()
-            while (stream_id := core.overfull()) is not None:
+            while (stream_id := core.overfull()) is not None and not link.transport.is_closed:
                 await self._wait_for_reader(stream_id)
 
     def _handle(self, event: MuxEvent) -> None:
@@ -226,7 +227,7 @@ class Connection:
             case StreamWasReset(stream_id, by_peer):
                 self._acknowledged.set()
                 if (stream := self._streams.pop(stream_id, None)) is not None:
-                    stream.fail(StreamResetError(_reset_reason(by_peer)))
+                    stream.fail(StreamResetError(_reset_reason(by_peer)), keep_what_is_whole=by_peer)
             case StreamAcknowledged():
                 self._acknowledged.set()
             case _:
@@ -251,7 +252,7 @@ class Connection:
         self._relieved.clear()
         try:
             async with asyncio.timeout(self.limits.slow_reader_timeout_s):
-                while self._core.overfull() == stream_id:
+                while self._core.overfull() == stream_id and not self._link.transport.is_closed:
                     await self._relieved.wait()
                     self._relieved.clear()
         except TimeoutError:
@@ -304,7 +305,7 @@ class Connection:
         streams = list(self._streams.values())
         self._streams.clear()
         for stream in streams:
-            stream.fail(fault)
+            stream.fail(fault, keep_what_is_whole=True)
         self.carrier.wake_writers()
         self._acknowledged.set()
         try:

@@ -38,6 +38,7 @@ class Stream:
         self._buffer = ReceiveBuffer()
         self._taken = 0
         self._fault: StreamError | None = None
+        self._is_whole = False
         self._peer_closed = False
         self._write_closed = False
         self._closed = False
@@ -204,12 +205,17 @@ class Stream:
         if self._window is not None and not self._window.done():
             self._window.set_result(None)
 
-    def fail(self, fault: StreamError) -> None:
-        """End the stream for a reason that lies outside it; whoever waits learns it."""
+    def fail(self, fault: StreamError, *, keep_what_is_whole: bool = False) -> None:
+        """End the stream for a reason that lies outside it; whoever waits learns it.
+
+        ``keep_what_is_whole``: when the peer had ended its writing before, what it wrote may still be read to the end.
+        """
         if self._fault is None:
             self._fault = fault
+            self._is_whole = keep_what_is_whole and self._peer_closed and not self._closed
         self._stop_lingering()
-        self._buffer.clear()
+        if not self._is_whole:
+            self._buffer.clear()
         self._wake_reader()
         self.window_opened()
 
@@ -235,7 +241,7 @@ class Stream:
             self.connection.forget(self._id)
 
     def _ended(self) -> bool:
-        if self._fault is not None:
+        if self._fault is not None and not self._is_whole:
             raise self._fault
         if self._closed:
             raise StreamClosedError("this side closed the stream: nothing is read from it any more")
@@ -273,6 +279,7 @@ class Stream:
             self._linger = None
 
     def _reset_now(self) -> None:
+        self._is_whole = False
         if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
             self._carrier.muxer.reset(self._id)
             self._carrier.schedule_flush()

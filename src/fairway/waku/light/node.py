@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.host import Host, HostEvent, PeerIdentified
+from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
@@ -61,7 +61,8 @@ class LightNode(WakuNode):
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: dict[Subscription[RoutedMessage], frozenset[tuple[str, str]]] = {}
         self._watchers: Subscription[FilterEvent] | None = None
-        self._pool: Final = PeerPool(host, time.monotonic)
+        self._introduced: set[PeerId] = set()
+        self._pool: Final = PeerPool(host, clock=time.monotonic, admits=self._admits)
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
         self._filter: Final = FilterClient(
@@ -201,8 +202,11 @@ class LightNode(WakuNode):
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
-            if isinstance(event, PeerIdentified) and METADATA_PROTOCOL in event.protocols:
-                self._spawn(self._introduce(event.peer_id))
+            match event:
+                case PeerIdentified() if METADATA_PROTOCOL in event.protocols:
+                    self._spawn(self._introduce(event.peer_id))
+                case PeerDisconnected():
+                    self._introduced.discard(event.peer_id)
             self._filter.peers_changed()
             self._show_status()
 
@@ -227,6 +231,13 @@ class LightNode(WakuNode):
         if problem is not None:
             _LOG.warning("parting with %s: %s", peer, problem)
             await self.host.disconnect(peer)
+            return
+        self._introduced.add(peer)
+        self._filter.peers_changed()
+        self._show_status()
+
+    def _admits(self, peer: PeerId) -> bool:
+        return self._options.cluster_id is None or peer in self._introduced
 
     async def _tick(self) -> None:
         while True:

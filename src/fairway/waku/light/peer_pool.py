@@ -18,16 +18,18 @@ FORGIVEN_AFTER_S: Final = 120.0
 class PeerPool:
     """A view of a host's peers by service."""
 
-    def __init__(self, host: Host, clock: Callable[[], float]) -> None:
+    def __init__(self, host: Host, *, clock: Callable[[], float], admits: Callable[[PeerId], bool]) -> None:
+        """``admits`` says whether a peer may be used at all."""
         self._host: Final = host
         self._clock: Final = clock
+        self._admits: Final = admits
         self._failed: dict[tuple[PeerId, str], float] = {}
 
     def serving(self, protocol: str) -> tuple[PeerId, ...]:
         """Return the peers that serve a protocol: first those that did not fail lately, then who failed longest ago."""
         self._forgive()
         peers = dict.fromkeys(connection.peer_id for connection in self._host.connections())
-        fit = [peer for peer in peers if protocol in self._host.protocols_of(peer)]
+        fit = [peer for peer in peers if self._admits(peer) and protocol in self._host.protocols_of(peer)]
         return tuple(sorted(fit, key=lambda peer: self._failed.get((peer, protocol), 0.0)))
 
     def failed(self, peer: PeerId, protocol: str) -> None:

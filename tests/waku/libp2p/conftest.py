@@ -1,0 +1,33 @@
+"""What the tests of the asyncio drivers share: a bounded run that leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+TIME_LIMIT_S = 30.0
+
+
+@pytest.fixture
+def run():
+    """Run a coroutine to its end in bounded time; every task and socket of it must be gone by then."""
+
+    async def bounded(work):
+        async with asyncio.timeout(TIME_LIMIT_S):
+            result = await work
+        # Transports that were closed are taken apart in the next turns of the event loop.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks are left: {left}"
+        return result
+
+    def run_to_the_end(work):
+        result = asyncio.run(bounded(work))
+        # A socket or transport that nobody closed warns when it is collected, and warnings are errors here.
+        gc.collect()
+        return result
+
+    return run_to_the_end

@@ -1,0 +1,155 @@
+"""identify: what peers learn of each other, when it changes, and what nobody can say for another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairway.waku.libp2p.errors import FrameError, IdentityError
+from fairway.waku.libp2p.host import Host, PeerIdentified
+from fairway.waku.libp2p.identify import decode_identify, encode_identify
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.proto import identify_pb2
+
+HERE = Multiaddr.parse("/ip4/192.0.2.1/tcp/60000")
+THERE = Multiaddr.parse("/ip4/198.51.100.7/tcp/4001/ws")
+
+
+async def serve(stream):
+    await stream.read()
+
+
+async def identified(events, *, with_protocol="/ipfs/id/1.0.0"):
+    async for event in events:
+        if isinstance(event, PeerIdentified) and with_protocol in event.protocols:
+            return event
+    raise AssertionError("the host was closed before")
+
+
+def message(key, **changes):
+    fields = {
+        "key": key,
+        "addresses": [HERE],
+        "protocols": ["/a/1", "/b/2"],
+        "agent": "tester/1",
+        "observed": THERE,
+        "sequence_number": 7,
+    }
+    return encode_identify(**{**fields, **changes})
+
+
+def test_a_message_says_who_where_what_and_from_where_we_are_seen():
+    key = PrivateKey.generate()
+    info = decode_identify(message(key), PeerId.from_public_key(key.public_key))
+    assert info.protocols == {"/a/1", "/b/2"}
+    assert info.listen_addresses == info.record.addresses == (HERE,)
+    assert info.observed_address == THERE
+    assert (info.agent, info.protocol_version) == ("tester/1", "ipfs/0.1.0")
+    assert info.record.sequence_number == 7
+
+
+def test_the_observed_address_is_told_without_a_peer_id():
+    key = PrivateKey.generate()
+    own = PeerId.from_public_key(key.public_key)
+    assert decode_identify(message(key, observed=THERE.with_peer_id(own)), own).observed_address == THERE
+    wire = identify_pb2.Identify(observed_addr=THERE.with_peer_id(own).to_bytes()).SerializeToString()
+    assert decode_identify(wire, own).observed_address == THERE
+
+
+def test_what_a_push_leaves_out_stays_as_it_was():
+    key = PrivateKey.generate()
+    own = PeerId.from_public_key(key.public_key)
+    before = decode_identify(message(key), own)
+    pushed = identify_pb2.Identify(protocols=["/c/3"]).SerializeToString()
+    after = decode_identify(pushed, own, before)
+    assert after.protocols == {"/c/3"}
+    assert (after.agent, after.listen_addresses, after.record) == ("tester/1", (HERE,), before.record)
+
+
+def test_nobody_speaks_for_another_peer():
+    key, other = PrivateKey.generate(), PrivateKey.generate()
+    own = PeerId.from_public_key(key.public_key)
+    with pytest.raises(IdentityError, match="key of another"):
+        decode_identify(message(other), own)
+    foreign_record = identify_pb2.Identify.FromString(message(other)).signed_peer_record
+    forged = identify_pb2.Identify(signed_peer_record=foreign_record).SerializeToString()
+    with pytest.raises(IdentityError, match="record of"):
+        decode_identify(forged, own)
+
+
+def test_addresses_that_cannot_be_read_are_left_out():
+    own = PeerId.from_public_key(PrivateKey.generate().public_key)
+    wire = identify_pb2.Identify(listen_addrs=[b"\xff\xff", HERE.to_bytes()], observed_addr=b"?").SerializeToString()
+    info = decode_identify(wire, own)
+    assert info.listen_addresses == (HERE,)
+    assert info.observed_address is None
+
+
+@pytest.mark.parametrize("wire", [b"\xff\xff\xff", bytes(70_000)])
+def test_what_is_no_such_message_is_a_frame_error(wire):
+    with pytest.raises(FrameError):
+        decode_identify(wire, PeerId.from_public_key(PrivateKey.generate().public_key))
+
+
+@pytest.mark.parametrize("suffix", ["", "/ws"])
+def test_both_sides_learn_what_the_other_is_and_how_it_sees_them(run, suffix):
+    async def scenario():
+        listen = [f"/ip4/127.0.0.1/tcp/0{suffix}"]
+        async with await Host.start(listen=listen, agent="server/1") as server, await Host.start(agent="c/2") as client:
+            server.handle("/serve/1", serve)
+            seen_by_client, seen_by_server = client.watch(), server.watch()
+            connection = await client.connect(server.addresses[0])
+            await identified(seen_by_client)
+            await identified(seen_by_server)
+            of_server, of_client = client.info_of(server.peer_id), server.info_of(client.peer_id)
+            assert (of_server.agent, of_client.agent) == ("server/1", "c/2")
+            assert "/serve/1" in of_server.protocols
+            assert of_server.listen_addresses == (server.addresses[0].without_peer_id(),)
+            assert of_server.record.addresses == of_server.listen_addresses
+            assert of_client.observed_address == connection.remote_address == server.addresses[0].without_peer_id()
+            (accepted,) = server.connections()
+            assert of_server.observed_address == accepted.remote_address
+            assert accepted.remote_address.transport == ("ws" if suffix else "tcp")
+
+    run(scenario())
+
+
+def test_a_protocol_that_is_served_later_is_pushed_to_connected_peers(run):
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start() as client:
+            seen_by_client, seen_by_server = client.watch(), server.watch()
+            await client.connect(server.addresses[0])
+            await identified(seen_by_client)
+            await identified(seen_by_server)
+            server.handle("/late/1", serve)
+            client.handle("/late/2", serve)
+            await identified(seen_by_client, with_protocol="/late/1")
+            await identified(seen_by_server, with_protocol="/late/2")
+            assert "/late/1" in client.protocols_of(server.peer_id)
+
+    run(scenario())
+
+
+def test_a_peer_that_lies_about_itself_is_not_believed_and_loses_nothing_else(run):
+    async def scenario():
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start() as liar:
+            events = server.watch()
+            connection = await liar.connect(server.addresses[0])
+            await identified(events)
+            before = server.info_of(liar.peer_id)
+            async with await connection.open_stream(["/ipfs/id/push/1.0.0"]) as stream:
+                await stream.write_frame(message(PrivateKey.generate()))
+                await stream.close_write()
+                async with asyncio.timeout(10):
+                    await stream_end(stream)
+            assert server.info_of(liar.peer_id) == before
+            assert len(server.connections()) == 1
+
+    async def stream_end(stream):
+        with pytest.raises(Exception, match="reset"):
+            await stream.read()
+
+    run(scenario())

@@ -1,0 +1,266 @@
+"""The bounds of a host: each is reached, each costs whoever reached it, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairway.waku.libp2p.errors import LimitError, NegotiationError, StreamResetError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.limits import Admission, HostLimits
+from fairway.waku.libp2p.mux import MuxerLimits
+from fairway.waku.libp2p.peer_id import PeerId
+
+LISTEN = ["/ip4/127.0.0.1/tcp/0"]
+MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+
+
+async def hold(stream):
+    while await stream.read():
+        pass
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def a_peer():
+    return PeerId.from_public_key(PrivateKey.generate().public_key)
+
+
+class Door:
+    """An admission with a crowd, and who of it was turned away."""
+
+    def __init__(self, **limits):
+        self.admission = Admission(HostLimits(**limits))
+        self.away = []
+
+    def knock(self, ip, name):
+        return self.admission.knock(ip, lambda: self.away.append(name))
+
+
+def test_the_oldest_at_the_door_of_one_address_gives_way():
+    door = Door(max_pending_handshakes_per_ip=2)
+    tickets = [door.knock("192.0.2.1", number) for number in range(4)]
+    door.knock("192.0.2.2", "another address")
+    assert door.away == [0, 1]
+    assert door.admission.pending == 3
+    assert door.admission.refused == 2
+    for ticket in tickets:
+        door.admission.gone(ticket)
+        door.admission.gone(ticket)
+    assert door.admission.pending == 1
+
+
+def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full():
+    door = Door(max_pending_handshakes=5, max_pending_handshakes_per_ip=4)
+    door.knock("192.0.2.9", "honest, and the oldest of all")
+    for number in range(4):
+        door.knock("192.0.2.1", number)
+    door.knock("192.0.2.2", "newcomer")
+    assert door.away == [0]
+
+
+def test_connections_are_bounded_in_all_by_peer_and_by_address():
+    door = Door(max_connections=3, max_connections_per_peer=2, max_connections_per_ip=2)
+    peer = a_peer()
+    door.admission.enter(peer)
+    door.admission.enter(peer)
+    with pytest.raises(LimitError, match="max_connections_per_peer is 2"):
+        door.admission.enter(peer)
+    door.admission.enter(a_peer())
+    with pytest.raises(LimitError, match="max_connections is 3"):
+        door.admission.enter(a_peer())
+    with pytest.raises(LimitError, match="max_connections is 3"):
+        door.knock("192.0.2.1", "late")
+    door.admission.leave(peer)
+    first = door.knock("192.0.2.1", "first")
+    door.knock("192.0.2.1", "second")
+    with pytest.raises(LimitError, match="max_connections_per_ip is 2"):
+        door.knock("192.0.2.1", "third")
+    door.admission.gone(first)
+    door.knock("192.0.2.1", "fourth")
+
+
+def test_a_peer_has_no_more_connections_than_it_may(run):
+    async def scenario():
+        limits = HostLimits(max_connections_per_peer=2)
+        key = PrivateKey.generate()
+        async with await Host.start(listen=LISTEN, limits=limits) as server, contextlib.AsyncExitStack() as stack:
+            for _ in range(4):
+                twin = await stack.enter_async_context(await Host.start(key=key))
+                await twin.connect(server.addresses[0])
+            await until(lambda: server.statistics().refused_connections == 2)
+            assert server.statistics().connections == 2
+            assert server.statistics().peers == 1
+
+    run(scenario())
+
+
+@MUXERS
+def test_a_peer_that_opens_too_many_streams_of_a_protocol_has_those_reset(run, muxer):
+    async def scenario():
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer]) as client:
+            server.handle("/hold/1", hold, max_streams_per_peer=3)
+            server.handle("/other/1", hold)
+            connection = await client.connect(server.addresses[0])
+            held = [await connection.open_stream(["/hold/1"]) for _ in range(3)]
+            with pytest.raises(StreamResetError):
+                await (await connection.open_stream(["/hold/1"])).read()
+            await connection.open_stream(["/other/1"])
+            await held[0].close()
+            await until(lambda: server.statistics().inbound_streams == 3)
+            again = await connection.open_stream(["/hold/1"])
+            await again.write(b"welcome again")
+
+    run(scenario())
+
+
+@MUXERS
+def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxer):
+    async def scenario():
+        limits = HostLimits(negotiation_timeout_s=0.5, muxer=MuxerLimits(max_inbound_streams=100))
+        generous = HostLimits(muxer=MuxerLimits(max_outbound_streams=10_000, max_unacknowledged_streams=10_000))
+        async with (
+            await Host.start(listen=LISTEN, limits=limits) as server,
+            await Host.start(muxers=[muxer], limits=generous) as hostile,
+            await Host.start(muxers=[muxer]) as honest,
+        ):
+            server.handle("/hold/1", hold)
+            connection = await hostile.connect(server.addresses[0])
+            core = connection.carrier.muxer
+            for _ in range(2000):
+                core.open_stream()
+            connection.carrier.flush()
+            await until(lambda: server.connections()[0].statistics().muxer.refused_streams >= 1900)
+            assert server.statistics().inbound_streams <= 100
+            await honest.connect(server.addresses[0])
+            async with await honest.open_stream(server.peer_id, ["/hold/1"]) as stream:
+                await stream.write(b"served")
+            await until(lambda: server.statistics().inbound_streams == 0)
+
+    run(scenario())
+
+
+@MUXERS
+def test_a_host_opens_no_more_streams_than_its_limit(run, muxer):
+    async def scenario():
+        limits = HostLimits(muxer=MuxerLimits(max_outbound_streams=2))
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer], limits=limits) as client:
+            server.handle("/hold/1", hold)
+            connection = await client.connect(server.addresses[0])
+            await until(lambda: client.protocols_of(server.peer_id))
+            await until(lambda: client.statistics().outbound_streams == 0)
+            held = [await connection.open_stream(["/hold/1"]) for _ in range(2)]
+            with pytest.raises(LimitError, match="2 streams are open"):
+                await connection.open_stream(["/hold/1"])
+            await held[0].reset()
+            await connection.open_stream(["/hold/1"])
+
+    run(scenario())
+
+
+def test_a_stream_waits_for_acknowledgements_of_earlier_ones_only_so_long(run):
+    async def scenario():
+        limits = HostLimits(muxer=MuxerLimits(max_unacknowledged_streams=1))
+        async with await Host.start(listen=LISTEN) as server, await Host.start(limits=limits) as client:
+            server.handle("/hold/1", hold)
+            connection = await client.connect(server.addresses[0])
+            streams = await asyncio.gather(*(connection.open_stream(["/hold/1"]) for _ in range(5)))
+            assert len(set(streams)) == 5
+            connection.carrier.muxer.open_stream()
+            with pytest.raises(NegotiationError, match=r"within 0\.05 s"):
+                await connection.open_stream(["/hold/1"], timeout_s=0.05)
+
+    run(scenario())
+
+
+@MUXERS
+def test_what_all_connections_hold_unread_is_bounded(run, muxer):
+    async def scenario():
+        gate = asyncio.Event()
+
+        async def neglect(stream):
+            await gate.wait()
+
+        limits = HostLimits(max_buffered_bytes=1_000_000)
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
+            server.handle("/neglect/1", neglect)
+            writers = []
+            for _ in range(10):
+                client = await stack.enter_async_context(await Host.start(muxers=[muxer]))
+                connection = await client.connect(server.addresses[0])
+                stream = await connection.open_stream(["/neglect/1"])
+                writers.append(asyncio.create_task(stream.write(bytes(250_000))))
+            results = await asyncio.gather(*writers, return_exceptions=True)
+            assert all(result is None or isinstance(result, StreamResetError) for result in results)
+            most = 0
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                most = max(most, server.statistics().buffered_bytes)
+            assert 0 < most <= 1_000_000
+            overflowed = sum(one.statistics().muxer.overflowed_streams for one in server.connections())
+            assert overflowed >= 6
+            gate.set()
+            await until(lambda: server.statistics().buffered_bytes == 0)
+
+    run(scenario())
+
+
+def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
+    async def scenario():
+        limits = HostLimits(keepalive_interval_s=0.1)
+        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start() as client:
+            connection = await client.connect(server.addresses[0])
+            await until(lambda: server.statistics().connections == 1)
+            await asyncio.sleep(0.5)
+            assert server.statistics().connections == 1, "a peer that answers pings stays"
+            with frozen(connection):
+                await until(lambda: server.statistics().connections == 0)
+
+    run(scenario())
+
+
+@contextlib.contextmanager
+def frozen(connection):
+    """A machine that is gone: its sockets are still there, and nothing is read from them any more."""
+    transport = connection.carrier.link.transport
+    thaw = asyncio.Event()
+    read = transport.read
+
+    async def read_later():
+        await thaw.wait()
+        return await read()
+
+    transport.read = read_later
+    try:
+        yield
+    finally:
+        thaw.set()
+
+
+@MUXERS
+def test_a_peer_that_takes_nothing_is_disconnected(run, muxer):
+    async def scenario():
+        async def pour(stream):
+            while True:
+                await stream.write(bytes(100_000))
+
+        limits = HostLimits(keepalive_interval_s=0.1, write_stall_timeout_s=0.2)
+        wide = HostLimits(muxer=MuxerLimits(receive_window_bytes=1 << 26, stream_buffer_bytes=1 << 26))
+        async with (
+            await Host.start(listen=LISTEN, limits=limits) as server,
+            await Host.start(muxers=[muxer], limits=wide) as client,
+        ):
+            server.handle("/pour/1", pour)
+            connection = await client.connect(server.addresses[0])
+            await connection.open_stream(["/pour/1"])
+            with frozen(connection):
+                await until(lambda: server.statistics().connections == 0)
+
+    run(scenario())
