@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import fairway.apps.demonstration_report
 import fairway.cli.demo
-import fairway.pipeline.report
 from fairway.apps.demonstration_bookkeeping import Verdict
+from fairway.apps.demonstration_report import Rebuilt
 from fairway.apps.demonstration_result import DemonstrationResult, SentMessage
 from fairway.cli import app
-from fairway.pipeline.archive_report import ArchiveReport, DeliveredMessage
 
 MESSAGE = SentMessage(
     sender="alice",
@@ -42,19 +44,11 @@ RESULT = DemonstrationResult(
     killing=None,
     network={"lost": 0, "delivered": 1, "published": 1, "published_bytes": 2},
 )
-FOUND = DeliveredMessage(
-    channel_id="demo",
-    sender_id="alice",
-    message_id="2689367b",
-    size_bytes=2,
-    segments=1,
-    recovered=False,
-    timestamp_ns=1,
-)
+FOUND = ("alice", "2689367b", 2)
 
 
 @pytest.fixture
-def run(monkeypatch):
+def run(monkeypatch, tmp_path):
     """Return a run of the command in which the processes and Spark say what the test wants."""
 
     def run(*arguments, result=RESULT, found=(FOUND,)):
@@ -65,37 +59,28 @@ def run(monkeypatch):
             async def run(self):
                 return result
 
-        def report(archive):
-            return ArchiveReport(
-                archive=str(archive),
-                messages=1,
-                payload_bytes=2,
-                first_ns=1,
-                last_ns=1,
-                channels=(),
-                senders=(),
-                delivered=found,
-                incomplete=(),
-                missing=(),
-                quarantined=(),
-            )
+        def rebuild(_archive, folder, tell):
+            tell("table 1 of 16")
+            return Rebuilt(run=folder / "run", page=folder / "report.html", delivered=found, summary="a summary")
 
         monkeypatch.setattr(fairway.cli.demo, "Demonstration", Told)
-        monkeypatch.setattr(fairway.pipeline.report, "run_report", report)
+        monkeypatch.setattr(fairway.apps.demonstration_report, "rebuild", rebuild)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         return CliRunner().invoke(app, ["demo", *arguments])
 
     return run
 
 
-def test_spark_that_finds_the_same_ends_well(run):
+def test_spark_that_finds_the_same_ends_well_and_says_where_its_report_is(run, tmp_path):
     ran = run()
     assert ran.exit_code == 0, ran.output
-    assert ran.stdout.rstrip().endswith("Spark delivers the very messages that the participants got")
+    assert "a summary\n" in ran.stdout
+    assert "Spark delivers the very messages that the participants got\n" in ran.stdout
+    (left,) = tmp_path.iterdir()  # stores and logs are gone
+    assert f"the report, for a browser: {(left / 'report.html').as_uri()}\n" in ran.stdout
 
 
-@pytest.mark.parametrize(
-    "found", [(), (FOUND, FOUND), (replace(FOUND, size_bytes=3),)], ids=["nothing", "twice", "another"]
-)
+@pytest.mark.parametrize("found", [(), (FOUND, FOUND), ((*FOUND[:2], 3),)], ids=["nothing", "twice", "another"])
 def test_spark_that_finds_something_else_ends_in_exit_code_1(run, found):
     ran = run(found=found)
     assert ran.exit_code == 1
@@ -117,4 +102,5 @@ def test_a_program_gets_one_object_and_nothing_else_on_stdout(run):
     ran = run("--json")
     told = json.loads(ran.stdout)
     assert (told["succeeded"], told["spark_agrees"], told["messages"][0]["title"]) == (True, True, "ok")
+    assert Path(told["report"]).name == "report.html"
     assert "What was sent" in ran.stderr

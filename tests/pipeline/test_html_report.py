@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,12 +15,16 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.pipeline.html_figures import least_share
 from fairway.pipeline.html_report import write_html_report
+from fairway.pipeline.html_words import percent
 from fairway.pipeline.run_folder import MANIFEST
+from fairway.pipeline.run_render import print_run_report
+from fairway.pipeline.run_tables import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION, TABLES
 
 BEGIN = 1_700_000_000_000_000_000
@@ -53,6 +59,11 @@ def stats(channel: str, content: int, missing: int, incomplete: int = 0) -> dict
         "incomplete": incomplete,
         "acknowledged": content // 2,
         "repeats": 1,
+        "sync": 0,
+        "ephemeral": 0,
+        "reassembled": 0,
+        "recovered": 0,
+        "delivered_bytes": 0,
     }
 
 
@@ -78,6 +89,14 @@ def contents() -> dict[str, list[dict]]:
         ],
         "channel_stats": [stats("tiny", 1, 1), stats(HOSTILE, 10, 90), stats(LONG, 50, 5, 3), *many],
         "missing_messages": [gap(HOSTILE, number) for number in range(1, 41)],
+        "sds_ordered": [
+            *(
+                {"channel_id": HOSTILE, "status": status}
+                for status in ["waiting"] * 6 + ["circular"] + ["complete"] * 3
+            ),
+            *({"channel_id": LONG, "status": "not-computed"} for _ in range(50)),
+            {"channel_id": "tiny", "status": "complete"},
+        ],
         "ack_latency": [{"latency_ms": latency} for latency in (5, 1_000, 1_001, 100_000_000, None)],
         "bandwidth": [
             {"channel_id": HOSTILE, "part": "content", "bytes": 7_000, "messages": 90},
@@ -178,8 +197,8 @@ def test_what_strangers_wrote_is_text(tmp_path):
     checked = Checked(page)
     assert "script" not in checked.seen
     assert "<script>alert(1)</script>\"'>&\\u{202e}\\u{0}" in checked.text
-    assert "n" * 40 + "…" + "m" * 16 in checked.text
-    assert "n" * 41 not in checked.text
+    assert "n" * 24 + "…" + "m" * 12 in checked.text
+    assert "n" * 25 not in checked.text
 
 
 def test_the_page_asks_nobody_for_anything(tmp_path):
@@ -206,10 +225,80 @@ def test_every_figure_has_its_denominator_and_the_worst_come_first(tmp_path):
     assert losses.index("90 of 100") < losses.index("1 of 2 (50.0%)") < losses.index("5 of 55")
 
 
+def test_what_waits_behind_gaps_is_said_for_each_channel(tmp_path):
+    told = Checked(page_of(tmp_path, contents())).text
+    assert "7 of 211 (3.3%) SDS messages that are there wait for missing ones" in told
+    assert "Of 50 of 211 (23.7%) it is not known" in told
+    waits = told[told.index("SDS messages that wait behind gaps") : told.index("Missing messages, most cited first")]
+    assert waits.index("7 of 10 (70.0%)") < waits.index("90") < waits.index("unknown")
+    assert "tiny" not in waits
+
+
+def test_the_terminal_says_what_waits_too(tmp_path):
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_run_report(RunTables(run_folder(tmp_path / "run", contents())), console, 1)
+    told = console.export_text()
+    waits = told[told.index("Waiting for missing messages") :].splitlines()
+    assert waits[3].split()[-3:] == ["7", "10", "90"]
+    assert "and 1 more of 2 channels" in waits[4]
+
+
 def test_what_is_cut_is_said(tmp_path):
     told = Checked(page_of(tmp_path, contents())).text
-    assert "8 more of 33 channels are not shown." in told
-    assert "15 more of 40 missing messages are not shown." in told
+    assert "18 more of 33 channels are not shown." in told
+    assert "25 more of 40 missing messages are not shown." in told
+
+
+def test_every_section_names_the_tables_that_it_was_made_from(tmp_path):
+    told = Checked(page_of(tmp_path, contents())).text
+    for names in (
+        "sds_messages, quarantine",
+        "channel_stats",
+        "ack_latency",
+        "missing_messages, channel_stats, sds_ordered",
+    ):
+        assert f"Figures from {names}." in told
+    for names in ("bandwidth", "rate_utilisation", "quarantine", "store_completeness"):
+        assert f"Figures from {names}." in told
+    assert str(tmp_path / "run" / "tables") in told
+
+
+def test_the_first_questions_are_answered_at_the_top(tmp_path):
+    told = Checked(page_of(tmp_path, contents())).text
+    top = told[: told.index("What became of")]
+    assert "SDS messages missing31.3%96 of 307 known" in top.replace("\n", "")
+    assert "At the rate limit50.0%1 of 2 senders and epochs" in top
+    assert "had 51 of 102" in top
+    (tmp_path / "again").mkdir()
+    no_limit = {"format": "parquet", "epoch_ms": 600_000, "rate_limit": None}
+    assert "no limit was given to the run" in page_of(tmp_path / "again", contents(), options=no_limit)
+
+
+def test_what_is_above_the_limit_is_drawn_beyond_its_mark(tmp_path):
+    page = page_of(tmp_path, contents())
+    chart = page[page.index("Busiest senders in one epoch") :]
+    bars = [float(width) for width in re.findall(r'class="bar[^"]*"[^>]* width="([0-9.]+)"', chart)][:2]
+    mark = float(re.search(r'class="limit" d="M([0-9.]+) ', chart)[1])
+    assert bars[1] < mark - 4 < bars[0]
+    assert bars[0] / bars[1] == pytest.approx(2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "told"),
+    [(0, 9, "0.0%"), (1, 9_999, "under 0.1%"), (9_998, 9_999, "over 99.9%"), (9, 9, "100.0%"), (18, 9, "200.0%")],
+)
+def test_nearly_none_is_not_none_and_nearly_all_is_not_all(part, whole, told):
+    assert percent(part, whole) == told
+
+
+def test_the_page_stays_small_whatever_strangers_name_their_channels(tmp_path):
+    tables = contents()
+    names = [f"{HOSTILE}{number}" + "x" * 10_000 for number in range(2_000)]
+    tables["channel_stats"] = [stats(name, 100, number % 50, number % 7) for number, name in enumerate(names)]
+    tables["missing_messages"] = [gap(name, 1) for name in names[:500]]
+    page = page_of(tmp_path, tables)
+    assert len(page) < 250_000
+    assert "1,985 more of 2,000 channels are not shown." in Checked(page).text
 
 
 def test_a_balance_that_does_not_add_up_is_said(tmp_path):
@@ -245,6 +334,22 @@ def test_the_command_writes_the_page(tmp_path):
     assert result.exit_code == 0, result.output
     assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert str(target) in result.output.replace("\n", "")
+
+
+def test_a_program_gets_one_object(tmp_path):
+    tables = contents()
+    tables["sender_stats"] = [{"channel_id": "a", "sender_id": HOSTILE, "first_seen": 1, "content": 2, "sync": 0}]
+    tables["incomplete"] = [{"channel_id": "a", "sender_id": "b", "segment_hash": b"\xab" * 32, "held": 1}]
+    folder, target = run_folder(tmp_path / "run", tables), tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["pipeline", "report", str(folder), "--json", "--html", str(target)])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["balance"]["adds_up"] is True
+    assert (told["messages"], len(told["channels"]), len(told["missing"])) == (102, 33, 20)
+    assert told["incomplete"][0]["payload_hash"] == "ab" * 32
+    assert told["senders"][0]["sender_id"] == HOSTILE
+    assert told["bandwidth"][0] == {"part": "content", "bytes": 7_000, "messages": 90}
+    assert target.is_file()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path):

@@ -6,8 +6,8 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from fairway.apps import demonstration_report
 from fairway.apps.demonstration import Demonstration, Said
 from fairway.apps.demonstration_display import progress_view, said_line, summary
 from fairway.apps.demonstration_picture import make_picture
@@ -40,15 +41,17 @@ def command(
     kill: Annotated[bool, typer.Option(help="Kill a participant half-way, and start it again.")] = True,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep stores, archive, logs and received files here; a new folder."),
+        typer.Option(
+            metavar="FOLDER", help="Keep stores, archive, logs, received files and the report here; a new folder."
+        ),
     ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Send texts and a file between processes over a network that loses a third of everything.
 
     Half-way through the file one receiver is killed and started again. Everybody gets everything once, in order, and
-    everybody's acknowledgement comes back; then Spark reads what was broadcast through the same protocol core and
-    finds the same. Exit code 1 if anything was lost, came twice or differs.
+    everybody's acknowledgement comes back; then Spark reads what was broadcast through the same protocol core, finds
+    the same, and leaves a report to open in a browser. Exit code 1 if anything was lost, came twice or differs.
 
     Examples: [bold]fairway demo[/bold]
 
@@ -69,11 +72,13 @@ def command(
         path = archive if archive is not None else folder / "archive.sqlite"
         result = _watch(plan, folder, path, console)
         console.print(summary(result, plan.title))
-        agrees = _analyse(path, result, console) if spark else None
+        rebuilt = _analyse(path, folder if keep is not None else None, console) if spark else None
+        agrees = None if rebuilt is None else _compare(rebuilt, result, console)
         if keep is not None:
             console.print(f"stores, logs and received files are kept in {keep}", markup=False)
     if machine:
         told = {**asdict(result), "succeeded": result.succeeded, "spark_agrees": agrees}
+        told["report"] = None if rebuilt is None else str(rebuilt.page)
         typer.echo(json.dumps(told))
     raise typer.Exit(0 if result.succeeded and agrees is not False else 1)
 
@@ -124,26 +129,33 @@ def _watch(plan: DemonstrationPlan, folder: Path, archive: Path, console: Consol
         raise
 
 
-def _analyse(archive: Path, result: DemonstrationResult, console: Console) -> bool:
-    """Let Spark read the archive, and say whether it finds what the participants found."""
-    try:
-        from fairway.pipeline.render import print_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.report import run_report  # noqa: PLC0415 - needs the [spark] extra
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the Spark job needs the [spark] extra ({error.name} is missing): "
-            "install fairway[spark], or pass --no-spark"
-        ) from error
-    waiting = console.status("Spark reads the archive (the first start takes some seconds)")
-    with waiting if console.is_terminal else nullcontext():
-        report = run_report(archive)
-    print_report(replace(report, archive=archive.name), console)
-    got = sorted((m.sender, m.message_id, m.size_bytes) for m in result.messages if m.received_by)
-    found = sorted((m.sender_id, m.message_id, m.size_bytes) for m in report.delivered)
-    agrees = got == found
+def _analyse(archive: Path, keep: Path | None, console: Console) -> demonstration_report.Rebuilt:
+    """Let Spark read the archive and leave its report in a folder, a temporary one if none is kept."""
+    folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="fairway-demo-report-"))
+    told = "Spark reads the archive (the first start takes some seconds)"
+    if not console.is_terminal:
+        return demonstration_report.rebuild(archive, folder, lambda _: None)
+    with console.status(told) as status:
+        return demonstration_report.rebuild(
+            archive, folder, lambda step: status.update(f"Spark reads the archive: {step}")
+        )
+
+
+def _compare(rebuilt: demonstration_report.Rebuilt, result: DemonstrationResult, console: Console) -> bool:
+    """Show the report's summary, and say whether Spark found what the participants found."""
+    console.print()
+    console.print("[bold]The same, from the archive alone[/] (fairway pipeline run: no participant was asked)")
+    console.print(rebuilt.summary)
+    got = sorted(
+        (message.sender, message.message_id, message.size_bytes) for message in result.messages if message.received_by
+    )
+    agrees = got == list(rebuilt.delivered)
+    console.print()
     console.print(
         "[green]Spark delivers the very messages that the participants got[/green]"
         if agrees
         else "[red]Spark and the participants disagree about what was delivered[/red]"
     )
+    console.print(f"the report, for a browser: {rebuilt.page.absolute().as_uri()}", markup=False, soft_wrap=True)
+    console.print(f"its tables, as Parquet: {rebuilt.run / 'tables'}", markup=False, soft_wrap=True)
     return agrees

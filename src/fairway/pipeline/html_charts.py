@@ -53,7 +53,7 @@ class Charts:
 
     def bars(self, title: str, described: str, bars: Sequence[Bar], *, limit: float | None = None) -> str:
         """Return horizontal bars, each below its label; ``limit`` draws a line at that value."""
-        scale = max([bar.whole for bar in bars] + ([limit] if limit else []), default=0) or 1
+        scale = max([max(bar.whole, bar.value) for bar in bars] + ([limit] if limit else []), default=0) or 1
         marks = []
         for row, bar in enumerate(bars):
             top = row * _BAR_PITCH
@@ -69,9 +69,11 @@ class Charts:
             )
         if limit:
             place = _LEFT + _along(limit / scale)
-            marks.append(
-                f'<line class="limit" x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="{len(bars) * _BAR_PITCH}"/>'
-            )
+            # Across the bars alone: the words between them stay readable.
+            marks += [
+                f'<path class="limit" d="M{place:.1f} {row * _BAR_PITCH + 16}v{_BAR_THICKNESS + 4}"/>'
+                for row in range(len(bars))
+            ]
         return self._figure(title, described, len(bars) * _BAR_PITCH, "".join(marks))
 
     def columns(
@@ -99,7 +101,13 @@ class Charts:
         for place, share in points:
             x, y = _LEFT + _along(place), _BOTTOM - _PLOT_HEIGHT * share
             path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {height:.1f}V{y:.1f}"
-        marks = self._axis(top, ticks) + (f'<path class="curve" d="{path}"/>' if path else "")
+        half = _BOTTOM - _PLOT_HEIGHT // 2
+        marks = (
+            f'<path class="grid" d="M{_LEFT} {half}H{_RIGHT}"/>'
+            + self._axis(top, ticks)
+            + (f'<path class="curve" d="{path}"/>' if path else "")
+            + f'<text class="muted" x="{_LEFT + 4}" y="{half - 4}">50 %</text>'
+        )
         return self._figure(title, described, _HEIGHT, marks)
 
     def lanes(

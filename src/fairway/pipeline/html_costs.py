@@ -11,7 +11,7 @@ from fairway.pipeline import html_figures as figures
 from fairway.pipeline.html_charts import Bar, Charts
 from fairway.pipeline.html_losses import CHART_ROWS, ROWS, label
 from fairway.pipeline.html_page import Column, name, table, text
-from fairway.pipeline.html_words import clock, duration, of
+from fairway.pipeline.html_words import clock, duration, of, percent, size_of
 from fairway.pipeline.render import size_text
 from fairway.pipeline.run_report import bandwidth_of, busiest_epochs
 from fairway.pipeline.run_tables import RunTables
@@ -29,15 +29,12 @@ def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         return ("No message could be decoded.",)
     carriers = tables.rows("sds_messages")
     lead = f"The payload of {carriers:,} decoded messages is {size_text(whole)}; its parts add up to that."
-    shares = [f"{size / whole:.1%}" for _, size, _ in parts]
+    shares = [percent(size, whole) for _, size, _ in parts]
     bars = [
         Bar(label=part, value=size, whole=whole, note=f"{size_text(size)} ({share})")
         for (part, size, _), share in zip(parts, shares, strict=True)
     ]
-    rows = [
-        (text(part), f"{size_text(size)} of {size_text(whole)} ({share})", of(messages, carriers))
-        for (part, size, messages), share in zip(parts, shares, strict=True)
-    ]
+    rows = [(text(part), size_of(size, whole), of(messages, carriers)) for part, size, messages in parts]
     columns = [Column(title="part"), Column(title="bytes", figure=True), Column(title="messages with it", figure=True)]
     return (lead, charts.bars("Bytes by part", lead, bars), table("Bandwidth", columns, rows))
 
@@ -56,7 +53,10 @@ def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         lead += " The limit is not known: a run with --rate-limit compares with it."
     else:
         counts = figures.utilisation(tables, _SHARES_PCT)
-        lead += f" The limit is {limit:,} messages; {of(counts[-1], total)} of the pairs are at the limit or above it."
+        lead += (
+            f" The limit is {limit:,} messages; {of(counts[-1], total)} of the pairs are at the limit or above it. "
+            "The mark across the bars is the limit."
+        )
         spread = [(share, of(number, total)) for share, number in zip(_SHARE_NAMES, counts, strict=True)]
         columns = [Column(title="share of the limit"), Column(title="senders and epochs", figure=True)]
         tail.append(table("Utilisation", columns, reversed(spread)))
@@ -81,14 +81,15 @@ def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     return (
         lead,
         charts.bars("Busiest senders in one epoch", lead, bars, limit=limit),
-        table("Busiest senders and epochs", heads, rows, of=total, what="senders and epochs"),
         *tail,
+        table("Busiest senders and epochs", heads, rows, of=total, what="senders and epochs", wide=True),
     )
 
 
 def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     """Return why messages were not decoded."""
     reasons, total, whole = figures.quarantine(tables), tables.rows("quarantine"), tables.rows("waku_messages")
+    size = sum(reason.bytes for reason in reasons)
     lead = f"{of(total, whole)} distinct messages could not be decoded."
     if not reasons:
         return (lead,)
@@ -97,7 +98,7 @@ def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         for reason in reasons[:CHART_ROWS]
     ]
     rows = [
-        (text(reason.status), of(reason.messages, total), size_text(reason.bytes), text(reason.example))
+        (text(reason.status), of(reason.messages, total), size_of(reason.bytes, size), text(reason.example))
         for reason in reasons[:ROWS]
     ]
     columns = [
@@ -109,7 +110,7 @@ def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     return (
         lead,
         charts.bars("Quarantined messages", lead, bars),
-        table("Reasons, the most frequent first", columns, rows, of=len(reasons), what="reasons"),
+        table("Reasons, the most frequent first", columns, rows, of=len(reasons), what="reasons", wide=True),
     )
 
 

@@ -19,6 +19,7 @@ from fairway.pipeline import html_figures as figures
 from fairway.pipeline import html_losses as losses
 from fairway.pipeline.html_charts import Charts
 from fairway.pipeline.html_page import Column, page, section, table, text
+from fairway.pipeline.html_summary import key_figures_of
 from fairway.pipeline.html_words import clock, of
 from fairway.pipeline.run_tables import RunTables
 
@@ -30,6 +31,19 @@ _CLASSES: Final = {
     "duplicates": "the same message again",
     "quarantined": "not decoded",
 }
+
+
+_MADE_OF: Final = {
+    "traffic": ("sds_messages", "quarantine"),
+    "channels": ("channel_stats",),
+    "latency": ("ack_latency",),
+    "gaps": ("missing_messages", "channel_stats", "sds_ordered"),
+    "bandwidth": ("bandwidth",),
+    "rate": ("rate_utilisation",),
+    "quarantine": ("quarantine",),
+    "stores": ("store_completeness",),
+}
+_SECONDS: Final = len("2026-01-01T00:00:00")
 
 
 def write_html_report(run_folder: str | PathLike[str], path: str | PathLike[str]) -> None:
@@ -53,6 +67,7 @@ def html_report(tables: RunTables) -> str:
     charts = Charts()
     over_time = figures.traffic(tables)
     channels = sorted(tables.all("channel_stats"), key=losses.worst_first)
+    at_the_top = key_figures_of(tables, channels)
     sections = [
         ("traffic", "Messages and bytes over time", losses.traffic(charts, over_time)),
         ("channels", "Delivery and loss per channel", losses.channels(charts, channels)),
@@ -63,11 +78,14 @@ def html_report(tables: RunTables) -> str:
         ("quarantine", "Quarantine by reason", costs.quarantine(charts, tables)),
         ("stores", "Store completeness", costs.stores(charts, tables)),
     ]
-    bodies = [(place, title, section(place, title, lead, *parts)) for place, title, (lead, *parts) in sections]
-    return page("Pipeline report", _head(tables, channels), bodies)
+    bodies = [
+        (place, title, section(place, title, lead, *parts, made_of=_MADE_OF[place]))
+        for place, title, (lead, *parts) in sections
+    ]
+    return page("Pipeline report", _head(tables, channels, at_the_top), bodies)
 
 
-def _head(tables: RunTables, channels: Sequence[dict[str, Any]]) -> str:
+def _head(tables: RunTables, channels: Sequence[dict[str, Any]], at_the_top: str) -> str:
     balance = tables.balance
     sources = ", ".join(text(source["label"] or source["uri"]) for source in tables.manifest["sources"])
     verdict = (
@@ -76,15 +94,36 @@ def _head(tables: RunTables, channels: Sequence[dict[str, Any]]) -> str:
         else f'<span class="bad">This does not add up: {balance.accounted_for:,} rows are accounted for.</span>'
     )
     counts = asdict(balance)
-    rows = [(title, meaning, of(counts[title], balance.rows_in)) for title, meaning in _CLASSES.items()]
+    rows = [
+        (f"{title}<small>{meaning}</small>", of(counts[title], balance.rows_in)) for title, meaning in _CLASSES.items()
+    ]
     first, last = (tables.range_of("waku_messages", "timestamp")) if tables.rows("waku_messages") else (None, None)
     span = "" if first is None or last is None else f" with timestamps from {clock(first)} to {clock(last)} UTC"
     return (
         f"<p>Read: {sources}. {balance.rows_in:,} rows, {tables.rows('waku_messages'):,} distinct messages{span}, "
-        f"{len(channels):,} channels. {verdict}</p>"
+        f"{len(channels):,} channels. {verdict}</p>{at_the_top}"
+        '<div class="beside">'
         + table(
             f"What became of {balance.rows_in:,} rows",
-            [Column(title="class"), Column(title="meaning"), Column(title="rows", figure=True)],
+            [Column(title="class"), Column(title="rows", figure=True)],
             rows,
         )
+        + f'<div><p class="note">{_made(tables)}</p></div></div>'
+    )
+
+
+def _made(tables: RunTables) -> str:
+    """Return how the run was made and where its tables are."""
+    told = tables.manifest
+    options = ", ".join(
+        text(name if value is True else f"{name} {value}")
+        for name, value in told["options"].items()
+        if value is not None and value is not False
+    )
+    finished, version = str(told.get("finished", ""))[:_SECONDS].replace("T", " "), told.get("fairway", "")
+    ended = f"Run ended {text(finished)} UTC, fairway {text(version)}. " if finished and version else ""
+    return (
+        f"{ended}Options: {options}. Every figure is from the tables of the run, Parquet files in "
+        f"<code>{text(tables.path / 'tables')}</code>; each section names its own. The rows of these classes are "
+        "disjoint, and together they are all rows of the input."
     )

@@ -36,14 +36,15 @@ def print_report(report: ArchiveReport, console: Console | None = None) -> None:
 
 def render_report(report: ArchiveReport) -> RenderableType:
     """Return a report as something that rich prints."""
-    lines: list[RenderableType] = [_summary(report)]
+    lines: list[RenderableType] = [render_summary(report)]
     for show, wanted in _SECTIONS:
         if wanted(report):
             lines += ["", show(report)]
     return Group(*lines)
 
 
-def _summary(report: ArchiveReport) -> RenderableType:
+def render_summary(report: ArchiveReport) -> RenderableType:
+    """Return the counts at the head of a report."""
     total = report.total
     reassembled, recovered, missing = total("reassembled"), total("recovered"), total("missing")
     lines = [f"{_count(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]

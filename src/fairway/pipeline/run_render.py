@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from fairway.pipeline.render import new_table, plain, render_report, size_text
-from fairway.pipeline.run_report import bandwidth_of, busiest_epochs, report_of
+from fairway.pipeline.render import new_table, plain, render_report, render_summary, size_text
+from fairway.pipeline.run_report import bandwidth_of, busiest_epochs, report_of, waiting_of
 from fairway.pipeline.run_summary import Balance, RunSummary
 from fairway.pipeline.run_tables import RunTables
 
@@ -35,10 +35,15 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
     """Print the report of a finished run."""
     parts: list[RenderableType] = [render_report(report_of(tables, limit))]
-    for section in (_bandwidth(tables), _stores(tables), _epochs(tables)):
+    for section in (_waiting(tables, limit), _bandwidth(tables), _stores(tables), _epochs(tables)):
         if section.row_count:
             parts += ["", section]
     console.print(Group(*parts, "", render_balance(tables.balance)))
+
+
+def short_report(tables: RunTables) -> RenderableType:
+    """Return what fits on one screen of the report of a finished run."""
+    return Group(render_summary(report_of(tables)), "", _bandwidth(tables), "", render_balance(tables.balance))
 
 
 def render_balance(balance: Balance) -> Table:
@@ -54,6 +59,19 @@ def render_balance(balance: Balance) -> Table:
     table.add_row("in all", f"{balance.accounted_for:,}")
     verdict = "[green]all accounted for[/]" if balance.adds_up else "[red]this does not add up[/]"
     table.add_row(f"rows in ({verdict})", f"{balance.rows_in:,}")
+    return table
+
+
+def _waiting(tables: RunTables, limit: int) -> Table:
+    found = waiting_of(tables)
+    stats = {row["channel_id"]: row for row in tables.all("channel_stats", ["channel_id", "content", "missing"])}
+    table = new_table("Waiting for missing messages", ["channel"], ["SDS messages that wait", "of", "behind missing"])
+    for told in found[:limit]:
+        known = stats[told.channel_id]
+        waiting = f"{told.waiting:,}" if not told.unknown else "unknown"
+        table.add_row(plain(told.channel_id), waiting, f"{known['content']:,}", f"{known['missing']:,}")
+    if len(found) > limit:
+        table.caption = f"and {len(found) - limit:,} more of {len(found):,} channels"
     return table
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from fairway.pipeline.archive_report import (
@@ -18,8 +19,20 @@ from fairway.pipeline.archive_report import (
     SenderReport,
 )
 from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.stages.channel_log import DependencyStatus
 
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The SDS messages of a channel that a live participant could not deliver in order."""
+
+    channel_id: str
+    waiting: int
+    """Those that wait for missing messages, or for a circle of citations; directly or through others."""
+    unknown: int
+    """Those of which it was not computed."""
 
 
 def report_of(tables: RunTables, limit: int = 20) -> ArchiveReport:
@@ -60,6 +73,23 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
         sizes[row["part"]] += row["bytes"]
         messages[row["part"]] += row["messages"]
     return [(part, size, messages[part]) for part, size in sizes.most_common()]
+
+
+def waiting_of(tables: RunTables) -> list[Waiting]:
+    """Return the channels in which messages wait, or may, those first in which most do."""
+    waiting: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    is_incomplete = ds.field("status") != DependencyStatus.COMPLETE.value
+    for batch in tables.batches("sds_ordered", ["channel_id", "status"], is_incomplete):
+        grouped = pa.Table.from_batches([batch]).group_by(["channel_id", "status"], use_threads=False)
+        for row in grouped.aggregate([([], "count_all")]).to_pylist():
+            counts = unknown if row["status"] == DependencyStatus.NOT_COMPUTED.value else waiting
+            counts[row["channel_id"]] += row["count_all"]
+    found = [
+        Waiting(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
+        for channel_id in waiting.keys() | unknown.keys()
+    ]
+    return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))
 
 
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:

@@ -1,0 +1,77 @@
+"""What an archive alone tells of a demonstration: the pipeline over it, as an operator would run it.
+
+No participant is asked. The tables and a page for a browser stay where they are written, so that whoever watched can
+open them afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import RenderableType
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+
+PAGE: Final = "report.html"
+RUN: Final = "run"
+
+_FEW_ROWS: Final = {
+    # What Spark would compile for each step takes longer than a hundred rows do without it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What the pipeline made of an archive."""
+
+    run: Path
+    """Folder of the tables, as `fairway pipeline run` writes it."""
+    page: Path
+    """The report, for a browser."""
+    delivered: tuple[tuple[str, str, int], ...]
+    """Sender, id and size in bytes of every message that can be read, sorted."""
+    summary: RenderableType
+    """The report's summary, for a terminal."""
+
+
+def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt:
+    """Run the pipeline over an archive into a folder, and tell each step as it begins.
+
+    Raises `ConfigurationError` without the ``spark`` extra, and what `fairway.pipeline.run.run` raises.
+    """
+    try:
+        from fairway.pipeline.html_report import write_html_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run import run  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_render import short_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_summary import RunProgress  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the Spark job needs the [spark] extra ({error.name} is missing): "
+            "install fairway[spark], or pass --no-spark"
+        ) from error
+
+    def progress(step: RunProgress) -> None:
+        if step.result is None:
+            tell(f"table {step.number} of {step.total}: {step.step}")
+
+    place, page = folder / RUN, folder / PAGE
+    with session_or_own(None, "fairway demo", short_job=True, config=_FEW_ROWS) as spark:
+        run([f"archive=sqlite:{archive}"], place, profile=Profile.WAKU, spark=spark, progress=progress)
+    tables = RunTables(place)
+    write_html_report(place, page)
+    rows = tables.all("delivered", ["sender_id", "message_id", "size_bytes"])
+    return Rebuilt(
+        run=place,
+        page=page,
+        delivered=tuple(sorted((row["sender_id"], row["message_id"], row["size_bytes"]) for row in rows)),
+        summary=short_report(tables),
+    )
