@@ -196,6 +196,45 @@ def test_a_row_may_say_everything_of_its_message():
     assert message_of(row(1, message_hash=hash_of(1)), Shards()).message_hash == hash_of(1)
 
 
+def test_a_row_is_waited_for_until_its_time_and_one_that_is_too_far_off_is_left_to_another_run(tmp_path):
+    now_ms, pauses = 1_000_000, []
+
+    async def pause(seconds):
+        nonlocal now_ms
+        pauses.append(seconds)
+        now_ms += round(seconds * 1_000)
+
+    rows = [row(1, not_before_ms=1_001_500), row(2, not_before_ms=None), row(3, not_before_ms=1_100_000), row(4)]
+    node = FakeNode()
+
+    async def work(longest_wait_s: float) -> Outcome:
+        with ReceiptLedger(tmp_path / "r.db") as ledger:
+            dispatcher = Dispatcher(
+                node=node,
+                ledger=ledger,
+                run="run",
+                task=0,
+                pause=pause,
+                longest_wait_s=longest_wait_s,
+                now_ns=lambda: now_ms * 1_000_000,
+            )
+            return await dispatcher.send_all(rows)
+
+    assert asyncio.run(work(60)) == Outcome(sent=3, later=1)
+    assert (node.sent, pauses) == ([1, 2, 4], [1.0, 0.5])
+    assert asyncio.run(work(120)) == Outcome(sent=1, found=3)
+    assert node.sent == [1, 2, 4, 3]
+    assert max(pauses) <= 1
+
+
+def test_the_writer_gives_a_late_row_the_time_at_which_it_leaves_if_it_is_told_to(tmp_path):
+    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == Outcome(sent=3)
+    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == Outcome(found=3)
+    found = receipts(tmp_path / "r.db")
+    assert [receipt.message_hash for receipt in found] == [hash_of(number) for number in (1, 2, 3)]
+    assert all((receipt.sent_timestamp or 0) > 1_700_000_000 * 10**9 for receipt in found)
+
+
 def test_receipts_are_a_table(tmp_path):
     dispatch(tmp_path / "r.db", FakeNode(SendResult(accepted=False, permanent=True, detail="no")), map(row, range(7)))
     with ReceiptLedger(tmp_path / "r.db") as ledger:
@@ -267,6 +306,8 @@ def test_a_task_whose_messages_failed_fails_unless_that_is_accepted(tmp_path, mo
         ({"attempts": "0"}, "at least 1"),
         ({"failOnError": "no"}, "true or false"),
         ({"reciepts": "r.db"}, "has no option reciepts"),
+        ({"maxWait": "long"}, "maxWait is a number of seconds"),
+        ({"restampAfter": "-1"}, "restampAfter is a number of seconds"),
         ({"columns": ("payload",)}, "no column content_topic, timestamp"),
     ],
 )

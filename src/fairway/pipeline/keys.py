@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from fairway.errors import ConfigurationError, DecryptionError
 from fairway.protocol.encryption import AesGcm, ChaCha20Poly1305, Encryption, SymmetricPayload, open_at_once
+from fairway.protocol.encryption.entropy import RandomBytes
 from fairway.wire.topics import ContentTopic
 
 _HINT: Final = '{"<channel or content topic>": {"cipher": "aes-256-gcm", "key": "<64 hex digits>"}}'
@@ -29,15 +31,15 @@ _FIELDS: Final = {"cipher", "key", "associated_data"}
 _MAX_FILE_BYTES: Final = 16_777_216
 
 
-def _payload_v1(key: bytes, associated_data: bytes) -> Encryption:
+def _payload_v1(key: bytes, associated_data: bytes, random_bytes: RandomBytes) -> Encryption:
     if associated_data:
         raise ConfigurationError("payload-v1 has no associated_data")
-    return SymmetricPayload(key)
+    return SymmetricPayload(key, random_bytes=random_bytes)
 
 
-_CIPHERS: Final[Mapping[str, Callable[[bytes, bytes], Encryption]]] = {
-    "aes-256-gcm": lambda key, associated_data: AesGcm(key, associated_data=associated_data),
-    "chacha20-poly1305": lambda key, associated_data: ChaCha20Poly1305(key, associated_data=associated_data),
+_CIPHERS: Final[Mapping[str, Callable[[bytes, bytes, RandomBytes], Encryption]]] = {
+    "aes-256-gcm": lambda key, data, source: AesGcm(key, associated_data=data, random_bytes=source),
+    "chacha20-poly1305": lambda key, data, source: ChaCha20Poly1305(key, associated_data=data, random_bytes=source),
     "payload-v1": _payload_v1,
 }
 
@@ -97,6 +99,21 @@ class ChannelKeys:
         """Return whether a channel has a key of its own."""
         return channel_id in self._channels
 
+    def cipher_for_sending(
+        self, channel_id: str, content_topic: str, random_bytes: Callable[[bytes, bytes], RandomBytes]
+    ) -> Encryption | None:
+        """Return the cipher of the newest key for a channel's messages on a topic, or None when there is none.
+
+        The topic's key goes before the channel's, as in `open`. ``random_bytes`` makes the source of the cipher's
+        randomness, from the key and from what else tells two ciphers apart.
+        """
+        for name in (content_topic, channel_id):
+            if name in (self._topics if _is_content_topic(name) else self._channels):
+                entry = self._entries[name][0]
+                context = f"{entry['cipher']}\0{entry.get('associated_data', '')}".encode()
+                return _cipher(name, entry, random_bytes(bytes.fromhex(entry["key"]), context))
+        return None
+
     def open(self, content_topic: str | None, payload: bytes) -> Opened:
         """Return a payload opened by the first key that can, or as it is when no key is for it.
 
@@ -144,7 +161,7 @@ def _first(ciphers: Sequence[Encryption], payload: bytes) -> bytes:
     return open_at_once(ciphers[-1], payload)
 
 
-def _cipher(name: str, entry: object) -> Encryption:
+def _cipher(name: str, entry: object, random_bytes: RandomBytes = os.urandom) -> Encryption:
     if not isinstance(entry, Mapping) or not {"cipher", "key"} <= entry.keys() <= _FIELDS:
         raise ConfigurationError(f"the key of {name!r} needs the fields cipher and key: {_HINT}")
     make = _CIPHERS.get(entry["cipher"]) if isinstance(entry["cipher"], str) else None
@@ -152,7 +169,7 @@ def _cipher(name: str, entry: object) -> Encryption:
         raise ConfigurationError(f"the cipher of {name!r} must be one of {', '.join(_CIPHERS)}")
     associated_data = entry.get("associated_data", "")
     try:
-        return make(bytes.fromhex(entry["key"]), associated_data.encode())
+        return make(bytes.fromhex(entry["key"]), associated_data.encode(), random_bytes)
     except ConfigurationError as error:
         raise ConfigurationError(f"the key of {name!r} cannot be used: {error}") from None
     except (TypeError, ValueError, AttributeError):

@@ -3,13 +3,17 @@
 Invariant: nothing is sent that the ledger says was; what a task that died may have sent is looked for in the node's
 store first; and if it is sent again all the same, it is the same message byte for byte, with the same hash, which
 relays and stores take for the one that they have.
+
+Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, once,
+before it leaves for the first time; the ledger knows it by the hash that its row had, and with which hash it left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -21,6 +25,11 @@ from fairway.wire.waku_message import WakuMessage
 
 FIRST_PAUSE_S: Final = 1.0
 """Before a message is tried a second time; each further pause is twice as long."""
+
+_LONGEST_STEP_S: Final = 1.0
+"""Whoever interrupts a wait is heard within this; a clock that is set meanwhile is followed."""
+_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
 """What a row must have to be a message; a timestamp because without it each attempt would be another message."""
@@ -35,6 +44,8 @@ class Outcome:
     """Rows whose message was there already, sent before or by another task."""
     refused: int = 0
     failed: int = 0
+    later: int = 0
+    """Rows that may not leave yet, by more than the task waits; they have no receipt."""
 
     def __add__(self, other: Outcome) -> Outcome:
         """Return both together."""
@@ -43,12 +54,13 @@ class Outcome:
             found=self.found + other.found,
             refused=self.refused + other.refused,
             failed=self.failed + other.failed,
+            later=self.later + other.later,
         )
 
     @property
     def rows(self) -> int:
         """All of them."""
-        return self.sent + self.found + self.refused + self.failed
+        return self.sent + self.found + self.refused + self.failed + self.later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +75,12 @@ class Dispatcher:
     """Where a row without a pubsub topic goes."""
     attempts: int = 3
     """For one message, as long as the node does not refuse it for good."""
+    longest_wait_s: float = 3_600.0
+    """For one row whose ``not_before_ms`` has not come."""
+    restamp_after_ms: int | None = None
+    """The age from which a message gets a new timestamp before it leaves; None leaves all as they are."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    now_ns: Callable[[], int] = time.time_ns
 
     async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> Outcome:
         """Send rows and say how they ended; what became of each stands in the ledger."""
@@ -78,19 +95,54 @@ class Dispatcher:
         except ConfigurationError as error:
             self._refuse(row, str(error))
             return Outcome(refused=1)
+        if not await self._its_time_has_come(row):
+            return Outcome(later=1)
         claim = self._claim(message)
         if claim in {Claim.SETTLED, Claim.ANOTHERS}:
             return Outcome(found=1)
-        if claim is Claim.IN_DOUBT and await self._arrived(message):
-            self.ledger.settle(message.message_hash, ReceiptStatus.SENT, detail="found in the store", attempts=0)
-            return Outcome(found=1)
+        key, message = message.message_hash, self._as_it_left(message)
+        if claim is Claim.IN_DOUBT:
+            arrived = await self._arrived(message)
+            if arrived:
+                self.ledger.settle(key, ReceiptStatus.SENT, detail="found in the store", attempts=0)
+                return Outcome(found=1)
+        if claim is Claim.MINE or arrived is False:
+            message = self._restamped(key, message)
         status, detail, attempts = await self._transmit(message)
-        self.ledger.settle(message.message_hash, status, detail=detail, attempts=attempts)
+        self.ledger.settle(key, status, detail=detail, attempts=attempts)
         return Outcome(
             sent=int(status is ReceiptStatus.SENT),
             refused=int(status is ReceiptStatus.REFUSED),
             failed=int(status is ReceiptStatus.FAILED),
         )
+
+    async def _its_time_has_come(self, row: Mapping[str, Any]) -> bool:
+        """Wait for the time before which a row may not leave, unless that is too far off."""
+        not_before_ms = row.get("not_before_ms")
+        if not_before_ms is None:
+            return True
+        waited_s = 0.0
+        while (left_s := not_before_ms / 1_000 - self.now_ns() / _NANOSECONDS_PER_SECOND) > 0:
+            if waited_s + left_s > self.longest_wait_s:
+                return False
+            step_s = min(left_s, _LONGEST_STEP_S)
+            await self.pause(step_s)
+            waited_s += step_s
+        return True
+
+    def _as_it_left(self, message: RoutedMessage) -> RoutedMessage:
+        """Return a message as an earlier attempt sent it, if there was one that gave it another timestamp."""
+        stamp = self.ledger.stamp(message.message_hash)
+        return message if stamp is None else _stamped(message, stamp)
+
+    def _restamped(self, key: bytes, message: RoutedMessage) -> RoutedMessage:
+        """Return a message with the time of now if its own is too old, and write that down first."""
+        now_ns, stamp = self.now_ns(), message.message.timestamp_ns or 0
+        if self.restamp_after_ms is None or now_ns - stamp <= self.restamp_after_ms * _NANOSECONDS_PER_MILLISECOND:
+            return message
+        message = _stamped(message, now_ns)
+        self.ledger.restamp(key, now_ns, message.message_hash)
+        return message
 
     async def _transmit(self, message: RoutedMessage) -> tuple[ReceiptStatus, str, int]:
         pause_s = FIRST_PAUSE_S
@@ -105,13 +157,14 @@ class Dispatcher:
                 pause_s *= 2
         return ReceiptStatus.FAILED, result.detail, self.attempts
 
-    async def _arrived(self, message: RoutedMessage) -> bool:
+    async def _arrived(self, message: RoutedMessage) -> bool | None:
+        """Return whether the store has a message, None if it cannot be asked."""
         if not self.node.status.store:
-            return False
+            return None
         try:
             page = await self.node.query(StoreQuery(message_hashes=(message.message_hash,)))
         except StoreQueryError:
-            return False
+            return None
         return any(found.message_hash == message.message_hash for found in page.messages)
 
     def _claim(self, message: RoutedMessage) -> Claim:
@@ -160,3 +213,7 @@ def message_of(row: Mapping[str, Any], shards: Shards) -> RoutedMessage:
     if given is not None and bytes(given) != message.message_hash:
         raise ConfigurationError(f"the row says message_hash {bytes(given).hex()}, it is {message.message_hash.hex()}")
     return message
+
+
+def _stamped(message: RoutedMessage, timestamp_ns: int) -> RoutedMessage:
+    return RoutedMessage.of(message.pubsub_topic, replace(message.message, timestamp_ns=timestamp_ns))

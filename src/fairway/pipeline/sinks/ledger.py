@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
 
@@ -34,9 +34,13 @@ CREATE TABLE IF NOT EXISTS receipt (
     run TEXT NOT NULL,
     task INTEGER NOT NULL,
     first_at_ms INTEGER NOT NULL,
-    settled_at_ms INTEGER
+    settled_at_ms INTEGER,
+    sent_timestamp INTEGER,
+    sent_hash BLOB
 )
 """
+_LATER_COLUMNS: Final = {"sent_timestamp": "INTEGER", "sent_hash": "BLOB"}
+"""What files of before lack."""
 _CLAIM: Final = """
 INSERT INTO receipt
 (message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, run, task, first_at_ms)
@@ -46,10 +50,13 @@ _RECLAIM: Final = "UPDATE receipt SET status = 'sending', run = ?, task = ? WHER
 _SETTLE: Final = """
 UPDATE receipt SET status = ?, detail = ?, attempts = attempts + ?, settled_at_ms = ? WHERE message_hash = ?
 """
+_RESTAMP: Final = "UPDATE receipt SET sent_timestamp = ?, sent_hash = ? WHERE message_hash = ?"
 _COLUMNS: Final = (
-    "message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, first_at_ms, settled_at_ms"
+    "message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, first_at_ms, settled_at_ms,"
+    " sent_timestamp, sent_hash"
 )
-_READ: Final = f"SELECT {_COLUMNS} FROM receipt WHERE number > ? AND number <= ? ORDER BY number"  # noqa: S608 - constants
+_FIND: Final = f"SELECT {_COLUMNS} FROM receipt"  # noqa: S608 - constants
+_READ: Final = f"{_FIND} WHERE number > ? AND number <= ? ORDER BY number"
 
 
 class ReceiptStatus(Enum):
@@ -93,6 +100,10 @@ class Receipt:
     attempts: int
     first_at_ms: int
     settled_at_ms: int | None
+    sent_timestamp: int | None = None
+    """The timestamp that it was given instead because its own was too old; None if it left as it was."""
+    sent_hash: bytes | None = None
+    """The hash of the message with that timestamp."""
 
 
 class ReceiptLedger:
@@ -109,6 +120,7 @@ class ReceiptLedger:
                 self._database.execute("PRAGMA journal_mode = WAL")
                 self._database.execute("PRAGMA synchronous = FULL")
                 self._database.execute(_CREATE)
+                self._add_later_columns()
             except BaseException:
                 self._database.close()
                 raise
@@ -159,6 +171,30 @@ class ReceiptLedger:
         with self._transaction():
             self._database.execute(_SETTLE, (status.value, detail, attempts, self._now_ms(), message_hash))
 
+    def restamp(self, message_hash: bytes, timestamp: int, sent_hash: bytes) -> None:
+        """Write down with which timestamp, and so which hash, a message leaves that was claimed."""
+        with self._transaction():
+            self._database.execute(_RESTAMP, (timestamp, sent_hash, message_hash))
+
+    def stamp(self, message_hash: bytes) -> int | None:
+        """Return the timestamp that `restamp` noted for a message, if it did."""
+        row = self._database.execute(
+            "SELECT sent_timestamp FROM receipt WHERE message_hash = ?", (message_hash,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def find(self, message_hash: bytes) -> Receipt | None:
+        """Return the receipt of a message, if there is one."""
+        row = self._database.execute(f"{_FIND} WHERE message_hash = ?", (message_hash,)).fetchone()
+        return None if row is None else _receipt(row)
+
+    def attempts_since(self, since_ms: int) -> int:
+        """Return how many messages were claimed or settled since a time: no more than that were sent."""
+        (count,) = self._database.execute(
+            "SELECT count(*) FROM receipt WHERE max(first_at_ms, coalesce(settled_at_ms, 0)) >= ?", (since_ms,)
+        ).fetchone()
+        return int(count)
+
     def last_number(self) -> int:
         """Return the number of the newest receipt, 0 if there is none."""
         return int(self._database.execute("SELECT coalesce(max(number), 0) FROM receipt").fetchone()[0])
@@ -166,21 +202,14 @@ class ReceiptLedger:
     def read(self, after: int = 0, through: int | None = None) -> Iterator[Receipt]:
         """Yield receipts in the order in which messages were first claimed; ``after`` and ``through`` are numbers."""
         last = self.last_number() if through is None else through
-        for *values, status, detail, attempts, first_at_ms, settled_at_ms in self._database.execute(
-            _READ, (after, last)
-        ):
-            message_hash, pubsub_topic, content_topic, timestamp = values
-            yield Receipt(
-                message_hash=message_hash,
-                pubsub_topic=pubsub_topic,
-                content_topic=content_topic,
-                timestamp=timestamp,
-                status=ReceiptStatus(status),
-                detail=detail,
-                attempts=attempts,
-                first_at_ms=first_at_ms,
-                settled_at_ms=settled_at_ms,
-            )
+        for row in self._database.execute(_READ, (after, last)):
+            yield _receipt(row)
+
+    def _add_later_columns(self) -> None:
+        there = {row[1] for row in self._database.execute("PRAGMA table_info(receipt)")}
+        for name, kind in _LATER_COLUMNS.items():
+            if name not in there:
+                self._database.execute(f"ALTER TABLE receipt ADD COLUMN {name} {kind}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -191,3 +220,8 @@ class ReceiptLedger:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+
+def _receipt(row: tuple[Any, ...]) -> Receipt:
+    told = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return Receipt(**{**told, "status": ReceiptStatus(told["status"])})

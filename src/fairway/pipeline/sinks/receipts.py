@@ -15,9 +15,10 @@ from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger
 
 RECEIPTS: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, timestamp bigint, status string, detail string,"
-    " attempts int, first_at_ms bigint, settled_at_ms bigint"
+    " attempts int, first_at_ms bigint, settled_at_ms bigint, sent_timestamp bigint, sent_hash binary"
 )
-"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp`` the message's in nanoseconds."""
+"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp`` the message's in nanoseconds; the last two are
+those that a message left with whose own timestamp was too old, else null."""
 
 _ARROW_SCHEMA: Final = pa.schema(
     [
@@ -30,6 +31,8 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("attempts", pa.int32()),
         ("first_at_ms", pa.int64()),
         ("settled_at_ms", pa.int64()),
+        ("sent_timestamp", pa.int64()),
+        ("sent_hash", pa.binary()),
     ]
 )
 _PART_RECEIPTS: Final = 50_000

@@ -3,7 +3,8 @@
 Name: ``waku``
 
 Columns: ``content_topic``, ``payload`` and ``timestamp`` (nanoseconds) must be there; ``pubsub_topic``, ``version``,
-``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means.
+``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means. A row with
+``not_before_ms`` (milliseconds since the Unix epoch) is waited for, and so are those behind it.
 
 Options (their names in any case):
 
@@ -12,6 +13,9 @@ Options (their names in any case):
   where they run on several machines, write from one of them (``coalesce(1)``).
 - ``attempts``: how often a message is tried before it has failed (default 3).
 - ``failOnError``: whether a task fails when messages have (default), so that Spark tries those again.
+- ``maxWait``: seconds that a row is waited for (default 3600); one whose time is further off is left to another run.
+- ``restampAfter``: seconds after which a message that has not left is given the time at which it leaves, because relays
+  and stores refuse old ones (default never).
 - ``cluster``, ``shards``: where rows without a pubsub topic go (default 1 and 8, The Waku Network).
 
 Rows are sent in their order, one after the other in each partition, several partitions at once: one partition for each
@@ -48,7 +52,7 @@ from fairway.storage.lip76 import Shards
 from fairway.waku.connect import connect
 
 _LOG: Final = logging.getLogger(__name__)
-_NAMES: Final = ("node", "receipts", "attempts", "failOnError", "cluster", "shards")
+_NAMES: Final = ("node", "receipts", "attempts", "failOnError", "maxWait", "restampAfter", "cluster", "shards")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
 """What Spark hands to the writer of a stream or a table beside the user's options."""
 
@@ -68,6 +72,8 @@ class SinkOptions:
     receipts: str
     attempts: int
     fail_on_error: bool
+    longest_wait_s: float
+    restamp_after_ms: int | None
     shards: Shards
 
     @classmethod
@@ -93,6 +99,8 @@ class SinkOptions:
             )
         except ValueError as error:
             raise ConfigurationError(f"attempts, cluster and shards are whole numbers: {error}") from error
+        longest_wait_s = _seconds(given, "maxWait", 3_600.0)
+        restamp_after_s = _seconds(given, "restampAfter", None)
         if attempts < 1:
             raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
         if (fail_on_error := given.get("failonerror", "true").lower()) not in {"true", "false"}:
@@ -102,8 +110,21 @@ class SinkOptions:
             receipts=str(Path(given["receipts"]).absolute()),
             attempts=attempts,
             fail_on_error=fail_on_error == "true",
+            longest_wait_s=0.0 if longest_wait_s is None else longest_wait_s,
+            restamp_after_ms=None if restamp_after_s is None else round(restamp_after_s * 1_000),
             shards=Shards(cluster_id=cluster_id, shard_count=shard_count),
         )
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float | None) -> float | None:
+    text = given.get(name.lower())
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is a number of seconds, not {text!r}") from error
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise ConfigurationError(f"{name} is a number of seconds, not {text!r}")
+    return seconds
 
 
 class _Sending:
@@ -135,18 +156,21 @@ class _Sending:
                     task=task,
                     shards=options.shards,
                     attempts=options.attempts,
+                    longest_wait_s=options.longest_wait_s,
+                    restamp_after_ms=options.restamp_after_ms,
                 )
                 return await dispatcher.send_all(_rows(batches))
 
     def _close_books(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), Outcome())
         _LOG.info(
-            "%d rows: %d sent, %d sent before, %d refused, %d failed",
+            "%d rows: %d sent, %d sent before, %d refused, %d failed, %d left for later",
             total.rows,
             total.sent,
             total.found,
             total.refused,
             total.failed,
+            total.later,
         )
 
 

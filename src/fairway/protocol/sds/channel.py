@@ -89,7 +89,7 @@ class MessageChannel:
         self.dependencies = Dependencies(config, self.journal, self.history, self.repair, self._deliver_parked)
         self.owed = OwedCitations()
         self.participants: set[str] = set()
-        self._ephemeral_count = 0
+        self.ephemeral_count = 0
 
     def send(
         self,
@@ -155,14 +155,14 @@ class MessageChannel:
         """Make an ephemeral message (SDS spec, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
         if not content:
             raise EmptyPayloadError("an ephemeral message needs content")
-        self._ephemeral_count += 1
+        self.ephemeral_count += 1
         return SdsMessage(
             message_id=make_ephemeral_id(
                 self.config.id_rule,
                 sender_id=self.sender_id,
                 content=content,
                 now_ms=now_ms,
-                count=self._ephemeral_count,
+                count=self.ephemeral_count,
             ),
             sender_id=self.sender_id,
             channel_id=self.channel_id,

@@ -1,0 +1,196 @@
+"""``fairway pipeline send``: a batch of payloads into channels, within the rate limit, each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+
+if TYPE_CHECKING:
+    from fairway.pipeline.outgoing.dispatching import DispatchProgress
+    from fairway.pipeline.outgoing.summary import SendSummary
+    from fairway.pipeline.run_summary import RunProgress
+
+_WIDTH_OF_A_FILE: Final = 160
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def command(
+    *,
+    payloads: Annotated[
+        Path,
+        typer.Option(
+            metavar="PATH", help="What to send: FILE.parquet, FILE.jsonl, or a folder of which each file is a payload."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the tables and receipts; made if need be.")],
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as local://127.0.0.1:60010."),
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option(metavar="ID", help="The channel of payloads that do not name one.")
+    ] = None,
+    sender: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The sender of payloads that do not name one.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Content topic; /fairway/1/CHANNEL/proto if none.")
+    ] = None,
+    keys: Annotated[Path | None, typer.Option(metavar="FILE", help="Keys of encrypted channels, as JSON.")] = None,
+    profile: Annotated[Profile, typer.Option(help="The wire of the channels.")] = Profile.WAKU,
+    parity_rate: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Parity segments per data segment.", show_default="the profile's"),
+    ] = None,
+    rate_limit: Annotated[
+        int | None, typer.Option(min=1, help="Transmissions of a sender in an epoch.", show_default="no limit")
+    ] = None,
+    epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = 600_000,
+    counting: Annotated[
+        str, typer.Option(help="What the limit counts: segments, or messages by their first segment.")
+    ] = "segments",
+    after: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Go on from a channel's store, or from the folder of a 'pipeline run'."),
+    ] = None,
+    start_ms: Annotated[
+        int | None, typer.Option(metavar="MS", help="Time of the batch, since 1970.", show_default="now")
+    ] = None,
+    longest_wait_s: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Leave later epochs to another run.", show_default="wait for all"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the schedule and send nothing.")] = False,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Send many payloads into channels: segmented, encrypted, within the rate limit, each once.
+
+    Started again with the same words it goes on where it stopped, also after a crash, and sends nothing twice.
+
+    Exit code 0 if everything was sent (with --dry-run: could be), 1 if something was refused or is left, 2 if it could
+    not run.
+
+    Example: [bold]fairway pipeline send --payloads reports --channel team --sender alice --node local://127.0.0.1:60010
+    --out batch[/bold]
+    """
+    if node is None and not dry_run:
+        raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")
+    try:
+        from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.outgoing import (  # noqa: PLC0415 - needs the [spark] extra
+            Counting,
+            SendOptions,
+            channel_options,
+            send,
+        )
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
+        ) from error
+    if counting not in (known := [each.value for each in Counting]):
+        raise ConfigurationError(f"--counting must be {' or '.join(known)}, not {counting!r}")
+    options = SendOptions(
+        channel_id=channel,
+        sender_id=sender,
+        content_topic=topic,
+        channel=channel_options(profile, parity_rate),
+        rate_limit=rate_limit,
+        epoch_ms=epoch_ms,
+        counting=Counting(counting),
+        start_ms=start_ms,
+        after=None if after is None else str(after.absolute()),
+    )
+    channel_keys = None if keys is None else ChannelKeys.from_file(keys)
+    with _Shown.on_stderr() as shown:
+        summary = send(
+            payloads,
+            out,
+            node=None if dry_run else node,
+            options=options,
+            keys=channel_keys,
+            longest_wait_s=longest_wait_s,
+            progress=shown.step,
+            planned=shown.planned,
+            dispatching=shown.dispatching,
+        )
+    if machine:
+        typer.echo(json.dumps(summary.as_json(), indent=2))
+    else:
+        _print(summary, dry_run=dry_run)
+    raise typer.Exit(0 if summary.is_complete or (dry_run and not summary.refused) else 1)
+
+
+class _Shown:
+    """What is going on, on stderr: lines for what ended and, on a terminal, a bar for what is under way."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("reading the payloads", total=None)
+
+    @classmethod
+    @contextmanager
+    def on_stderr(cls) -> Iterator[_Shown]:
+        console = Console(highlight=False, stderr=True)
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+            yield cls(bar)
+
+    def step(self, progress: RunProgress) -> None:
+        done = progress.number - (progress.result is None)
+        self._bar.update(self._task, total=progress.total, completed=done, description=progress.step)
+        if progress.result is not None:
+            kept = "from an earlier attempt" if progress.resumed else f"{progress.result.seconds:8.1f} s"
+            place = f"\\[{progress.number}/{progress.total}] {progress.step:<18} {progress.result.rows:>12,} rows"
+            self._bar.console.print(f"{place}  {kept}", style="dim" if progress.resumed else "")
+
+    def planned(self, summary: SendSummary) -> None:
+        self._bar.console.print(_schedule(summary))
+
+    def dispatching(self, progress: DispatchProgress) -> None:
+        waits = progress.waits_until_ms
+        what = "sending" if waits is None else f"waiting for the epoch that begins at {_clock(waits)} UTC"
+        self._bar.update(self._task, total=progress.total, completed=progress.settled, description=what)
+
+
+def _schedule(summary: SendSummary) -> str:
+    if summary.starts_ms is None or summary.ends_ms is None:
+        return "nothing to send"
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
+    times = f"from {_clock(summary.starts_ms)} to {_clock(summary.ends_ms)} UTC"
+    return f"{summary.transmissions:,} transmissions in {epochs}, planned {times}; {summary.left:,} left"
+
+
+def _print(summary: SendSummary, *, dry_run: bool) -> None:
+    from fairway.pipeline.render import new_table  # noqa: PLC0415 - needs the [spark] extra
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
+    table = new_table("What was to be sent, and what became of it", [""], ["count"])
+    table.add_row("payloads", f"{summary.payloads:,}")
+    table.add_row("payloads refused: the table refused says why", f"{summary.refused:,}")
+    table.add_section()
+    table.add_row("transmissions", f"{summary.transmissions:,}")
+    for status, count in sorted(summary.statuses.items()):
+        table.add_row(f"  {status}", f"{count:,}")
+    table.caption = f"{_schedule(summary)}; in {summary.folder}"
+    console.print(table)
+    if dry_run:
+        console.print("nothing was sent; the same words without --dry-run and with --node send it")
+    elif summary.left:
+        console.print("not everything was sent; the same words again go on from here")
+
+
+def _clock(time_ms: int) -> str:
+    return f"{_EPOCH + timedelta(milliseconds=time_ms):%Y-%m-%d %H:%M:%S}"

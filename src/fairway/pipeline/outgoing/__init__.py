@@ -1,0 +1,34 @@
+"""Payloads out, in bulk: segment, SDS, encrypt, schedule over the epochs of the rate limit, dispatch.
+
+::
+
+    payloads -> composed -+-> outgoing_messages -> scheduled -> dispatch -> receipts
+                          +-> refused
+
+`send` does it all, with tables in a folder (`fairway.pipeline.outgoing.tables`). The stages are functions from
+DataFrame to DataFrame as those of `fairway.pipeline.stages` are, and what `scheduled` gives can be written through the
+sink ``waku`` as well.
+"""
+
+from __future__ import annotations
+
+from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
+from fairway.pipeline.outgoing.outgoing_messages import composed, outgoing_messages, refused
+from fairway.pipeline.outgoing.scheduled import Counting, scheduled
+from fairway.pipeline.outgoing.sending import SendOptions, channel_options, send
+from fairway.pipeline.outgoing.summary import SendSummary
+
+__all__ = [
+    "ChannelState",
+    "Counting",
+    "SendOptions",
+    "SendSummary",
+    "channel_options",
+    "composed",
+    "outgoing_messages",
+    "refused",
+    "scheduled",
+    "send",
+    "state_of_store",
+    "states_of_run",
+]

@@ -1,0 +1,170 @@
+"""Where a batch begins: what its sender knows of the channel before the first message.
+
+Invariant: a batch that begins where a channel stands cites the channel's newest messages, holds them in its bloom
+filter and has a Lamport clock beyond theirs, so that it continues the log and does not contradict it (SDS spec,
+"Participant state"). Without a past the clock begins at the time of the batch, as a live channel's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+import pyarrow.dataset as ds
+
+from fairway.errors import ConfigurationError
+from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.pipeline.run_tables import RunTables
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.dialect import DIALECTS
+from fairway.protocol.sds.history import HistoryRecord
+from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.storage.sqlite_store import SqliteStore
+
+_OF_A_RECORD: Final = ("message_id", "sender_id", "lamport", "message_hash")
+_LARGEST_CLOCK: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelState:
+    """What is needed to go on sending in a channel. Pickles, so that Spark executors can use it."""
+
+    lamport: int
+    sequence: int = 0
+    """Messages that the sender made before."""
+    records: tuple[HistoryRecord, ...] = ()
+    """The newest messages of the log, in its order: as many as the bloom filter holds."""
+    uncited: tuple[str, ...] = ()
+    """Those of them that no message cites yet."""
+
+
+def sending_config(options: ReliableChannelOptions) -> SdsConfig:
+    """Return the SDS options of one who only sends: nothing is kept for repair, since nobody is there to ask."""
+    return replace(options.sds, repair=replace(options.sds.repair, enabled=False))
+
+
+def open_channel(
+    channel_id: str, sender_id: str, options: ReliableChannelOptions, state: ChannelState | None, start_ms: int
+) -> MessageChannel:
+    """Return the SDS channel of a sender at the start of a batch; `ConfigurationError` for names that cannot be."""
+    channel = MessageChannel(
+        channel_id, sender_id, sending_config(options), now_ms=start_ms, dialect=DIALECTS[options.profile]
+    )
+    if state is not None:
+        channel.lamport = max(channel.lamport, state.lamport)
+        channel.sequence = state.sequence
+        _fill_bloom(channel, state.records)
+        for record in state.records:
+            channel.history.add(record)
+        for message_id in state.uncited:
+            channel.owed.entered(message_id)
+    return channel
+
+
+def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = ()) -> MessageChannel:
+    """Return a channel that goes on like this one with only the newest of its log, which bounds its memory.
+
+    ``without`` are messages that shall never have been: they are not cited, and the bloom filter is made anew.
+    """
+    newest = islice(channel.history, max(0, len(channel.history) - keep), None)
+    other = MessageChannel(channel.channel_id, channel.sender_id, channel.config, now_ms=0, dialect=channel.dialect)
+    other.lamport, other.sequence, other.ephemeral_count = channel.lamport, channel.sequence, channel.ephemeral_count
+    other.owed = channel.owed
+    for record in newest:
+        if record.message_id not in without:
+            other.history.add(record)
+    if without:
+        _fill_bloom(other, tuple(other.history))
+    else:
+        other.bloom = channel.bloom
+    return other
+
+
+def _fill_bloom(channel: MessageChannel, records: Sequence[HistoryRecord]) -> None:
+    channel.bloom.refill(record.message_id for record in records[-channel.config.bloom_capacity :])
+
+
+def state_of_store(
+    path: str | PathLike[str], channel_id: str, sender_id: str, content_topic: str, options: ReliableChannelOptions
+) -> ChannelState:
+    """Return where a live channel stands that keeps its state in a file; nothing in the file changes.
+
+    Raises `ConfigurationError` if there is no such file or it has never been used, and a `StorageError` if it is in
+    use, or of another channel, sender or topic.
+    """
+    if not Path(path).is_file():
+        raise ConfigurationError(f"{path}: there is no such file; give the store of the channel")
+    store = SqliteStore(path)
+    try:
+        stored = store.open(channel_id, sender_id, content_topic)
+    finally:
+        store.close()
+    rows = [(change.table, change.key, change.row) for change in stored.changes if change.table in TABLES]
+    if not rows:
+        raise ConfigurationError(f"{path} keeps no channel yet: leave it out to begin a new one")
+    channel = MessageChannel(channel_id, sender_id, options.sds, now_ms=0, dialect=DIALECTS[options.profile])
+    SdsState(channel).load((table, key, row) for table, key, row in rows if row is not None)
+    records = tuple(islice(channel.history, max(0, len(channel.history) - options.sds.bloom_capacity), None))
+    return ChannelState(
+        lamport=channel.lamport,
+        sequence=channel.sequence,
+        records=records,
+        uncited=_uncited(records, _cited_in_store(channel)),
+    )
+
+
+def _cited_in_store(channel: MessageChannel) -> Iterator[str]:
+    """Yield what the messages cite that the store has whole; what is older than those has long been cited."""
+    kept = [
+        channel.dialect.codec.decode(channel.retained.encoded(message_id) or b"") for message_id in channel.retained
+    ]
+    oldest = min((message.lamport_timestamp or 0 for message in kept), default=None)
+    for record in channel.history:
+        if oldest is None or record.lamport < oldest:
+            yield record.message_id
+    for message in kept:
+        for entry in message.causal_history:
+            yield entry.message_id
+
+
+def states_of_run(
+    tables: RunTables, channels: Collection[str], options: ReliableChannelOptions, now_ms: int
+) -> dict[str, ChannelState]:
+    """Return where channels stand at the end of an archive, by the tables of a run, as far as it knows them.
+
+    The clock follows the archive's no further than a live channel's would (`SdsConfig.lamport_tolerance_ms`).
+    """
+    wanted = ds.field("channel_id").isin(list(channels))
+    newest: dict[str, list[HistoryRecord]] = {}
+    capacity = options.sds.bloom_capacity
+    for batch in tables.batches("sds_ordered", ("channel_id", *_OF_A_RECORD), wanted):
+        for row in batch.to_pylist():
+            kept = newest.setdefault(row["channel_id"], [])
+            kept.append(HistoryRecord(row["lamport"] or 0, row["message_id"], row["message_hash"], row["sender_id"]))
+            if len(kept) >= 2 * capacity:
+                newest[row["channel_id"]] = sorted(kept)[-capacity:]
+    cited: dict[str, set[str]] = {}
+    for batch in tables.batches("sds_messages", ("channel_id", "causal_history"), wanted):
+        for row in batch.to_pylist():
+            cited.setdefault(row["channel_id"], set()).update(
+                entry["message_id"] for entry in row["causal_history"] or ()
+            )
+    unit_ms, tolerance_ms = DIALECTS[options.profile].lamport_unit_ms, options.sds.lamport_tolerance_ms
+    latest = (now_ms + tolerance_ms) // unit_ms if tolerance_ms else _LARGEST_CLOCK
+    return {
+        channel_id: ChannelState(
+            lamport=min(latest, max(record.lamport for record in records)),
+            records=tuple(sorted(records)[-capacity:]),
+            uncited=_uncited(sorted(records)[-capacity:], cited.get(channel_id, ())),
+        )
+        for channel_id, records in newest.items()
+    }
+
+
+def _uncited(records: Sequence[HistoryRecord], cited: Iterable[str]) -> tuple[str, ...]:
+    known = set(cited)
+    return tuple(record.message_id for record in records if record.message_id not in known)

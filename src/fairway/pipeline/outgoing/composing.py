@@ -1,0 +1,231 @@
+"""One sender's payloads to sealed messages: segment, SDS, encrypt, by the very protocol core of a live channel.
+
+Invariant: what comes out depends on the payloads, the options, the keys, the state that the batch begins with and the
+time that it begins at, and on nothing else: doing it again gives the same bytes under the same ids. A payload gives all
+of its messages or none; one that gives none leaves no trace in those of others.
+
+Messages cite each other without retrieval hint, as those do that wait for the rate limit in a live channel: a hint is
+the hash of a WakuMessage, which is stamped when it leaves. Memory is bounded by one payload and a part of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import ConfigurationError, EmptyPayloadError, FairwayError, MessageTooLargeError
+from fairway.options import IdRule, Profile, ReliableChannelOptions
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
+from fairway.pipeline.outgoing.sealing import Sealer
+from fairway.protocol.inbound import logical_message_id
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.topics import ContentTopic, autoshard
+from fairway.wire.waku_message import WakuMessage, encode_waku_message
+
+_KEPT_RECORDS: Final = 10_000
+"""Of the log, beyond what is cited; at twice as many the older half is forgotten."""
+_LONGEST_WAIT_MS: Final = 366 * 86_400_000
+"""A time further off is a mistake, and would carry the Lamport clock of the whole channel along."""
+_LATEST_STAMP_NS: Final = 2**62
+"""Any timestamp takes as many bytes on the wire as this, or fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """What is to be sent."""
+
+    seq: int
+    data: bytes
+    content_topic: str | None = None
+    """`default_topic` of the channel if None."""
+    ephemeral: bool = False
+    not_before_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """One sealed SDS message, ready to be stamped and sent."""
+
+    message: SdsMessage
+    payload_id: str
+    """Id of the logical message: SHA-256 of the payload."""
+    chunk_index: int
+    chunks: int
+    is_parity: bool
+    content_topic: str
+    pubsub_topic: str
+    sealed: bytes
+    version: int
+    meta: bytes | None
+    ephemeral: bool
+    release_ms: int
+    """It must not leave earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where messages on one content topic go, and how they are sealed."""
+
+    content_topic: str
+    pubsub_topic: str
+    sealer: Sealer
+
+
+def default_topic(channel_id: str) -> str:
+    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
+    if not channel_id or "/" in channel_id:
+        raise ConfigurationError(
+            f"the channel id {channel_id!r} cannot be part of a content topic; give the topic in content_topic"
+        )
+    return f"/fairway/1/{channel_id}/proto"
+
+
+class Composer:
+    """One sender in one channel, from the first payload of a batch to the last."""
+
+    def __init__(
+        self,
+        channel_id: str,
+        sender_id: str,
+        options: ReliableChannelOptions,
+        *,
+        start_ms: int,
+        keys: ChannelKeys | None = None,
+        state: ChannelState | None = None,
+    ) -> None:
+        """Begin at ``start_ms`` with a ``state`` (none: a channel without a past).
+
+        Raises `ConfigurationError` for names or options with which nothing can be sent.
+        """
+        check_options(options)
+        self._options = options
+        self._keys = keys
+        self._sds = open_channel(channel_id, sender_id, options, state, start_ms)
+        self._segmenter = Segmenter(options.segmentation, LIP_243 if options.profile is Profile.LOGOS else SEED_003)
+        self._meta = LOGOS_MARKER if options.profile is Profile.LOGOS else None
+        self._places: dict[str, _Place] = {}
+        self._now_ms = start_ms
+        self._latest_ms = start_ms + _LONGEST_WAIT_MS
+
+    def compose(self, payload: Payload) -> list[Composed]:
+        """Return the messages of the next payload, in the order in which they are to be sent.
+
+        Raises `FairwayError` for a payload that cannot be sent: empty, too large, on a topic that is none, or without
+        a key. Then it is as if it had not been given.
+        """
+        place = self._place(payload.content_topic or default_topic(self._sds.channel_id))
+        parts = self._parts(payload)
+        now_ms = max(self._now_ms, payload.not_before_ms or 0)
+        if now_ms > self._latest_ms:
+            raise ConfigurationError(
+                f"not_before_ms of {now_ms} is more than a year after the start of the batch; it is in milliseconds"
+            )
+        lamport, sequence, made = self._sds.lamport, self._sds.sequence, list[SdsMessage]()
+        try:
+            composed = [self._composed(payload, place, parts, part, now_ms, made) for part in parts]
+        except FairwayError:
+            self._sds = shortened(self._sds, self._kept, without={message.message_id for message in made})
+            self._sds.lamport, self._sds.sequence = lamport, sequence
+            raise
+        self._now_ms = now_ms
+        # Nothing is persisted here, so nobody asks what changed.
+        self._sds.journal.drain()
+        if len(self._sds.history) >= 2 * self._kept:
+            self._sds = shortened(self._sds, self._kept)
+        return composed
+
+    @property
+    def _kept(self) -> int:
+        return max(_KEPT_RECORDS, 2 * self._options.sds.causal_history_size)
+
+    def _parts(self, payload: Payload) -> tuple[SegmentPart, ...]:
+        if not payload.data:
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        if not payload.ephemeral:
+            return self._segmenter.split(payload.data).parts
+        limit_bytes = self._options.segmentation.segment_size_bytes
+        if len(payload.data) <= limit_bytes:
+            if self._options.profile is not Profile.LOGOS:
+                return (SegmentPart(content=payload.data, chunk_index=0, data_count=1, is_parity=False),)
+            parts = self._segmenter.split(payload.data).parts
+            if len(parts) == 1:
+                return parts
+        raise MessageTooLargeError(len(payload.data), limit_bytes, "ephemeral messages are never segmented")
+
+    def _composed(
+        self,
+        payload: Payload,
+        place: _Place,
+        parts: tuple[SegmentPart, ...],
+        part: SegmentPart,
+        now_ms: int,
+        made: list[SdsMessage],
+    ) -> Composed:
+        if payload.ephemeral and self._sds.dialect.has_ephemeral:
+            message = self._sds.send_ephemeral(part.content, now_ms)
+        else:
+            beside = _cited_by_first(made, parts, part.chunk_index)
+            message = self._sds.send(part.content, now_ms, tracked=False, beside=beside)
+            made.append(message)
+            self._sds.broadcast(message, None)
+        composed = Composed(
+            message=message,
+            payload_id=logical_message_id(payload.data),
+            chunk_index=part.chunk_index,
+            chunks=len(parts),
+            is_parity=part.is_parity,
+            content_topic=place.content_topic,
+            pubsub_topic=place.pubsub_topic,
+            sealed=place.sealer.seal(self._sds.dialect.codec.encode(message)),
+            version=place.sealer.waku_version,
+            meta=self._meta,
+            ephemeral=payload.ephemeral,
+            release_ms=now_ms,
+        )
+        self._check_size(composed)
+        return composed
+
+    def _check_size(self, composed: Composed) -> None:
+        message = WakuMessage(
+            payload=composed.sealed,
+            content_topic=composed.content_topic,
+            version=composed.version,
+            timestamp_ns=_LATEST_STAMP_NS,
+            meta=composed.meta,
+            ephemeral=composed.ephemeral,
+        )
+        size, limit = len(encode_waku_message(message)), self._options.max_wire_message_bytes
+        if size > limit:
+            raise MessageTooLargeError(size, limit, "the network takes no larger message; use smaller segments")
+
+    def _place(self, content_topic: str) -> _Place:
+        place = self._places.get(content_topic)
+        if place is None:
+            ContentTopic.parse(content_topic)
+            place = self._places[content_topic] = _Place(
+                content_topic=content_topic,
+                pubsub_topic=autoshard(content_topic, self._options.cluster_id, self._options.shard_count),
+                sealer=Sealer(self._keys, self._sds.channel_id, content_topic),
+            )
+        return place
+
+
+def check_options(options: ReliableChannelOptions) -> None:
+    """Raise `ConfigurationError` for options that a batch cannot keep."""
+    if options.sds.id_rule is IdRule.PAYLOAD:
+        raise ConfigurationError(
+            "a batch needs ids that tell equal payloads apart: leave sds.id_rule at the profile's own, not PAYLOAD"
+        )
+
+
+def _cited_by_first(
+    made: list[SdsMessage], parts: tuple[SegmentPart, ...], chunk_index: int
+) -> tuple[HistoryEntry, ...]:
+    """Return what a segment cites because the first one does, which may be lost; as a live channel does it."""
+    if not 0 < chunk_index <= len(parts) - parts[0].data_count:
+        return ()
+    return made[0].causal_history

@@ -1,0 +1,169 @@
+"""Send what is scheduled, epoch by epoch, each message once.
+
+A sender's messages leave one after the other, those of several senders at once. What is scheduled is a plan; the clock
+may have gone on, because the batch was stopped for a day or the node is slow. So an epoch's messages leave in the epoch
+that it is when their turn comes, and those of the next epoch not before the next one begins: whatever happens, no epoch
+of the clock sees more than the rate limit.
+
+Invariant: nothing leaves that the ledger says has left; a sender's messages leave in their order, so the first that the
+node does not take stops its sender, and all that follow wait for the next attempt. A message that the node refuses for
+good stops nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+
+from fairway.pipeline.sinks.dispatch import Dispatcher, Outcome
+from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
+from fairway.waku.node import WakuNode
+
+RESTAMP_AFTER_MS: Final = 10_000
+"""Relays that check proofs, and the archives of nwaku, refuse a message whose timestamp is 20 seconds old."""
+_SENDERS_AT_ONCE: Final = 16
+_BATCH_ROWS: Final = 64
+_LONGEST_STEP_S: Final = 1.0
+_SETTLED: Final = frozenset({ReceiptStatus.SENT, ReceiptStatus.REFUSED})
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchProgress:
+    """How far dispatch is."""
+
+    settled: int
+    """Messages that need nothing more, those of earlier attempts included."""
+    total: int
+    waits_until_ms: int | None = None
+    """When the next epoch begins that something may leave in; None while messages leave."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Dispatch:
+    """One attempt at what is scheduled."""
+
+    files: Sequence[Path]
+    """Of the table ``scheduled``."""
+    node: WakuNode
+    ledger: ReceiptLedger
+    rate_limit: int | None = None
+    epoch_ms: int = 600_000
+    attempts: int = 5
+    """At each message, before its sender is stopped."""
+    longest_wait_s: float | None = None
+    """For the next message that may leave; None waits for as long as it takes."""
+    tell: Callable[[DispatchProgress], None] = lambda progress: None  # noqa: ARG005 - nobody listens
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    now_ns: Callable[[], int] = time.time_ns
+    _run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _stopped: set[str] = field(default_factory=set)
+    _settled: int = 0
+    _total: int = 0
+
+    async def run(self) -> Outcome:
+        """Send everything that is not settled, and say how many rows of this attempt ended how."""
+        outcome = Outcome()
+        left = self._unsettled()
+        for epoch in sorted(left):
+            senders = {name: count for name, count in left[epoch].items() if name not in self._stopped}
+            if not senders:
+                continue
+            if not await self._epoch_has_come(epoch, sum(senders.values())):
+                break
+            limit = asyncio.Semaphore(_SENDERS_AT_ONCE)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._send_all(epoch, sender, number, limit))
+                    for number, sender in enumerate(sorted(senders))
+                ]
+            outcome = sum((task.result() for task in tasks), outcome)
+        return outcome
+
+    def _unsettled(self) -> dict[int, Counter[str]]:
+        """Return how many messages each sender has left, by epoch."""
+        left: dict[int, Counter[str]] = {}
+        for batch in self._dataset().to_batches(columns=["epoch", "sender_id", "message_hash"]):
+            for row in batch.to_pylist():
+                self._total += 1
+                if self._is_settled(row["message_hash"]):
+                    self._settled += 1
+                else:
+                    left.setdefault(row["epoch"], Counter())[row["sender_id"]] += 1
+        self.tell(DispatchProgress(settled=self._settled, total=self._total))
+        return left
+
+    async def _epoch_has_come(self, epoch: int, count: int) -> bool:
+        """Wait until messages of an epoch may leave, unless that takes longer than it may."""
+        waited_s = 0.0
+        while (at_ms := self._when(epoch, count)) is not None:
+            left_s = (at_ms - self._now_ms()) / 1_000
+            if self.longest_wait_s is not None and waited_s + left_s > self.longest_wait_s:
+                return False
+            self.tell(DispatchProgress(settled=self._settled, total=self._total, waits_until_ms=at_ms))
+            step_s = min(max(left_s, 0.001), _LONGEST_STEP_S)
+            await self.pause(step_s)
+            waited_s += step_s
+        return True
+
+    def _when(self, epoch: int, count: int) -> int | None:
+        """Return when messages of an epoch may leave, None if now."""
+        now_ms = self._now_ms()
+        if now_ms < epoch * self.epoch_ms:
+            return epoch * self.epoch_ms
+        if self.rate_limit is None:
+            return None
+        # All senders are taken together, which is never too many; on schedule nothing has left in this epoch.
+        used = self.ledger.attempts_since(now_ms - now_ms % self.epoch_ms)
+        return None if not used or used + count <= self.rate_limit else now_ms - now_ms % self.epoch_ms + self.epoch_ms
+
+    async def _send_all(self, epoch: int, sender: str, number: int, limit: asyncio.Semaphore) -> Outcome:
+        dispatcher = Dispatcher(
+            node=self.node,
+            ledger=self.ledger,
+            run=self._run,
+            task=number,
+            attempts=self.attempts,
+            longest_wait_s=float("inf") if self.longest_wait_s is None else self.longest_wait_s,
+            restamp_after_ms=RESTAMP_AFTER_MS,
+            pause=self.pause,
+            now_ns=self.now_ns,
+        )
+        outcome = Outcome()
+        async with limit:
+            for row in self._rows(epoch, sender):
+                if self._is_settled(row["message_hash"]):
+                    continue
+                became = await dispatcher.send_all([row])
+                outcome += became
+                if became.failed or became.later:
+                    self._stopped.add(sender)
+                    break
+                self._settled += 1
+                self.tell(DispatchProgress(settled=self._settled, total=self._total))
+        return outcome
+
+    def _rows(self, epoch: int, sender: str) -> Iterator[dict[str, Any]]:
+        wanted = (ds.field("epoch") == epoch) & (ds.field("sender_id") == sender)
+        for batch in self._dataset().to_batches(
+            filter=wanted, batch_size=_BATCH_ROWS, use_threads=False, batch_readahead=1, fragment_readahead=1
+        ):
+            yield from batch.to_pylist()
+
+    def _dataset(self) -> ds.Dataset:
+        return ds.dataset([str(file) for file in self.files], format="parquet")
+
+    def _is_settled(self, message_hash: bytes) -> bool:
+        receipt = self.ledger.find(message_hash)
+        return receipt is not None and receipt.status in _SETTLED
+
+    def _now_ms(self) -> int:
+        return self.now_ns() // _NANOSECONDS_PER_MILLISECOND

@@ -1,0 +1,264 @@
+"""The outgoing stage 1, ``payloads`` to ``composed``: every payload becomes messages, or a row that says why not.
+
+Spark brings the payloads of each sender in a channel together and into the order of ``seq``, on disk if need be, and a
+mapper goes over them once with one `Composer` for each sender in a channel. (``applyInArrow`` would do the same with
+one group at a time, but keeps no order within one and takes time for each: sorted partitions need neither.) What is in
+memory is an Arrow batch of payloads, one sender's state and an Arrow batch of messages, however many payloads he has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, FairwayError, MessageTooLargeError
+from fairway.options import ReliableChannelOptions
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.outgoing.channel_state import ChannelState
+from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
+
+PAYLOADS: Final = (
+    "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
+    " not_before_ms bigint, origin string, fault string"
+)
+"""The table of what is to be sent. ``origin`` tells where a row comes from, ``fault`` why it could not be read."""
+_NEEDED: Final = ("channel_id", "sender_id", "seq", "payload")
+
+OUTGOING_MESSAGES: Final = (
+    "channel_id string, sender_id string, seq bigint, message_id string, payload_id string, lamport bigint,"
+    " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
+    " payload binary, version int, meta binary, ephemeral boolean, release_ms bigint"
+)
+"""The table of sealed SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
+``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
+earliest."""
+
+REFUSED: Final = (
+    "channel_id string, sender_id string, seq bigint, origin string, size_bytes bigint, reason string, detail string"
+)
+"""The table of payloads that give no message. ``reason`` is one of `REASONS`."""
+
+REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-large", "not-sealed", "not-usable")
+
+COMPOSED: Final = f"{OUTGOING_MESSAGES}, origin string, size_bytes bigint, reason string, detail string"
+"""Both together, as `composed` gives them."""
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("sender_id", pa.string()),
+        ("seq", pa.int64()),
+        ("message_id", pa.string()),
+        ("payload_id", pa.string()),
+        ("lamport", pa.int64()),
+        ("payload_number", pa.int64()),
+        ("chunk_index", pa.int32()),
+        ("chunks", pa.int32()),
+        ("is_parity", pa.bool_()),
+        ("content_topic", pa.string()),
+        ("pubsub_topic", pa.string()),
+        ("payload", pa.binary()),
+        ("version", pa.int32()),
+        ("meta", pa.binary()),
+        ("ephemeral", pa.bool_()),
+        ("release_ms", pa.int64()),
+        ("origin", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+_BATCH_ROWS: Final = 256
+_BATCH_BYTES: Final = 8_388_608
+
+BatchMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What Spark's ``mapInArrow`` takes."""
+_REASON_OF: Final = (
+    (EmptyPayloadError, "empty"),
+    (MessageTooLargeError, "too-large"),
+    (EncryptionError, "not-sealed"),
+)
+
+
+def composed(
+    payloads: DataFrame,
+    options: ReliableChannelOptions | None = None,
+    *,
+    start_ms: int,
+    keys: ChannelKeys | None = None,
+    states: Mapping[str, ChannelState] | None = None,
+) -> DataFrame:
+    """Return the messages of ``payloads`` (`PAYLOADS`; all but the first four columns may be left out).
+
+    ``start_ms`` is the time of the batch: the same gives the same messages. ``states`` says where channels stand, by
+    channel; a channel without one has no past. Columns are those of `OUTGOING_MESSAGES` and, for rows that stand for
+    a payload that gave none, ``reason``, ``detail``, ``origin`` and ``size_bytes``. Use `outgoing_messages` and
+    `refused` on the result. Raises `ConfigurationError` for options or columns that cannot be.
+    """
+    options = options or ReliableChannelOptions()
+    check_options(options)
+    if lacking := [name for name in _NEEDED if name not in payloads.columns]:
+        raise ConfigurationError(f"the table of payloads has no column {', '.join(lacking)}; it needs {_NEEDED}")
+    kinds = dict(part.split() for part in PAYLOADS.split(", "))
+    full = payloads.select(
+        *(
+            (F.col(name) if name in payloads.columns else F.lit(None)).cast(kind).alias(name)
+            for name, kind in kinds.items()
+        )
+    )
+    same = Window.partitionBy("channel_id", "sender_id", "seq", F.col("fault").isNull())
+    digest = F.sha2(F.coalesce("payload", F.lit(b"")), 256)
+    mapper = composing_mapper(options, start_ms=start_ms, keys=keys, states=states)
+    # One shuffle: what is together by channel and sender is so by seq as well.
+    return (
+        full.repartition("channel_id", "sender_id")
+        .withColumn("copy", F.row_number().over(same.orderBy(digest, "origin")))
+        .withColumn("differ", F.min(digest).over(same) != F.max(digest).over(same))
+        .sortWithinPartitions("channel_id", "sender_id", "seq", "copy")
+        .mapInArrow(mapper, COMPOSED)
+    )
+
+
+def outgoing_messages(composed: DataFrame) -> DataFrame:
+    """Return ``outgoing_messages`` (`OUTGOING_MESSAGES`) of what `composed` made."""
+    return composed.where("reason IS NULL").drop("origin", "size_bytes", "reason", "detail")
+
+
+def refused(composed: DataFrame) -> DataFrame:
+    """Return ``refused`` (`REFUSED`) of what `composed` made."""
+    return composed.where("reason IS NOT NULL").select(*(part.split()[0] for part in REFUSED.split(", ")))
+
+
+def composing_mapper(
+    options: ReliableChannelOptions,
+    *,
+    start_ms: int,
+    keys: ChannelKeys | None = None,
+    states: Mapping[str, ChannelState] | None = None,
+) -> BatchMapper:
+    """Return the function that turns sorted batches of payloads into batches of messages and refusals.
+
+    Rows must come sorted by channel, sender and seq; of rows with ``copy`` above 1, or which ``differ`` from others
+    with their seq, no message is made.
+    """
+
+    def compose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _batched(_Composing(options, start_ms, keys, states or {}).rows(batches))
+
+    return compose
+
+
+class _Composing:
+    """One pass over the payloads of a partition."""
+
+    def __init__(
+        self,
+        options: ReliableChannelOptions,
+        start_ms: int,
+        keys: ChannelKeys | None,
+        states: Mapping[str, ChannelState],
+    ) -> None:
+        self._options = options
+        self._start_ms = start_ms
+        self._keys = keys
+        self._states = states
+        self._who: tuple[str, str] | None = None
+        self._composer: Composer | None = None
+        self._number = 0
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+        for batch in batches:
+            for index in range(batch.num_rows):
+                row = {name: batch.column(name)[index].as_py() for name in batch.schema.names}
+                yield from self._of_payload(row)
+
+    def _of_payload(self, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        known = {name: row.get(name) for name in ("channel_id", "sender_id", "seq")}
+        refusal = _refusal(row)
+        if refusal is None:
+            try:
+                messages = self._composer_of(row["channel_id"], row["sender_id"]).compose(
+                    Payload(
+                        seq=row["seq"],
+                        data=row["payload"],
+                        content_topic=row.get("content_topic"),
+                        ephemeral=bool(row.get("ephemeral")),
+                        not_before_ms=row.get("not_before_ms"),
+                    )
+                )
+            except FairwayError as error:
+                reason = next((name for kind, name in _REASON_OF if isinstance(error, kind)), "not-usable")
+                refusal = reason, str(error)
+            else:
+                yield from (known | _columns(message, self._number) for message in messages)
+                self._number += 1
+        if refusal is not None:
+            size = None if row.get("payload") is None else len(row["payload"])
+            reason, detail = refusal
+            yield known | {"origin": row.get("origin"), "size_bytes": size, "reason": reason, "detail": detail}
+
+    def _composer_of(self, channel_id: str, sender_id: str) -> Composer:
+        if self._composer is None or self._who != (channel_id, sender_id):
+            self._composer = None
+            self._composer = Composer(
+                channel_id,
+                sender_id,
+                self._options,
+                start_ms=self._start_ms,
+                keys=self._keys,
+                state=self._states.get(channel_id),
+            )
+            self._who, self._number = (channel_id, sender_id), 0
+        return self._composer
+
+
+def _refusal(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    if row.get("fault"):
+        return "unreadable", row["fault"]
+    for name in ("channel_id", "sender_id"):
+        if not row[name]:
+            return "no-id", f"{name} is missing: every payload needs a channel and a sender"
+    if row["seq"] is None:
+        return "no-seq", "seq is missing: it says where the payload comes among those of its sender in the channel"
+    if row.get("differ"):
+        return "seq-twice", f"different payloads have seq {row['seq']}: none is sent, for nobody can say which is meant"
+    if row.get("copy", 1) > 1:
+        return "seq-twice", f"the payload with seq {row['seq']} again"
+    if not row["payload"]:
+        return "empty", "the payload has no bytes"
+    return None
+
+
+def _columns(composed: Composed, number: int) -> dict[str, Any]:
+    return {
+        "message_id": composed.message.message_id,
+        "payload_id": composed.payload_id,
+        "lamport": composed.message.lamport_timestamp,
+        "payload_number": number,
+        "chunk_index": composed.chunk_index,
+        "chunks": composed.chunks,
+        "is_parity": composed.is_parity,
+        "content_topic": composed.content_topic,
+        "pubsub_topic": composed.pubsub_topic,
+        "payload": composed.sealed,
+        "version": composed.version,
+        "meta": composed.meta,
+        "ephemeral": composed.ephemeral,
+        "release_ms": composed.release_ms,
+    }
+
+
+def _batched(rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    waiting: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += len(row.get("payload") or b"")
+        if len(waiting) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield pa.RecordBatch.from_pylist(waiting, schema=_ARROW_SCHEMA)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.RecordBatch.from_pylist(waiting, schema=_ARROW_SCHEMA)

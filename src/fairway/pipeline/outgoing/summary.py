@@ -1,0 +1,96 @@
+"""What a batch came to: how many payloads, messages and epochs, and what was sent of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+
+from fairway.pipeline.run_folder import RunFolder
+from fairway.pipeline.sinks.dispatch import Outcome
+from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
+
+WAITING: Final = "waiting"
+"""The status of a message that nobody has tried to send."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSummary:
+    """A batch, and how far it came."""
+
+    folder: Path
+    payloads: int
+    refused: int
+    """Payloads that give no message; the table ``refused`` says why."""
+    transmissions: int
+    """Messages of the network, segments and parity counted one by one."""
+    senders: int
+    channels: int
+    epochs: int
+    """Of the rate limit, in which something is planned."""
+    starts_ms: int | None
+    """When the first message is planned to leave; None if there is none."""
+    ends_ms: int | None
+    """When the last one is."""
+    statuses: dict[str, int]
+    """How many messages stand where: a `ReceiptStatus`, or ``waiting``."""
+    outcome: Outcome
+    """What this attempt did."""
+
+    @property
+    def left(self) -> int:
+        """Return how many messages another attempt would take up."""
+        settled = (ReceiptStatus.SENT.value, ReceiptStatus.REFUSED.value)
+        return self.transmissions - sum(self.statuses.get(name, 0) for name in settled)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether another attempt would do nothing."""
+        return not self.left
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every payload was sent."""
+        return not self.refused and self.statuses.get(ReceiptStatus.SENT.value, 0) == self.transmissions
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary as JSON knows it."""
+        return {**asdict(self), "folder": str(self.folder), "left": self.left, "complete": self.is_complete}
+
+
+def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], outcome: Outcome) -> SendSummary:
+    """Return where a batch stands whose tables are whole."""
+    statuses: Counter[str] = Counter()
+    senders: set[str] = set()
+    channels: set[str] = set()
+    epochs: set[int] = set()
+    first: int | None = None
+    last: int | None = None
+    columns = ["sender_id", "channel_id", "epoch", "not_before_ms", "message_hash"]
+    for batch in ds.dataset([str(file) for file in files], format="parquet").to_batches(columns=columns):
+        for row in batch.to_pylist():
+            receipt = ledger.find(row["message_hash"])
+            statuses[WAITING if receipt is None else receipt.status.value] += 1
+            senders.add(row["sender_id"])
+            channels.add(row["channel_id"])
+            epochs.add(row["epoch"])
+            first = row["not_before_ms"] if first is None else min(first, row["not_before_ms"])
+            last = row["not_before_ms"] if last is None else max(last, row["not_before_ms"])
+    results = run.results
+    return SendSummary(
+        folder=run.path,
+        payloads=results["payloads"].rows,
+        refused=results["refused"].rows,
+        transmissions=statuses.total(),
+        senders=len(senders),
+        channels=len(channels),
+        epochs=len(epochs),
+        starts_ms=first,
+        ends_ms=last,
+        statuses=dict(statuses),
+        outcome=outcome,
+    )

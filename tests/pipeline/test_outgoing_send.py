@@ -1,0 +1,231 @@
+"""A batch from files to a live channel, with the sender killed on the way; and what a batch refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+import fairway
+from fairway.cli import app
+from fairway.errors import ConfigurationError
+from fairway.options import ReliableChannelOptions
+from fairway.pipeline.jobs import send as job
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.outgoing import Counting, SendOptions, SendSummary, send
+from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
+from fairway.pipeline.run_folder import RunFolder
+from fairway.protocol.encryption import AesGcm
+from fairway.waku.local import LocalNetwork, NetworkServer
+from fairway.waku.node import RoutedMessage
+from fairway.wire.topics import autoshard
+
+pytestmark = pytest.mark.spark
+
+PATIENCE_S = 60.0
+TOPIC = "/fairway/1/team/proto"
+KEY = "5c" * 32
+OPTIONS = SendOptions(channel_id="team", sender_id="alice", rate_limit=6, epoch_ms=400)
+WORDS = ("--channel", "team", "--sender", "alice", "--rate-limit", "6", "--epoch-ms", "400")
+
+
+def rows_of(folder, name) -> list[dict]:
+    return ds.dataset(str(folder / "tables" / name), format="parquet").to_table().to_pylist()
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"waited in vain for {what}"
+        await asyncio.sleep(0.02)
+
+
+def take(into: list, item) -> None:
+    into.append(item)
+
+
+async def sender_process(*words: str) -> asyncio.subprocess.Process:
+    start = (sys.executable, "-c", "from fairway.cli import main; main()", "pipeline", "send", *words)
+    return await asyncio.create_subprocess_exec(*start, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+
+
+def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_live_channel_gets_all_in_order(
+    spark, tmp_path
+):
+    folder, out, keys_file = tmp_path / "files", tmp_path / "out", tmp_path / "keys.json"
+    folder.mkdir()
+    payloads = [b"%d" % number * (1 + number) for number in range(14)] + [bytes(range(256)) * 1_200]
+    for number, payload in enumerate(payloads):
+        (folder / f"{number:03}.bin").write_bytes(payload)
+    keys_file.write_text(json.dumps({"team": {"cipher": "aes-256-gcm", "key": KEY}}))
+    planned: list[SendSummary] = []
+    summary = send(
+        folder,
+        out,
+        node=None,
+        options=OPTIONS,
+        keys=ChannelKeys.from_file(keys_file),
+        spark=spark,
+        planned=planned.append,
+    )
+    assert planned == [summary]
+    assert (summary.payloads, summary.refused, summary.transmissions, summary.left) == (15, 0, 17, 17)
+    assert summary.epochs >= 3
+    scheduled = sorted(rows_of(out, "scheduled"), key=lambda row: row["place"])
+    words = ("--payloads", str(folder), "--out", str(out), "--keys", str(keys_file), *WORDS)
+
+    async def work() -> tuple[list[bytes], list[RoutedMessage], str]:
+        got: list[bytes] = []
+        seen: list[RoutedMessage] = []
+
+        async def listen(channel) -> None:
+            async for message in channel.messages():
+                take(got, message.payload)
+
+        async def watch(messages) -> None:
+            async for message in messages:
+                take(seen, message)
+
+        with LocalNetwork() as network:
+            async with NetworkServer(network) as server, await fairway.connect(server.address) as node:
+                channel = await fairway.create_reliable_channel(
+                    node,
+                    channel_id="team",
+                    sender_id="bob",
+                    content_topic=TOPIC,
+                    encryption=AesGcm(bytes.fromhex(KEY)),
+                    options=replace(ReliableChannelOptions(), sync_min_interval_ms=0),
+                )
+                async with channel:
+                    watched = await network.node("watcher").subscribe(autoshard(TOPIC, 1, 8), [TOPIC])
+                    tasks = [asyncio.create_task(listen(channel)), asyncio.create_task(watch(watched))]
+                    for enough in (2, 9):
+                        process = await sender_process(*words, "--node", server.address)
+                        await until(lambda enough=enough: len(seen) >= enough, f"{enough} messages")
+                        process.kill()
+                        await process.communicate()
+                    process = await sender_process(*words, "--node", server.address, "--json")
+                    out_bytes, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+                    assert process.returncode == 0, err.decode()
+                    await until(lambda: len(got) >= len(payloads), "the payloads")
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        return got, seen, out_bytes.decode()
+
+    got, seen, told = asyncio.run(work())
+    assert got == payloads
+    # Every SDS message travelled once, whatever its timestamp, and they are those of the schedule.
+    assert [message.message.payload for message in seen] == [row["payload"] for row in scheduled]
+    result = json.loads(told)
+    assert result["complete"] is True
+    assert result["statuses"] == {"sent": 17}
+    receipts = rows_of(out, "receipts")
+    assert {(row["sent_hash"] or row["message_hash"]) for row in receipts} == {each.message_hash for each in seen}
+
+    changed = replace(OPTIONS, rate_limit=7)
+    with pytest.raises(ConfigurationError, match=r"another batch were sent .*\(rate_limit, keys differ\)"):
+        send(folder, out, node=None, options=changed, spark=spark)
+
+
+def test_every_table_is_there_with_its_columns_and_the_command_and_the_job_agree(spark, tmp_path, capsys):
+    lines = [
+        {"payload": "one", "seq": 1},
+        {"payload": "two", "seq": 2, "sender_id": "carol"},
+        {"payload_base64": "AAH/", "seq": 3, "content_topic": TOPIC, "ephemeral": True},
+        {"payload": "", "seq": 4},
+        {"paylaod": "x"},
+    ]
+    path = tmp_path / "batch.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n{\n")
+    words = ("--payloads", str(path), "--channel", "team", "--sender", "alice", "--start-ms", "1760000000000")
+    out = tmp_path / "out"
+
+    result = CliRunner().invoke(app, ["pipeline", "send", *words, "--out", str(out), "--dry-run"])
+    assert result.exit_code == 1, result.output
+    assert "nothing was sent" in result.output
+    assert job.main([*words, "--out", str(tmp_path / "by-job"), "--dry-run"]) == 1
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["payloads"], summary["refused"], summary["transmissions"]) == (6, 3, 3)
+    for table in OUTGOING_TABLES:
+        place = out / "tables" / table.name
+        assert tuple(pq.read_schema(next(place.glob("*.parquet"))).names) == table.columns
+        assert sorted(map(str, rows_of(out, table.name))) == sorted(map(str, rows_of(tmp_path / "by-job", table.name)))
+    refused = {row["origin"]: (row["reason"], row["detail"]) for row in rows_of(out, "refused")}
+    assert refused["line 4"][0] == "empty"
+    assert refused["line 5"] == ("unreadable", refused["line 5"][1])
+    assert "'paylaod' is not known" in refused["line 5"][1]
+    assert "not JSON" in refused["line 6"][1]
+    assert {row["status"] for row in rows_of(out, "receipts")} == {"waiting"}
+
+
+def test_a_batch_of_which_nothing_can_be_sent_is_done_and_says_so(spark, tmp_path):
+    (tmp_path / "batch.jsonl").write_text('{"payload": ""}')
+    summary = send(tmp_path / "batch.jsonl", tmp_path / "out", node="local:nothing", options=OPTIONS, spark=spark)
+    assert (summary.refused, summary.transmissions, summary.is_settled, summary.is_complete) == (1, 0, True, False)
+    assert rows_of(tmp_path / "out", "receipts") == []
+
+
+def test_folders_and_stores_that_are_of_something_else_are_refused(spark, tmp_path):
+    pq.write_table(pa.table({"payload": [b"one"], "channel_id": ["other"]}), tmp_path / "batch.parquet")
+    with pytest.raises(ConfigurationError, match="one participant in one channel"):
+        send(
+            tmp_path / "batch.parquet",
+            tmp_path / "out",
+            node=None,
+            options=replace(OPTIONS, after=str(tmp_path / "alice.db")),
+            spark=spark,
+        )
+    RunFolder.open_for(tmp_path / "run", [], {"format": "parquet"}, None).close()
+    with pytest.raises(ConfigurationError, match="holds the tables of 'fairway pipeline run'"):
+        send(tmp_path / "batch.parquet", tmp_path / "run", node=None, options=OPTIONS, spark=spark)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--node", "local:x", "--counting", "bytes"), "segments or messages"),
+        ((), "--node is missing"),
+    ],
+)
+def test_words_that_cannot_be_are_told(tmp_path, words, why):
+    path = tmp_path / "batch.jsonl"
+    path.write_text('{"payload": "one"}')
+    result = CliRunner().invoke(
+        app, ["pipeline", "send", "--payloads", str(path), "--out", str(tmp_path / "o"), *words]
+    )
+    assert isinstance(result.exception, ConfigurationError)
+    assert why in str(result.exception)
+
+
+def test_payloads_and_folders_that_cannot_be_are_named(tmp_path):
+    def refused(payloads, why, options=OPTIONS):
+        with pytest.raises(ConfigurationError, match=why):
+            send(payloads, tmp_path / "out", node=None, options=options)
+
+    refused(tmp_path / "missing", "no such file")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "has no files")
+    (tmp_path / "batch.txt").write_text("x")
+    refused(tmp_path / "batch.txt", "neither .parquet nor .jsonl")
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "no column payload")
+    pq.write_table(pa.table({"payload": [b"x"], "seq": ["first"]}), tmp_path / "b.parquet")
+    refused(tmp_path / "b.parquet", "another type than")
+    (tmp_path / "c.parquet").write_text("x")
+    refused(tmp_path / "c.parquet", "cannot be read as Parquet")
+    (tmp_path / "d.jsonl").write_text("{}")
+    refused(tmp_path / "d.jsonl", "rate_limit", replace(OPTIONS, rate_limit=0))
+    refused(tmp_path / "d.jsonl", "epoch_ms", replace(OPTIONS, epoch_ms=0))
+    assert OPTIONS.counting is Counting.SEGMENTS

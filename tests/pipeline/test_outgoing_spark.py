@@ -1,0 +1,168 @@
+"""The outgoing stages on Spark: the schedule against a plain one, and everything through the incoming stages."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import ConfigurationError
+from fairway.options import ReliableChannelOptions, SegmentationConfig
+from fairway.pipeline import stages
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.outgoing import Counting, composed, outgoing_messages, refused, scheduled
+from fairway.pipeline.outgoing.outgoing_messages import OUTGOING_MESSAGES, PAYLOADS, REASONS
+from fairway.pipeline.outgoing.scheduled import SCHEDULED
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+pytestmark = pytest.mark.spark
+
+START_MS = 1_760_000_000_500
+OPTIONS = replace(
+    ReliableChannelOptions(),
+    segmentation=SegmentationConfig(segment_size_bytes=128, parity_rate=0.25),
+    bloom_filter_size=100,
+)
+KEYS = ChannelKeys.from_mapping(
+    {name: {"cipher": "aes-256-gcm", "key": f"{number:02x}" * 32} for number, name in enumerate(("team", "files"))}
+)
+
+
+def test_a_schedule_keeps_the_limit_and_the_order_and_wastes_nothing(spark):
+    dice = random.Random(2)
+    limit, epoch_ms = 4, 1_000
+    rows = []
+    for sender in range(40):
+        for channel in range(dice.randint(1, 3)):
+            release_ms = START_MS
+            for number in range(dice.randint(1, 9)):
+                release_ms += dice.choice([0, 0, 0, 400, 5_000])
+                chunks = dice.choice([1, 1, 3])
+                rows += [
+                    (f"c{channel}", f"s{sender}", number, chunk, f"{sender}-{channel}-{number}-{chunk}", release_ms)
+                    for chunk in range(chunks)
+                ]
+    told = {"channel_id": 0, "sender_id": 1, "payload_number": 2, "chunk_index": 3, "message_id": 4, "release_ms": 5}
+    names = [part.split()[0] for part in OUTGOING_MESSAGES.split(", ")]
+    others = {"seq": 0, "content_topic": "/a/1/b/proto", "pubsub_topic": "/waku/2/rs/1/0", "meta": None}
+    whole = [
+        tuple(
+            row[told[name]] if name in told else row[4].encode() if name == "payload" else others.get(name)
+            for name in names
+        )
+        for row in rows
+    ]
+    table = spark.createDataFrame(dice.sample(whole, len(whole)), OUTGOING_MESSAGES)
+
+    for counting in Counting:
+        expected = {}
+        for sender in {row[1] for row in rows}:
+            of_sender = sorted(
+                (row for row in rows if row[1] == sender), key=lambda row: (row[5], row[2], row[0], row[3])
+            )
+            used: Counter[int] = Counter()
+            epoch = 0
+            for _, _, _, chunk, message_id, release_ms in of_sender:
+                counts = counting is Counting.SEGMENTS or chunk == 0
+                epoch = max(epoch, release_ms // epoch_ms)
+                while counts and used[epoch] >= limit:
+                    epoch += 1
+                used[epoch] += counts
+                expected[message_id] = epoch
+        found = scheduled(table, limit, epoch_ms=epoch_ms, start_ms=START_MS, counting=counting).collect()
+        assert {row.message_id: row.epoch for row in found} == expected
+        for row in found:
+            assert row.not_before_ms >= row.epoch_start_ms == row.epoch * epoch_ms
+            assert row.not_before_ms < row.epoch_start_ms + epoch_ms
+    by_sender = defaultdict(list)
+    for row in found:
+        by_sender[row.sender_id].append(row)
+    for own in by_sender.values():
+        own.sort(key=lambda row: row.place)
+        assert [row.place for row in own] == list(range(len(own)))
+        stamps = [row.timestamp for row in own]
+        assert stamps == sorted(set(stamps))
+
+
+@pytest.mark.parametrize(("given", "why"), [({"rate_limit": 0}, "rate_limit"), ({"epoch_ms": 0}, "epoch_ms")])
+def test_a_schedule_that_cannot_be_is_refused(given, why):
+    with pytest.raises(ConfigurationError, match=why):
+        scheduled(None, **given)
+
+
+def test_what_goes_out_comes_in_again_as_it_was_and_bad_rows_say_why(spark):
+    dice = random.Random(5)
+    good = [
+        (channel, sender, 10 * number, dice.randbytes(dice.choice([1, 90, 500, 1_400])))
+        for channel in ("team", "files")
+        for sender in ("alice", "bob")
+        for number in range(6)
+    ]
+    bad = [
+        ("team", "alice", 1, b""),
+        ("team", "alice", 2, None),
+        ("team", "alice", 3, bytes(2_000_000)),
+        ("team", "alice", None, b"x"),
+        (None, "alice", 4, b"x"),
+        ("team", "", 5, b"x"),
+        ("team", "alice", 6, b"one"),
+        ("team", "alice", 6, b"another"),
+        ("team", "alice", 10, next(row[3] for row in good if row[:3] == ("team", "alice", 10))),
+        ("secret", "alice", 7, b"x"),
+        ("team", "a" * 300, 8, b"x"),
+    ]
+    rows = dice.sample([*good, *bad], len(good) + len(bad))
+    payloads = spark.createDataFrame(rows, ", ".join(PAYLOADS.split(", ")[:4]))
+
+    made = composed(payloads, OPTIONS, start_ms=START_MS, keys=KEYS).localCheckpoint()
+    outgoing = outgoing_messages(made)
+    planned = scheduled(outgoing, 5, epoch_ms=1_000, start_ms=START_MS).localCheckpoint()
+    assert planned.schema.simpleString() == spark.createDataFrame([], SCHEDULED).schema.simpleString()
+    for row in planned.limit(5).collect():
+        waku = WakuMessage(payload=bytes(row.payload), content_topic=row.content_topic, timestamp_ns=row.timestamp)
+        assert bytes(row.message_hash) == message_hash(row.pubsub_topic, waku)
+
+    decoded = stages.sds_messages(planned, keys=KEYS)
+    assert decoded.where("status <> 'ok'").count() == 0
+    unique = stages.unique_messages(decoded)
+    missing = stages.missing_messages(unique)
+    assert missing.count() == 0
+    delivered = stages.delivered(unique, stages.reassembled(unique, config=_reading()))
+    found = delivered.select("channel_id", "sender_id", "lamport", "payload").collect()
+    in_order = defaultdict(list)
+    for row in sorted(found, key=lambda row: row.lamport):
+        in_order[row.channel_id, row.sender_id].append(bytes(row.payload))
+    expected = defaultdict(list)
+    for channel, sender, _, data in good:
+        expected[channel, sender].append(data)
+    assert in_order == expected
+
+    why = Counter(row.reason for row in refused(made).collect())
+    assert why == {
+        "empty": 2,
+        "too-large": 1,
+        "no-seq": 1,
+        "no-id": 2,
+        "seq-twice": 3,
+        "not-sealed": 1,
+        "not-usable": 1,
+    }
+    assert set(why) <= set(REASONS)
+    ids = outgoing_messages(composed(payloads, OPTIONS, start_ms=START_MS, keys=KEYS)).select("message_id", "payload")
+    assert sorted(map(tuple, ids.collect())) == sorted(map(tuple, outgoing.select("message_id", "payload").collect()))
+
+
+def _reading() -> SegmentationConfig:
+    from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+
+    return replace(ARCHIVE_SEGMENTATION, parity_rate=0.25)
+
+
+def test_payloads_without_their_columns_are_refused(spark):
+    table = spark.createDataFrame([("team", b"x")], "channel_id string, payload binary")
+    with pytest.raises(ConfigurationError, match="no column sender_id, seq"):
+        composed(table, start_ms=START_MS)
