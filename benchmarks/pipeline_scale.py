@@ -1,9 +1,10 @@
 """The pipeline on Spark from end to end and stage by stage, beside one plain Python process and DuckDB.
 
 ``python -m benchmarks.pipeline_scale`` measures 100,000 messages of about 500 bytes, ``--full`` also 1,000,000; see
-``--help`` for other sizes and shapes. Archives are generated ones (`fairway.pipeline.generator`), as Parquet. Each side
-has a process of its own, so that neither inherits the other's heap, and CPU-seconds and memory are those of everything
-that it started. Rows of the tables are compared: who is quick must be right first. One run each, no error bars.
+``--help`` for other sizes, shapes and sides. Archives are generated ones (`fairway.pipeline.generator`), as Parquet.
+Each side has a process of its own, so that neither inherits the other's heap, and CPU-seconds and memory are those of
+everything that it started. Rows of the tables are compared: who is quick must be right first. One run each, no error
+bars.
 """
 
 from __future__ import annotations
@@ -11,36 +12,36 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from benchmarks.pipeline_plain import PlainPipeline
-from benchmarks.pipeline_sql import run_sql
-from benchmarks.process_tree import PeakMemory, Usage, usage_of
+import pyarrow.dataset as ds
+from benchmarks.pipeline_sides import SIDES, Stopwatch, generate_archive
+from benchmarks.process_tree import ProcessTree, Usage
 
-from fairway.pipeline.generator import GeneratorPlan, rows_mapper
+from fairway.pipeline.generator import GeneratorPlan
 from fairway.pipeline.generator_plan import layout_of
-from fairway.pipeline.run import run
-from fairway.pipeline.session import create_session
 
 _CHECKOUT = Path(__file__).parents[1]
 _SIZES = (100_000,)
 _FULL_SIZES = (100_000, 1_000_000)
-_SHAPES = {
+_MESSAGES_PER_CHANNEL = 1_000
+SHAPES = {
     "skewed": GeneratorPlan(largest_share=0.6),
     "uniform": GeneratorPlan(skew=0),
     "bloom": GeneratorPlan(bloom_bytes=18_000, history=10),
 }
+"""By name: archives without their size."""
+_DEFAULT_SIDES = ("spark", "plain", "duckdb", "decoding", "plain-decoding")
 _LEAST_SECONDS = 0.001
 _TABLES_OF_BOTH = (
     "waku_messages",
@@ -59,145 +60,63 @@ _TABLES_OF_BOTH = (
 )
 
 
-class Stopwatch:
-    """Notes what each stage of this process took, with all that it started."""
-
-    def __init__(self) -> None:
-        self.stages: list[dict[str, Any]] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a stage."""
-        self._began_s = time.perf_counter()
-        self._before = usage_of(os.getpid())
-
-    def lap(self, name: str) -> None:
-        """End a stage, and begin the next."""
-        after = usage_of(os.getpid())
-        self.stages.append(
-            {
-                "stage": name,
-                "seconds": time.perf_counter() - self._began_s,
-                "java_cpu_s": after.java_cpu_s - self._before.java_cpu_s,
-                "python_cpu_s": after.python_cpu_s - self._before.python_cpu_s,
-            }
-        )
-        self.restart()
-
-
-def generate_archive(plan: GeneratorPlan, path: Path) -> int:
-    """Write an archive in this process, and return its rows."""
-    stripes = pa.RecordBatch.from_pydict({"id": [0]})
-    writer, rows = None, 0
-    for batch in _gathered(rows_mapper(plan)(iter([stripes]))):
-        writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
-        writer.write_table(batch)
-        rows += batch.num_rows
-    if writer is not None:
-        writer.close()
-    return rows
-
-
-def _gathered(batches: Iterable[pa.RecordBatch], rows: int = 20_000) -> Iterator[pa.Table]:
-    """Join batches into tables of about so many rows, each a row group."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(one.num_rows for one in held) >= rows:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
-
-
-def measure_spark(archive: Path, out: Path) -> dict[str, Any]:
-    """Run the whole pipeline."""
-    watch = Stopwatch()
-    session = create_session("fairway benchmark")
-    watch.lap("start of Spark")
-
-    def noted(progress: Any) -> None:
-        if progress.result is not None:
-            watch.lap(progress.step)
-
-    summary = run([f"store=parquet:{archive}"], out, spark=session, progress=noted)
-    watch.lap("balance")
-    session.stop()
-    if not summary.balance.adds_up:
-        raise SystemExit(f"the balance does not add up: {summary.balance}")
-    return {"stages": watch.stages, "rows": {table.name: table.rows for table in summary.tables}}
-
-
-def measure_plain(archive: Path, out: Path) -> dict[str, Any]:
-    """Make the same tables in this process."""
-    out.mkdir()
-    watch = Stopwatch()
-    pipeline = PlainPipeline(archive)
-    for name in pipeline.steps():
-        watch.lap(name)
-    pipeline.write(out)
-    watch.lap("writing")
-    return {"stages": watch.stages, "rows": pipeline.rows}
-
-
-def measure_duckdb(archive: Path, out: Path) -> dict[str, Any]:
-    """Make the tables that are SQL from what Spark decoded, which is in the folder beside."""
-    out.mkdir()
-    duckdb = import_module("duckdb")
-    watch = Stopwatch()
-    rows = {}
-    for name, count in run_sql(duckdb, archive, out.parent / "spark" / "tables" / "sds_messages", out):
-        watch.lap(name)
-        rows[name] = count
-    return {"stages": watch.stages, "rows": rows}
-
-
-_SIDES = {"spark": measure_spark, "plain": measure_plain, "duckdb": measure_duckdb}
-
-
-def measured_apart(side: str, archive: Path, folder: Path) -> dict[str, Any]:
+def measured_apart(side: str, archive: Path, out: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return what a side measured in a process of its own, with the most memory that it held."""
-    command = [sys.executable, "-m", "benchmarks.pipeline_scale", "--side", side, str(archive), str(folder / side)]
-    began_s = time.perf_counter()
+    command = [sys.executable, "-m", "benchmarks.pipeline_scale", "--side", side, str(archive), str(out)]
+    for setting in settings:
+        command += ["--set", setting]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        with PeakMemory(process.pid) as peak:
-            output, _ = process.communicate()
-        if process.returncode:
-            raise SystemExit(f"{side} ended with exit code {process.returncode}")
-    return json.loads(output.splitlines()[-1]) | {
-        "seconds": time.perf_counter() - began_s,
-        "peak_mib": peak.total_mib,
-        "peak_java_mib": peak.java_mib,
-        "peak_python_mib": peak.python_mib,
+    shutil.rmtree(out, ignore_errors=True)  # a run would go on with what an earlier one left
+    began_s = time.perf_counter()
+    ended = subprocess.run(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{side} ended with exit code {ended.returncode}")
+    return json.loads(ended.stdout.splitlines()[-1]) | {"seconds": time.perf_counter() - began_s}
+
+
+def _measure_here(side: str, archive: Path, out: Path, settings: Sequence[str]) -> dict[str, Any]:
+    with ProcessTree(os.getpid()) as tree:
+        watch = Stopwatch(tree)
+        rows = SIDES[side](archive, out, watch, dict(setting.split("=", 1) for setting in settings))
+        total = tree.usage()
+    return {
+        "stages": watch.stages,
+        "rows": rows,
+        "java_cpu_s": total.java_cpu_s,
+        "python_cpu_s": total.python_cpu_s,
+        "peak_mib": tree.peak_mib,
+        "peak_java_mib": tree.peak.java_mib,
+        "peak_python_mib": tree.peak.python_mib,
+        "load": round(os.getloadavg()[0], 1),
     }
 
 
-def measure(plan: GeneratorPlan, shape: str) -> dict[str, Any]:
-    """Measure all sides over one archive."""
-    with tempfile.TemporaryDirectory(prefix="fairway-bench-") as name:
-        folder = Path(name)
-        archive = folder / "archive.parquet"
-        began_s = time.perf_counter()
-        rows = generate_archive(plan, archive)
-        generated_s = time.perf_counter() - began_s
-        sides = {side: measured_apart(side, archive, folder) for side in ("spark", "plain")}
-        if find_spec("duckdb") is not None:
-            sides["duckdb"] = measured_apart("duckdb", archive, folder)
+def measure(
+    plan: GeneratorPlan, sides: Sequence[str], *, settings: Sequence[str] = (), kept: Path | None = None
+) -> dict[str, Any]:
+    """Measure some sides over one archive; with ``kept`` the archive and all tables stay there."""
+    with ExitStack() as stack:
+        folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairway-bench-")))
+        archive = folder / "archive"
+        if not archive.is_dir():
+            generate_archive(plan, archive)
+        wanted = [side for side in sides if side != "duckdb" or find_spec("duckdb") is not None]
+        measured = {side: measured_apart(side, archive, folder / side, settings) for side in wanted}
         return {
-            "shape": shape,
             "messages": plan.messages,
-            "rows": rows,
+            "rows": ds.dataset(archive).count_rows(),
             "channels": len(layout_of(plan).sizes),
-            "archive_mib": archive.stat().st_size / 2**20,
-            "generated_rows_per_s": rows / generated_s,
-            "sides": sides,
-            "disagreements": disagreements(sides),
+            "archive_mib": sum(file.stat().st_size for file in archive.iterdir()) / 2**20,
+            "settings": list(settings),
+            "sides": measured,
+            "disagreements": disagreements(measured),
         }
 
 
 def disagreements(sides: dict[str, dict[str, Any]]) -> list[str]:
     """Return the tables that do not have equally many rows in Spark and plain Python."""
+    if not {"spark", "plain"} <= sides.keys():
+        return []
     spark, plain = sides["spark"]["rows"], sides["plain"]["rows"]
     return [
         f"{name}: Spark has {spark[name]:,} rows, plain Python {plain[name]:,}"
@@ -211,25 +130,22 @@ def print_table(result: dict[str, Any]) -> None:
     rows = result["rows"]
     print(
         f"\n{rows:,} rows of about {result['messages']:,} messages, {result['shape']}, {result['channels']:,} channels,"
-        f" {result['archive_mib']:.0f} MiB of Parquet; generated at {result['generated_rows_per_s']:,.0f} rows/s"
+        f" {result['archive_mib']:.0f} MiB of Parquet {' '.join(result['settings'])}"
     )
-    print(f"{'':<10}{'stage':<22}{'seconds':>9}{'rows/s':>12}{'CPU-s':>9}{'java':>9}{'python':>9}")
+    print(f"{'':<15}{'stage':<20}{'seconds':>9}{'rows/s':>12}{'CPU-s':>9}{'java':>9}{'python':>9}")
     for side, told in result["sides"].items():
-        total = Usage(
-            java_cpu_s=sum(stage["java_cpu_s"] for stage in told["stages"]),
-            python_cpu_s=sum(stage["python_cpu_s"] for stage in told["stages"]),
-        )
+        total = Usage(java_cpu_s=told["java_cpu_s"], python_cpu_s=told["python_cpu_s"])
         end_to_end = {"stage": "end to end", "seconds": told["seconds"], **asdict(total)}
         for stage in [*told["stages"], end_to_end]:
             cpu_s = stage["java_cpu_s"] + stage["python_cpu_s"]
             per_second = rows / max(stage["seconds"], _LEAST_SECONDS)
             print(
-                f"{side:<10}{stage['stage']:<22}{stage['seconds']:>9.2f}{per_second:>12,.0f}{cpu_s:>9.2f}"
+                f"{side:<15}{stage['stage']:<20}{stage['seconds']:>9.2f}{per_second:>12,.0f}{cpu_s:>9.2f}"
                 f"{stage['java_cpu_s']:>9.2f}{stage['python_cpu_s']:>9.2f}"
             )
         print(
-            f"{side:<10}{'peak memory, MiB':<22}{told['peak_mib']:>9.0f}{'':>12}{'':>9}{told['peak_java_mib']:>9.0f}"
-            f"{told['peak_python_mib']:>9.0f}"
+            f"{side:<15}{'peak memory, MiB':<20}{told['peak_mib']:>9.0f}{'load':>7}{told['load']:>5}{'':>9}"
+            f"{told['peak_java_mib']:>9.0f}{told['peak_python_mib']:>9.0f}"
         )
     for line in result["disagreements"]:
         print(f"DIFFERENT  {line}")
@@ -237,23 +153,17 @@ def print_table(result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure what the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--messages", type=int, nargs="*", help="about how many; default 100,000")
-    parser.add_argument("--full", action="store_true", help="also 1,000,000")
-    parser.add_argument("--shapes", nargs="*", choices=list(_SHAPES), default=["skewed"])
-    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
-    parser.add_argument("--side", nargs=3, metavar=("SIDE", "ARCHIVE", "OUT"), help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    chosen = _parser().parse_args()
     if chosen.side:
         side, archive, out = chosen.side
-        print(json.dumps(_SIDES[side](Path(archive), Path(out))))
+        print(json.dumps(_measure_here(side, Path(archive), Path(out), chosen.set)))
         return
-    sizes = chosen.messages or (_FULL_SIZES if chosen.full else _SIZES)
     results = []
-    for size in sizes:
+    for size in chosen.messages or (_FULL_SIZES if chosen.full else _SIZES):
         for shape in chosen.shapes:
-            plan = replace(_SHAPES[shape], messages=size, channels=max(1, size // 1_000))
-            results.append(measure(plan, shape))
+            plan = replace(SHAPES[shape], messages=size, channels=max(1, size // _MESSAGES_PER_CHANNEL))
+            kept = None if chosen.keep is None else chosen.keep / f"{shape}-{size}"
+            results.append({"shape": shape} | measure(plan, chosen.sides, settings=chosen.set, kept=kept))
             print_table(results[-1])
     machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "python": sys.version.split()[0]}
     print(f"\n{machine['cores']} cores, load {machine['load']}, Python {machine['python']}, one run each")
@@ -261,6 +171,21 @@ def main() -> None:
         chosen.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n", encoding="utf-8")
     if any(result["disagreements"] for result in results):
         raise SystemExit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, nargs="*", help="about how many; default 100,000")
+    parser.add_argument("--full", action="store_true", help="also 1,000,000")
+    parser.add_argument("--shapes", nargs="*", choices=list(SHAPES), default=["skewed"])
+    parser.add_argument("--sides", nargs="*", choices=list(SIDES), default=_DEFAULT_SIDES)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="leave archives and tables there, and use them again"
+    )
+    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
+    parser.add_argument("--side", nargs=3, metavar=("SIDE", "ARCHIVE", "OUT"), help=argparse.SUPPRESS)
+    return parser
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def run_sql(duckdb: Any, archive: Path, sds_messages: Path, out: Path) -> Iterat
         database.execute(_UNIQUE.format(sds=sds_messages / "*.parquet"))
         database.execute(_CITATIONS)
         for name, query in _QUERIES.items():
-            select = query.format(archive=archive)
+            select = query.format(archive=archive / "*.parquet")
             written = database.execute(f"COPY ({select}) TO '{out / name}.parquet' (FORMAT parquet, COMPRESSION zstd)")
             (count,) = written.fetchone()
             yield name, count

@@ -1,7 +1,8 @@
 """What a process and everything that it started costs: CPU-seconds and memory, Java and Python apart.
 
-Spark's work is done in a JVM and in Python workers that a daemon forks, and both come and go, so the whole tree is read
-from ``/proc``: the time of what has ended is in the account of whoever waited for it. Linux only.
+Spark's work is done in a JVM and in Python workers that a daemon forks and does not wait for, so that their time is in
+nobody's account when they have ended. So the tree is read from ``/proc`` again and again, and what a process had used
+when it was last seen is remembered. Linux only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MIB_PER_PAGE = os.sysconf("SC_PAGE_SIZE") / 2**20
 _SAMPLE_SECONDS = 0.25
+_JAVA = "java"
+_PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,43 +36,37 @@ class Usage:
         """CPU-seconds of both."""
         return self.java_cpu_s + self.python_cpu_s
 
+    @property
+    def mib(self) -> float:
+        """Memory of both."""
+        return self.java_mib + self.python_mib
+
 
 @dataclass(frozen=True, slots=True)
 class _Process:
     parent: int
+    began: int
     name: str
     cpu_s: float
     mib: float
 
-
-def usage_of(pid: int) -> Usage:
-    """Return what a process and its descendants took; memory is resident, pages that they share counted for each."""
-    processes = {number: found for entry in _PROC.iterdir() if (number := _number(entry)) and (found := _read(entry))}
-    children = defaultdict(list)
-    for number, process in processes.items():
-        children[process.parent].append(number)
-    totals: dict[str, float] = defaultdict(float)
-    left = [pid]
-    while left:
-        number = left.pop()
-        left += children[number]
-        process = processes.get(number)
-        if process is not None:
-            kind = "java" if process.name == "java" else "python"
-            totals[f"{kind}_cpu_s"] += process.cpu_s
-            totals[f"{kind}_mib"] += process.mib
-    return Usage(**totals)
+    @property
+    def kind(self) -> str | None:
+        """Java, Python, or neither: a shell, or a child of the JVM that is still the JVM's copy and no process yet."""
+        return next((kind for kind in (_JAVA, _PYTHON) if self.name.startswith(kind)), None)
 
 
-class PeakMemory:
-    """A context manager that watches the most memory that a tree of processes holds at once."""
+class ProcessTree:
+    """A process and its descendants, watched from the beginning to the end of a ``with`` block."""
 
     def __init__(self, pid: int) -> None:
-        self.java_mib = 0.0
-        self.python_mib = 0.0
-        self.total_mib = 0.0
+        self.peak = Usage()
+        """The most memory seen at once: in Java, in Python, and `peak_mib` in both."""
+        self.peak_mib = 0.0
         self._pid = pid
+        self._cpu_s: dict[tuple[int, int], tuple[str, float]] = {}
         self._ended = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
@@ -82,12 +79,47 @@ class PeakMemory:
         self._ended.set()
         self._thread.join()
 
+    def usage(self) -> Usage:
+        """Return CPU-seconds until now and memory held now; pages that processes share are counted for each."""
+        with self._lock:
+            held: dict[str, float] = defaultdict(float)
+            for number, process, kind in _descendants(self._pid):
+                # An interpreter is forked by another of its kind, a shell starts a JVM: the last name seen counts.
+                self._cpu_s[number, process.began] = (kind, process.cpu_s)
+                held[process.kind or ""] += process.mib
+            taken: dict[str, float] = defaultdict(float)
+            for kind, cpu_s in self._cpu_s.values():
+                taken[kind] += cpu_s
+            usage = Usage(
+                java_cpu_s=taken[_JAVA], python_cpu_s=taken[_PYTHON], java_mib=held[_JAVA], python_mib=held[_PYTHON]
+            )
+            self.peak_mib = max(self.peak_mib, usage.mib)
+            self.peak = Usage(
+                java_mib=max(self.peak.java_mib, usage.java_mib), python_mib=max(self.peak.python_mib, usage.python_mib)
+            )
+            return usage
+
     def _watch(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):
-            usage = usage_of(self._pid)
-            self.java_mib = max(self.java_mib, usage.java_mib)
-            self.python_mib = max(self.python_mib, usage.python_mib)
-            self.total_mib = max(self.total_mib, usage.java_mib + usage.python_mib)
+            self.usage()
+
+
+def _descendants(pid: int) -> list[tuple[int, _Process, str]]:
+    """Return a process and all below it, with the kind whose account their time is on."""
+    processes = {number: found for entry in _PROC.iterdir() if (number := _number(entry)) and (found := _read(entry))}
+    children = defaultdict(list)
+    for number, process in processes.items():
+        children[process.parent].append(number)
+    found = []
+    left = [(pid, _PYTHON)]
+    while left:
+        number, above = left.pop()
+        process = processes.get(number)
+        if process is not None:
+            kind = process.kind or above
+            found.append((number, process, kind))
+            left += [(child, kind) for child in children[number]]
+    return found
 
 
 def _number(entry: Path) -> int:
@@ -99,11 +131,12 @@ def _read(entry: Path) -> _Process | None:
         name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
     except (OSError, ValueError):
         return None  # it ended meanwhile
-    # Fields are counted from the state, the third: 1 parent, 11 to 14 user and system time, own and of ended children.
+    # Fields are counted from the state: 1 parent, 11 and 12 user and system time, 19 when it began, 21 pages.
     fields = rest.split()
     return _Process(
         parent=int(fields[1]),
+        began=int(fields[19]),
         name=name,
-        cpu_s=sum(map(int, fields[11:15])) / _TICKS_PER_SECOND,
+        cpu_s=sum(map(int, fields[11:13])) / _TICKS_PER_SECOND,
         mib=int(fields[21]) * _MIB_PER_PAGE,
     )

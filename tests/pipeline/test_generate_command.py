@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -23,7 +25,9 @@ def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_
     assert result.exit_code == 0, result.output
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert (plan["messages"], plan["stores"], plan["channels"]) == (300, 2, 3)
-    sources = [line.removeprefix("--source ") for line in result.output.splitlines()]
+    words = shlex.split(result.output)
+    assert words[:4] == ["next:", "fairway", "pipeline", "run"]
+    sources = [word for before, word in pairwise(words) if before == "--source"]
     assert [split_label(source)[0] for source in sources] == ["store-0", "store-1"]
     for label, uri in map(split_label, sources):
         assert open_source(spark, uri, label=label).count() > 150

@@ -64,15 +64,17 @@ def tables(archive):
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PLAN.parity_rate)
     reassembled = stages.reassembled(unique, None, config=config).persist()
     every_missing = stages.missing_messages(unique).persist()
-    kept = (waku_messages, sds, unique, reassembled, every_missing)
+    gone = stages.without_rebuilt(every_missing, reassembled).persist()
+    ordered = stages.sds_ordered(unique, gone, reassembled).persist()
+    kept = (waku_messages, sds, unique, reassembled, every_missing, gone, ordered)
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(sds),
         "sighted": stages.sighted(sds),
         "unique": unique,
-        "ordered": stages.sds_ordered(unique, every_missing),
+        "ordered": ordered,
         "missing": every_missing,
-        "gone": stages.without_rebuilt(every_missing, reassembled),
+        "gone": gone,
         "delivered": stages.delivered(unique, reassembled),
         "incomplete": stages.incomplete(reassembled),
         "acknowledgements": stages.acknowledgements(unique),

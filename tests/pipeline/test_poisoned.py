@@ -347,8 +347,10 @@ def test_a_message_that_cites_itself_or_a_circle_misses_nothing(survived):
     _, read = survived
     missing = {row["message_id"] for row in read("missing_messages") if row["channel_id"] == "team"}
     assert not missing & {"myself", "chicken", "egg"}
-    log = [row["message_id"] for row in read("sds_ordered") if row["channel_id"] == "team"]
-    assert {"myself", "chicken", "egg"} <= set(log)
+    log = {row["message_id"]: row for row in read("sds_ordered") if row["channel_id"] == "team"}
+    assert {"myself", "chicken", "egg"} <= log.keys()
+    assert {name for name, row in log.items() if row["status"] == "circular"} == {"chicken", "egg"}
+    assert sorted(row["position"] for row in log.values()) == list(range(1, len(log) + 1))
 
 
 def test_what_can_never_come_is_not_missed(survived):
@@ -369,6 +371,9 @@ def test_gaps_of_long_histories_are_exact(survived):
     assert missing["long-0049"] == 200 - 4
     assert missing["long-0099"] == 160 - 3 + 1
     assert missing["long-0249"] == 10
+    log = {row["message_id"]: row["status"] for row in read("sds_ordered") if row["message_id"].startswith("long-")}
+    assert {status for name, status in log.items() if name < "long-0049"} == {"complete"}
+    assert {status for name, status in log.items() if name > "long-0049"} == {"waiting"}
 
 
 def test_wrong_keys_open_nothing(survived):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.options import IdRule, Profile, SegmentationConfig
-from fairway.pipeline.stages.reassembled import group_mapper
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, group_mapper
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, SEED_003
@@ -46,14 +46,33 @@ def sending(
                 "is_parity": header.is_parity,
                 "segment_index": header.index,
                 "content": part.content,
+                "causal_history": [{"message_id": row["message_id"], "sender_id": "alice"} for row in rows[-2:]],
             }
         )
     return rows
 
 
-def reassemble(rows: list[dict], profile: Profile = Profile.WAKU) -> list[dict]:
+def reassemble(
+    rows: list[dict], profile: Profile = Profile.WAKU, config: SegmentationConfig = ARCHIVE_SEGMENTATION
+) -> list[dict]:
     shuffled = random.Random(4).sample(rows, len(rows))
-    return group_mapper(profile)(pa.Table.from_pylist(shuffled)).to_pylist()
+    return group_mapper(profile, config=config)(pa.Table.from_pylist(shuffled)).to_pylist()
+
+
+def renamed(rows: list[dict]) -> list[dict]:
+    """Return the rows of a sender whose ids follow from nothing."""
+    names = {row["message_id"]: f"id-{place}" for place, row in enumerate(rows)}
+    return [
+        row
+        | {
+            "message_id": names[row["message_id"]],
+            "causal_history": [
+                entry | {"message_id": names.get(entry["message_id"], entry["message_id"])}
+                for entry in row["causal_history"]
+            ],
+        }
+        for row in rows
+    ]
 
 
 PAYLOAD = random.Random(5).randbytes(2_500)  # 10 data segments and 1 of parity
@@ -77,6 +96,7 @@ def test_segments_give_their_payload():
             "data_segments": 10,
             "sds_ids": [row["message_id"] for row in rows],
             "rebuilt_ids": [],
+            "guessed_ids": [],
             "lamport": 1_000,
             "first_seen": 1_000 * SECOND,
             "last_seen": 1_010 * SECOND,
@@ -105,6 +125,77 @@ def test_lost_parity_is_no_loss_either():
     (result,) = reassemble(rows[:-1])
     assert (result["outcome"], result["recovered"]) == ("complete", False)
     assert result["rebuilt_ids"] == [rows[-1]["message_id"]]
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("believed", [0.0, 0.125, 1.0])
+@pytest.mark.parametrize("rate", [0.125, 0.5, 1.0])
+def test_headers_that_tell_how_much_parity_there_was_count_and_not_the_rate(profile, believed, rate):
+    rows = sending(PAYLOAD, profile=profile, config=replace(CONFIG, parity_rate=rate))
+    lost = [3, len(rows) - 1] if rate > 0.125 else [3]
+    kept = [row for place, row in enumerate(rows) if place not in lost]
+    (result,) = reassemble(kept, profile, replace(ARCHIVE_SEGMENTATION, parity_rate=believed))
+    assert result["rebuilt_ids"] == [rows[place]["message_id"] for place in lost]
+
+
+def test_parity_that_came_for_nothing_tells_how_much_there_was_all_the_same():
+    rows = sending(PAYLOAD, config=replace(CONFIG, parity_rate=0.3))
+    (result,) = reassemble(rows[:-2], config=replace(ARCHIVE_SEGMENTATION, parity_rate=1.0))
+    assert (result["recovered"], result["held"]) == (False, 11)
+    assert result["rebuilt_ids"] == [row["message_id"] for row in rows[-2:]]
+
+
+def test_where_all_parity_is_lost_the_rate_tells_unless_each_header_does():
+    for profile, believed, lost in [(Profile.WAKU, 0.3, 3), (Profile.WAKU, 0.0, 0), (Profile.LOGOS, 0.0, 4)]:
+        rate = 0.3 if profile is Profile.WAKU else 0.2
+        rows = sending(PAYLOAD, profile=profile, config=replace(CONFIG, parity_rate=rate))
+        data = [row for row in rows if not row["is_parity"]]
+        (result,) = reassemble(data, profile, replace(ARCHIVE_SEGMENTATION, parity_rate=believed))
+        assert result["rebuilt_ids"] == [row["message_id"] for row in rows[len(data) :]][:lost]
+        assert len(result["rebuilt_ids"]) == lost
+
+
+def test_a_header_that_tells_of_no_parity_is_believed():
+    rows = sending(PAYLOAD, profile=Profile.LOGOS, config=replace(CONFIG, parity_rate=0.0))
+    (result,) = reassemble(rows, Profile.LOGOS, replace(ARCHIVE_SEGMENTATION, parity_rate=1.0))
+    assert (result["outcome"], result["rebuilt_ids"]) == ("complete", [])
+
+
+def test_of_a_sender_with_ids_of_its_own_the_order_of_citation_tells_what_was_lost():
+    rows = renamed(sending(PAYLOAD))
+    (result,) = reassemble(rows[:4] + rows[5:])
+    assert (result["rebuilt_ids"], result["guessed_ids"]) == ([], ["id-4"])
+
+
+def test_what_a_stranger_sent_is_no_lost_segment():
+    rows = renamed(sending(PAYLOAD))
+    kept = [
+        row | {"causal_history": [entry | {"sender_id": "bob"} for entry in row["causal_history"]]}
+        for row in rows[:4] + rows[5:]
+    ]
+    (result,) = reassemble(kept)
+    assert (result["rebuilt_ids"], result["guessed_ids"]) == ([], [])
+
+
+def test_what_stands_in_two_places_stands_in_none():
+    rows = renamed(sending(PAYLOAD))
+    rows[8] = rows[8] | {"causal_history": [{"message_id": "id-2", "sender_id": "alice"}]}
+    (result,) = reassemble([*rows[:2], *rows[3:7], *rows[8:]])
+    assert result["outcome"] == "incomplete"
+    rows = renamed(sending(PAYLOAD, config=replace(CONFIG, parity_rate=0.5)))
+    rows[8] = rows[8] | {"causal_history": [{"message_id": "id-2", "sender_id": "alice"}]}
+    (result,) = reassemble([*rows[:2], *rows[3:7], *rows[8:]])
+    assert (result["outcome"], result["guessed_ids"]) == ("complete", ["id-7"])
+
+
+def test_ids_of_the_payload_alone_are_known_too():
+    rows = sending(PAYLOAD)
+    for row in rows:
+        row["message_id"] = make_message_id(
+            IdRule.PAYLOAD, sender_id="alice", lamport=0, content=row["content"], now_ms=0, sequence=0
+        )
+    (result,) = reassemble(rows[1:])
+    assert result["rebuilt_ids"] == [rows[0]["message_id"]]
 
 
 def test_too_few_segments_stay_incomplete():

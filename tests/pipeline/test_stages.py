@@ -158,6 +158,25 @@ def test_bytes_go_to_one_part_each(sds):
     }
 
 
+def test_a_missing_message_comes_with_all_that_others_tell_of_it(sds):
+    told = [("gone", b"hint", "dave")]
+    messages = sds(
+        {"message_id": "m1", "timestamp": 5, "sender_id": "bob", "causal_history": cites("gone", "m2")},
+        {"message_id": "m2", "timestamp": 9, "sender_id": "carol", "causal_history": told},
+        {"message_id": "m3", "timestamp": 9, "sender_id": "alice", "kind": "sync", "causal_history": cites("gone")},
+        {"message_id": "m4", "timestamp": 1, "sender_id": "erin", "kind": "ephemeral", "causal_history": told},
+    )
+    (row,) = stages.missing_messages(messages).collect()
+    assert (row.channel_id, row.message_id, row.sender_id, bytes(row.retrieval_hint)) == (
+        "team",
+        "gone",
+        "dave",
+        b"hint",
+    )
+    assert (row.cited_by, row.first_cited, row.last_cited) == (3, 5, 9)
+    assert (row.first_cited_by, row.last_cited_by) == ("bob", "carol")
+
+
 def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
     config = SegmentationConfig(max_total_segments=2)
     limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from fairway.cli import _pipeline_send, _pipeline_stream
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 
@@ -37,6 +39,10 @@ def command() -> None:
 
     Runs the channel's own protocol over whole store archives, on this machine or a cluster.
     """
+
+
+app.command(name="send")(_pipeline_send.command)
+app.command(name="stream")(_pipeline_stream.command)
 
 
 @app.command()
@@ -100,6 +106,7 @@ def run(
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:
         print_summary(summary, _console())
+        typer.echo(f"next: fairway pipeline report {shlex.quote(str(out))} --html report.html")
     raise typer.Exit(0 if summary.balance.adds_up else 1)
 
 
@@ -112,6 +119,7 @@ def report(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write one page for a browser instead, which needs no network."),
     ] = None,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Print what a run found out: channels, senders, losses, bandwidth, stores.
 
@@ -122,12 +130,16 @@ def report(
     with _needing_spark():
         from fairway.pipeline.html_report import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_render import print_run_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_report_json import report_json  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
-    if html is None:
+    if html is not None:
+        write_html_report(folder, html)
+    if machine:
+        typer.echo(json.dumps(report_json(RunTables(folder), limit)))
+    elif html is None:
         print_run_report(RunTables(folder), _console(), limit)
     else:
-        write_html_report(folder, html)
-        typer.echo(f"the report is in {html}")
+        typer.echo(f"the report is in {html}; open {html.absolute().as_uri()}")
 
 
 @app.command(name="export")
@@ -139,6 +151,7 @@ def export_messages(
         str | None, typer.Option("--channel", metavar="ID", help="Only this channel.", show_default="all")
     ] = None,
     form: Annotated[str, typer.Option("--format", help="files, jsonl or parquet.")] = "files",
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Write messages, those that came in segments put together, as files or rows.
 
@@ -150,6 +163,9 @@ def export_messages(
         from fairway.pipeline.run_export import export  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
     done = export(RunTables(folder), to, channel_id=channel, format=form)
+    if machine:
+        typer.echo(json.dumps({"messages": done.messages, "bytes": done.bytes, "to": str(done.to)}))
+        return
     typer.echo(f"{done.messages:,} messages, {done.bytes:,} bytes in {done.to}")
 
 
@@ -211,10 +227,11 @@ def generate(
     stores: Annotated[int, typer.Option(min=1, help="How many stores have it, each with gaps of its own.")] = 1,
     logos_share: Annotated[float, typer.Option(min=0, max=1, help="Share of channels on the Logos wire.")] = 0.0,
     loss: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that no store has.")] = 0.02,
+    machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Make an archive of any size to try things on, with loss, copies and damage, and the truth about it beside it.
 
-    Prints the sources for 'fairway pipeline run'. `fairway.pipeline.generator` has more to choose.
+    Prints the command that runs the pipeline over it. `fairway.pipeline.generator` has more to choose.
 
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
@@ -225,10 +242,18 @@ def generate(
     plan = GeneratorPlan(
         messages=messages, seed=seed, channels=channels, stores=stores, logos_share=logos_share, loss=loss
     )
-    with session_or_own(None) as spark:
-        write_generated(spark, plan, folder)
-    for source in written_sources(plan, folder):
-        typer.echo(f"--source {source}")
+    console = Console(highlight=False, stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        shown.add_task(f"making about {messages:,} messages, and the truth about them")
+        with session_or_own(None) as spark:
+            write_generated(spark, plan, folder)
+    sources = list(written_sources(plan, folder))
+    if machine:
+        typer.echo(json.dumps({"folder": str(folder), "sources": sources}))
+        return
+    words = " ".join(f"--source {shlex.quote(source)}" for source in sources)
+    typer.echo(f"next: fairway pipeline run {words} --out run")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_failures import failure_of
 from fairway.pipeline.run_folder import FORMATS, RunFolder, TableResult
 from fairway.pipeline.run_sources import RunSource, parse_sources
 from fairway.pipeline.run_steps import RunOptions, Step, steps
@@ -30,7 +31,7 @@ from fairway.pipeline.session import create_session
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import table_named
 
-__all__ = ["RunOptions", "run", "run_with"]
+__all__ = ["RunOptions", "is_small", "run", "run_with"]
 
 _PARQUET_OPTIONS: Final = {
     # By default 128 MiB, which every task that writes holds in memory, and every one that reads holds again.
@@ -48,6 +49,13 @@ _PAYLOAD_SETTINGS: Final = {
     "spark.sql.parquet.enableVectorizedReader": "false",
 }
 _SMALL_INPUT_BYTES: Final = 268_435_456
+# What Spark says without the jars of a format, and Java with those for another version of Spark.
+_WRONG_JARS: Final = (
+    "DATA_SOURCE_NOT_FOUND",
+    "NoSuchMethodError",
+    "IncompatibleClassChangeError",
+    "AbstractMethodError",
+)
 
 
 def run(
@@ -69,7 +77,8 @@ def run(
     ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Uses ``spark`` as it is, or the
     session that is active, or one of its own that ends with the run. On a cluster ``out`` must be a path that the
     driver and all executors share. Raises `ConfigurationError` for sources, options or a folder that cannot be, and
-    what a source raises that cannot be read.
+    what a source raises that cannot be read; `StoreFullError` without room for the tables, `StorageError` if something
+    else keeps them from being written, and `PipelineError` if Spark itself does not go on.
     """
     options = RunOptions(
         profile=profile,
@@ -98,12 +107,18 @@ def run_with(
     folder = RunFolder.open_for(Path(out), described, options.as_json(), keys)
     try:
         borrowed = spark or SparkSession.getActiveSession()
-        session = borrowed or create_session("fairway pipeline run", short_job=_is_small(parsed))
+        session = borrowed or create_session("fairway pipeline run", short_job=is_small(parsed))
         try:
             return _Run(session, folder, parsed, options, keys).work(progress)
+        except Exception as error:
+            failure = failure_of(error, folder.path)
+            if failure is None:
+                raise
+            raise failure from error
         finally:
             if borrowed is None:
-                session.stop()
+                with suppress(ConnectionError):  # its Java process is gone
+                    session.stop()
     finally:
         folder.close()
 
@@ -117,8 +132,8 @@ def _check(options: RunOptions) -> None:
         raise ConfigurationError(f"rate_limit must be positive, not {options.rate_limit}")
 
 
-def _is_small(sources: Sequence[RunSource]) -> bool:
-    """Return whether all sources are files, and small ones."""
+def is_small(sources: Sequence[RunSource]) -> bool:
+    """Return whether all sources are files, and small ones: a run over them is a short job (`create_session`)."""
     sizes = [source.size_bytes() for source in sources]
     return all(sizes) and sum(sizes) < _SMALL_INPUT_BYTES
 
@@ -188,14 +203,14 @@ class _Run:
             writer = writer.option("compression", "zstd")
         try:
             writer.save(str(written))
+            rows = None if kind == "parquet" else self.spark.read.format(kind).load(str(written)).count()
         except Exception as error:
-            if kind != "parquet" and "DATA_SOURCE_NOT_FOUND" in str(error):
+            if kind != "parquet" and any(sign in str(error) for sign in _WRONG_JARS):
                 raise ConfigurationError(
-                    f"this Spark cannot write {kind}: start the session with its jars (spark.jars.packages), "
-                    "or leave --format at parquet"
+                    f"this Spark cannot write {kind}: start the session with its jars (spark.jars.packages), those "
+                    f"made for Spark {self.spark.version}, or leave --format at parquet"
                 ) from error
             raise
-        rows = None if kind == "parquet" else self.spark.read.format(kind).load(str(written)).count()
         seconds = time.monotonic() - began_s
         return self.folder.finish_table(step.name, written, seconds=seconds, rows=rows, work=step.work)
 

@@ -63,7 +63,9 @@ def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format
     if channel_id is not None and not any(
         row["channel_id"] == channel_id for row in tables.all("channel_stats", ["channel_id"])
     ):
-        raise ConfigurationError(f"there is no channel {channel_id!r} in {tables.path}")
+        raise ConfigurationError(
+            f"there is no channel {channel_id!r} in {tables.path}: 'fairway pipeline report' names those that are there"
+        )
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigurationError(f"{to} is there already: choose an empty folder, or a new one")
     to.mkdir(parents=True, exist_ok=True)

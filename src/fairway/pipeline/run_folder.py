@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_failures import unusable
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
 
@@ -74,10 +75,12 @@ class RunFolder:
         Raises `ConfigurationError` for a folder that holds something else, or that another run uses.
         """
         path = path.absolute()
-        _refuse_foreign(path)
-        path.mkdir(parents=True, exist_ok=True)
         try:
+            _refuse_foreign(path)
+            path.mkdir(parents=True, exist_ok=True)
             lock = StoreLock(path / MANIFEST)
+        except OSError as error:
+            raise unusable(path, error) from error
         except StoreLockedError as error:
             raise ConfigurationError(
                 f"another run works on {path}: wait for its end or choose another folder"
@@ -90,8 +93,10 @@ class RunFolder:
                 shutil.rmtree(path / "tables", ignore_errors=True)
             folder = cls(path, known, lock)
             folder._begin()
-        except BaseException:
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError):
+                raise unusable(path, error) from error
             raise
         return folder
 
@@ -197,6 +202,8 @@ def _refuse_foreign(path: Path) -> None:
     """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is a file; --out takes a folder")
+    if (path / "stream" / "stream.json").is_file():
+        raise ConfigurationError(f"{path} holds a stream: choose another folder for a run")
     if path.is_dir() and not (path / MANIFEST).is_file():
         strangers = [child.name for child in path.iterdir() if not child.name.startswith((MANIFEST, f".{MANIFEST}"))]
         if strangers:

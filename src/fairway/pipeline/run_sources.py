@@ -23,7 +23,10 @@ from fairway.pipeline.sources.open_source import open_source
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
-_FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, "lip76"})
+_LIP76: Final = "lip76"
+_FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
+_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
+"""Another file system of Spark's, such as ``hdfs:`` or ``s3a:``; two letters at least, so that a drive is a path."""
 _KEYED_SCHEMES: Final = frozenset({_SQLITE})
 """Where a message hash is a primary key, so that no row comes twice."""
 
@@ -69,10 +72,13 @@ class RunSource:
 
     def fingerprint(self) -> list[list[Any]]:
         """Return what changes when the source does, as JSON knows it: name, size and time of change of each file."""
-        if self.scheme not in _FILE_SCHEMES:
-            return []
-        path = Path(self.rest)
-        return [list(_state_of(file, path)) for file in _files_of(path)]
+        states: list[list[Any]] = []
+        for path in self._paths():
+            try:
+                states += [list(_state_of(file, path)) for file in self._files_of(path)]
+            except OSError as error:
+                raise ConfigurationError(f"the source {path} cannot be read: {error.strerror}") from error
+        return states
 
     def size_bytes(self) -> int:
         """Return the size of its files; 0 for what is no file."""
@@ -81,6 +87,34 @@ class RunSource:
     def described(self) -> dict[str, Any]:
         """Return what the manifest says about it."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
+
+    def _paths(self) -> list[Path]:
+        """Return the files and folders of it on this machine, none for what is elsewhere or only Spark can find."""
+        if self.scheme not in _FILE_SCHEMES:
+            return []
+        if self.scheme == _LIP76:
+            return [Path(self.rest.partition("?")[0])]  # behind it, how its messages were sharded
+        if self.scheme != _PARQUET:
+            return [Path(self.rest)]
+        path = urlsplit(self.rest).path if self.rest.startswith("file:") else self.rest
+        if _ELSEWHERE.match(path) or "{" in path:
+            return []
+        whole = Path(path)
+        if not any(sign in path for sign in "*?["):
+            return [whole]
+        # Spark takes a pattern as well; one that nothing matches is a file that is not there.
+        return sorted(Path(whole.anchor).glob(str(whole.relative_to(whole.anchor)))) or [whole]
+
+    def _files_of(self, path: Path) -> Iterator[Path]:
+        if not path.is_dir():
+            yield path
+            log = path.with_name(f"{path.name}-wal")  # what SQLite has not yet moved into its file
+            if log.is_file() and log.stat().st_size:
+                yield log
+        elif self.scheme == _SQLITE:
+            raise ConfigurationError(f"the source {path} is a folder; a SQLite archive is a file in it")
+        else:
+            yield from sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
@@ -100,21 +134,8 @@ def open_run_source(spark: SparkSession, source: RunSource) -> DataFrame:
     return open_source(spark, source.uri, label=source.label)
 
 
-def _files_of(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(file for file in path.rglob("*") if file.is_file())
-    else:
-        yield path
-        log = path.with_name(f"{path.name}-wal")  # what SQLite has not yet moved into its file
-        if log.is_file() and log.stat().st_size:
-            yield log
-
-
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:
-    try:
-        state = file.stat()
-    except OSError as error:
-        raise ConfigurationError(f"the source {root} cannot be read: {error.strerror}") from error
+    state = file.stat()
     return (str(file.relative_to(root)) if root in file.parents else file.name, state.st_size, state.st_mtime_ns)
 
 

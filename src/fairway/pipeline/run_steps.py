@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.options import Profile
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_layout import by_lamport, by_position
 from fairway.pipeline.run_sources import RunSource, open_run_source
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, REASSEMBLED
@@ -122,8 +123,8 @@ def _delivered(run: Materials) -> DataFrame:
     table = stages.delivered(_unique(run), run.table("reassembled"))
     # By range, so that a channel of most messages is spread over files, and reading them in turn gives each channel's
     # messages in the order of SDS.
-    order = ("channel_id", "lamport", "sds_ids")
-    return table.repartitionByRange("channel_id", "lamport").sortWithinPartitions(*order)
+    messages = _unique(run).where("kind <> 'sync'").select("channel_id", "lamport", "content_bytes")
+    return by_lamport(table, messages).sortWithinPartitions("channel_id", "lamport", "sds_ids")
 
 
 def _missing_messages(run: Materials) -> DataFrame:
@@ -131,9 +132,9 @@ def _missing_messages(run: Materials) -> DataFrame:
 
 
 def _sds_ordered(run: Materials) -> DataFrame:
-    order = ("channel_id", "position")
-    table = stages.sds_ordered(_unique(run), run.table("missing_messages"))
-    return table.repartitionByRange(*order).sortWithinPartitions(*order)
+    table = stages.sds_ordered(_unique(run), run.table("missing_messages"), run.table("reassembled"))
+    messages = _unique(run).where("kind = 'content'").select("channel_id")
+    return by_position(table, messages).sortWithinPartitions("channel_id", "position")
 
 
 def _acknowledgements(run: Materials) -> DataFrame:
@@ -163,7 +164,7 @@ _WORK: Final = (
     Step(
         name="reassembled",
         make=_reassembled,
-        needed_by=("delivered", "incomplete", "missing_messages"),
+        needed_by=("delivered", "incomplete", "missing_messages", "sds_ordered"),
         schema=REASSEMBLED,
     ),
     Step(

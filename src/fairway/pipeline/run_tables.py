@@ -31,7 +31,11 @@ class RunTables:
             raise ConfigurationError(f"the run in {path} did not end: start it again, it goes on where it stopped")
         written = self.manifest["options"]["format"]
         if written != "parquet":
-            raise ConfigurationError(f"the tables in {path} are in the format {written}: read them with Spark")
+            raise ConfigurationError(
+                f"the tables in {path} are in the format {written}, and only Parquet is read without Spark: "
+                f"spark.read.format({written!r}).load('{self.path / 'tables' / 'NAME'}') reads one of them, or run the "
+                "pipeline once more with --format parquet and another --out"
+            )
 
     @property
     def balance(self) -> Balance:

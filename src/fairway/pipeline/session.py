@@ -28,6 +28,8 @@ MAX_RECORDS_PER_BATCH: Final = 1_000
 """Rows in one Arrow batch. A message has up to 150 KiB, so a batch up to 150 MiB; more rows gain no speed."""
 MAX_SHUFFLE_PARTITIONS: Final = 64
 """Spark's default of 200 is for clusters; each one costs a task."""
+TASK_ATTEMPTS: Final = 4
+"""As on a cluster. A local master gives a task one attempt by default, so that a killed Python worker ends the job."""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -66,11 +68,15 @@ def create_session(
 
 @contextmanager
 def session_or_own(
-    spark: SparkSession | None, app_name: str = DEFAULT_APP_NAME, *, short_job: bool = False
+    spark: SparkSession | None,
+    app_name: str = DEFAULT_APP_NAME,
+    *,
+    short_job: bool = False,
+    config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Lend the caller's session, or the active one, or one that lasts as long as the block."""
+    """Lend the caller's session, or the active one, or one of `create_session` that lasts as long as the block."""
     borrowed = spark or SparkSession.getActiveSession()
-    session = borrowed or create_session(app_name, short_job=short_job)
+    session = borrowed or create_session(app_name, short_job=short_job, config=config)
     try:
         yield session
     finally:
@@ -82,7 +88,7 @@ def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
     """Return the settings of a session on this machine."""
     cores = machine.cores()
     return {
-        "spark.master": f"local[{cores}]",
+        "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
         "spark.driver.memory": f"{machine.jvm_memory_mib()}m",
         "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_SHORT_JOB_OPTION}" if short_job else _JVM_OPTIONS,
         # Nobody else's business: without these Spark listens on all interfaces.
@@ -92,6 +98,9 @@ def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(min(2 * cores, MAX_SHUFFLE_PARTITIONS)),
+        # Where Spark may join small partitions afterwards it begins with many, so that what one task sorts stays small
+        # whatever the size of the input.
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(MAX_SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
     }
 

@@ -13,12 +13,13 @@ from typing import Final
 from fairway.errors import ConfigurationError
 from fairway.pipeline.stages.acknowledgements import ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
+from fairway.pipeline.stages.channel_log import SDS_ORDERED
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
 from fairway.pipeline.stages.statistics import FIGURES
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Goes up when a column changes its meaning or goes away; a run folder of another version is not read."""
 
 _FIGURES: Final = ", ".join(f"{name} bigint" for name in FIGURES)
@@ -118,7 +119,7 @@ TABLES: Final[tuple[Table, ...]] = (
         name="missing_messages",
         schema=(
             "channel_id string, message_id string, sender_id string, retrieval_hint binary, cited_by bigint,"
-            " first_cited bigint, last_cited bigint, first_cited_by string"
+            " first_cited bigint, last_cited bigint, first_cited_by string, last_cited_by string"
         ),
         keys=("channel_id", "message_id"),
         layout=BY_MESSAGE,
@@ -126,13 +127,10 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="sds_ordered",
-        schema=(
-            "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint,"
-            " message_hash binary, segment_hash binary, position int, missing_parents bigint"
-        ),
+        schema=SDS_ORDERED,
         keys=("channel_id", "message_id"),
         layout="by range of (channel_id, position), sorted",
-        meaning="a content message at its place in the channel's log, and how many of its parents are missing",
+        meaning="a content message at its place in the channel's log, and whether it waits for missing ones",
     ),
     Table(
         name="acknowledgements",

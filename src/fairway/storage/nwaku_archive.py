@@ -59,9 +59,10 @@ ON CONFLICT (messageHash) DO NOTHING
 
 # Both bounds are row values so that one static statement serves every query; i_ts holds the primary key as
 # well, so the range and the order come from the index alone. Topics are blobs in nwaku's files, text in some
-# of others.
+# of others; and SQLite keeps a value of any type in any column, so each is made into what is expected there.
 _SELECT: Final = """
-SELECT messageHash, CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), payload, version, timestamp, meta
+SELECT CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
+       CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
 FROM Message
 WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
   AND (timestamp, messageHash) <= (:through_ns, :through_hash)
@@ -73,7 +74,8 @@ LIMIT :rows
 """
 _SELECT_NEWEST: Final = _SELECT.replace("timestamp, messageHash\nLIMIT", "timestamp DESC, messageHash DESC\nLIMIT")
 _FIND: Final = """
-SELECT messageHash, CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), payload, version, timestamp, meta
+SELECT CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
+       CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
 FROM Message WHERE messageHash = ?
 """
 _STEP: Final = """
@@ -87,6 +89,10 @@ _COUNT: Final = """
 SELECT count(*) FROM Message
 WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
   AND (timestamp, messageHash) <= (:through_ns, :through_hash)
+"""
+# Numbers that are no 64-bit integers, text and blobs: an index has them at its ends, so this reads nothing else.
+_ODD_TIMES: Final = """
+SELECT messageHash FROM Message WHERE timestamp > 9223372036854775807 OR timestamp < -9223372036854775808 LIMIT 1
 """
 
 _Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
@@ -178,10 +184,19 @@ class NwakuArchive(ReadableArchive):
         self._pending_bytes = 0
 
     def count(self, part: ArchiveSlice | None = None) -> int:
-        """Return how many messages the archive, or a slice of it, holds."""
+        """Return how many messages the archive, or a slice of it, holds.
+
+        Raises `DecodeError` for an archive with timestamps of another type, whose messages are in no slice.
+        """
         self.flush()
         with _reading(self.path):
+            odd = self._database.execute(_ODD_TIMES).fetchone()
             (count,) = self._database.execute(_COUNT, _range(part or time_slice())).fetchone()
+        if odd is not None:
+            raise DecodeError(
+                f"{self.path}: a message of the archive has a timestamp that is no integer of 64 bits, so that no "
+                "range of time holds it; no store node writes such"
+            )
         return int(count)
 
     def estimate(self, part: ArchiveSlice) -> int:

@@ -24,7 +24,7 @@ async def hold(stream):
 
 
 async def until(condition):
-    while not condition():
+    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
         await asyncio.sleep(0.005)
 
 

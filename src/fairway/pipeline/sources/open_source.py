@@ -10,14 +10,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, explode, lit
+from pyspark.sql.functions import coalesce, col, explode, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.places import PARQUET, scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, MessageScan, Selection
 
 _NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
+_INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
+_KINDS = {
+    "message_hash": ("binary", "void"),
+    "payload": ("binary", "void"),
+    "meta": ("binary", "void"),
+    "timestamp": _INTEGERS,
+    "version": _INTEGERS,
+}
+"""What columns of a table may be; a time of Spark's, or bytes as text, would be taken for something else silently."""
 
 
 def open_source(
@@ -67,7 +77,10 @@ def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = No
 def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
     if not path:
         raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
-    table = spark.read.parquet(path)
+    try:
+        table = spark.read.parquet(path)
+    except AnalysisException as error:
+        raise ConfigurationError(f"{path}: cannot be read as Parquet: {error.getCondition()}") from error
     lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
     if lacking:
         raise ConfigurationError(f"{path}: is no table of Waku messages; it has no column {lacking}")
@@ -77,13 +90,19 @@ def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
         table = table.withColumn("source", explode("sources"))
     elif "source" not in table.columns:
         table = table.withColumn("source", lit(path))
+    for name in table.columns:
+        kind = table.schema[name].dataType.simpleString()
+        if name in _KINDS and not kind.startswith(_KINDS[name]):
+            raise ConfigurationError(f"{path}: its column {name} is {kind}; expected {' or '.join(_KINDS[name])}")
     types = dict(column.split(" ") for column in WAKU_MESSAGES.split(", "))
-    return table.select(
-        *(
-            (col(name) if name in table.columns else lit(None)).cast(types[name]).alias(name)
-            for name in ARROW_SCHEMA.names
-        )
-    )
+    columns = {
+        name: (col(name) if name in table.columns else lit(None)).try_cast(types[name]) for name in ARROW_SCHEMA.names
+    }
+    # A row of a file may lack what every message has; that makes none the same as another, nor leaves it out of time.
+    columns["message_hash"] = coalesce(columns["message_hash"], unhex(sha2(columns["payload"], 256)), lit(b""))
+    columns["timestamp"] = coalesce(columns["timestamp"], lit(0))
+    columns["source"] = coalesce(columns["source"], lit(path))
+    return table.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def _selected(table: DataFrame, start_ns: int | None, end_ns: int | None, content_topics: Collection[str]) -> DataFrame:

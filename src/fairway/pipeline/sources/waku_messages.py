@@ -166,7 +166,7 @@ def arrow_batch(page: list[ArchivedMessage], source: str) -> pa.RecordBatch:
         "content_topic": [row.content_topic for row in page],
         "payload": [row.payload for row in page],
         # 14/WAKU2-MESSAGE: a uint32, of which 0 and 1 mean something; the column is signed.
-        "version": [min(row.version, _MAX_VERSION) for row in page],
+        "version": [max(-_MAX_VERSION, min(row.version, _MAX_VERSION)) for row in page],
         "timestamp": [row.timestamp_ns for row in page],
         "meta": [row.meta for row in page],
         "source": [source] * len(page),

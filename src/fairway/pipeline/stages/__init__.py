@@ -8,7 +8,8 @@
           store_completeness    quarantine      reassembled -+-> delivered   | bloom_evidence, of waku_messages
                                                              +-> incomplete
 
-    and from these sender_stats -> channel_stats, bandwidth, rate_utilisation
+    and from these sender_stats -> channel_stats, bandwidth, rate_utilisation; what reassembled computed from parity
+    is not missing, and nobody waits for it in sds_ordered
 
 None of them starts a job, touches ``sparkContext`` or knows where its input came from. What works on bytes is a pure
 function over Arrow batches, so it can be tested, and used, without Spark. `fairway.pipeline.tables` says what is in

@@ -5,20 +5,21 @@ Pure of Spark. Whatever a payload holds, its row comes out; see `Status` for wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from functools import lru_cache
-from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from fairway.errors import DecodeError, DecryptionError, SegmentError
-from fairway.options import Profile, SdsConfig
+from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys, Opened
+from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.protocol.encryption.hook import Encryption, open_at_once
 from fairway.protocol.outbound import LOGOS_MARKER
-from fairway.wire.sds import HistoryEntry, SdsCodec, SdsMessage, codec_named
+from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
 from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
 
 SEGMENT_FORMATS: Final[dict[Profile, SegmentFormat]] = {Profile.WAKU: SEED_003, Profile.LOGOS: LIP_243}
@@ -28,9 +29,6 @@ INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
 """The columns of ``waku_messages`` that are looked at."""
 
 _MAX_LAMPORT: Final = 2**63 - 1
-_MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
-_ONE_BYTE_LENGTH: Final = 128
-_REMEMBERED_ENTRIES: Final = 65_536
 _CODECS: Final[dict[Profile, SdsCodec]] = {profile: codec_named(profile.value) for profile in Profile}
 
 
@@ -48,6 +46,9 @@ class Status(Enum):
     """Its Lamport timestamp does not fit 63 bits; no clock gets there."""
     BAD_SEGMENT = "bad-segment"
     """Its content breaks a rule of the segment format."""
+
+
+_OK: Final = Status.OK.value
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves the stages
@@ -76,6 +77,10 @@ class Decoder:
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch, as many and in the same order."""
+        with _without_collector():
+            return self._batch(batch)
+
+    def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         payloads: list[bytes | None] = batch.column("payload").to_pylist()
         topics: list[str | None] = batch.column("content_topic").to_pylist()
         profiles = self._profiles(batch)
@@ -86,13 +91,13 @@ class Decoder:
         for payload, topic, profile in zip(payloads, topics, profiles, strict=True):
             message: SdsMessage | None = None
             segment: Segment | None = None
-            status, error = Status.OK, None
+            status, error = _OK, None
             try:
                 message = self.message(payload or b"", topic, profile)
                 segment = self._segment(message, SEGMENT_FORMATS[profile])
             except Refused as refusal:
-                message, status, error = None, refusal.status, refusal.error
-            statuses.append(status.value)
+                message, status, error = None, refusal.status.value, refusal.error
+            statuses.append(status)
             errors.append(error)
             messages.append(message)
             segments.append(segment)
@@ -103,7 +108,7 @@ class Decoder:
         columns["status"] = pa.array(statuses, pa.string())
         columns["error"] = pa.array(errors, pa.string())
         columns["profile"] = pa.array([profile.value for profile in profiles], pa.string())
-        return pa.RecordBatch.from_pydict(columns | _message_columns(messages) | _segment_columns(segments))
+        return pa.RecordBatch.from_pydict(columns | message_columns(messages) | segment_columns(segments))
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
         """Return the SDS message in a payload, or raise `Refused`."""
@@ -150,85 +155,22 @@ class Decoder:
 
     def _segment(self, message: SdsMessage, segment_format: SegmentFormat) -> Segment | None:
         """Return the segment that a message carries, or None for a whole message."""
-        if not message.content:
+        # What is no segment is seed 003's "sent unmodified".
+        if not message.content or not segment_format.is_segment(message.content):
             return None
         try:
             return segment_format.decode(message.content, self._max_total_segments)
         except SegmentError as error:
-            if segment_format.is_segment(message.content):
-                raise Refused(Status.BAD_SEGMENT, error) from error
-            return None  # seed 003: sent unmodified
+            raise Refused(Status.BAD_SEGMENT, error) from error
 
 
-def _message_columns(messages: list[SdsMessage | None]) -> dict[str, pa.Array]:
-    def column(read: Callable[[SdsMessage], Any], kind: pa.DataType) -> pa.Array:
-        return pa.array([None if message is None else read(message) for message in messages], kind)
-
-    return {
-        "kind": column(lambda message: message.kind.value, pa.string()),
-        "sender_id": column(lambda message: message.sender_id, pa.string()),
-        "message_id": column(lambda message: message.message_id, pa.string()),
-        "channel_id": column(lambda message: message.channel_id, pa.string()),
-        "lamport": column(lambda message: message.lamport_timestamp, pa.int64()),
-        "causal_history": _entries([_looked_at(message.causal_history) if message else () for message in messages]),
-        "repair_request": _entries([message.repair_request if message else () for message in messages]),
-        "history_bytes": column(lambda message: _size_of(message.causal_history), pa.int32()),
-        "repair_bytes": column(lambda message: _size_of(message.repair_request), pa.int32()),
-        "bloom_bytes": column(lambda message: len(message.bloom_filter or b""), pa.int32()),
-        "content_bytes": column(lambda message: len(message.content or b""), pa.int32()),
-        "content": column(lambda message: message.content or None, pa.binary()),
-    }
-
-
-def _segment_columns(segments: list[Segment | None]) -> dict[str, pa.Array]:
-    def column(read: Callable[[Segment], Any], kind: pa.DataType) -> pa.Array:
-        return pa.array([None if segment is None else read(segment) for segment in segments], kind)
-
-    return {
-        "segment_hash": column(lambda segment: segment.payload_hash, pa.binary()),
-        "segment_index": column(lambda segment: segment.index, pa.int32()),
-        "is_parity": column(lambda segment: segment.is_parity, pa.bool_()),
-        "data_segments": column(lambda segment: segment.data_count, pa.int32()),
-        "parity_segments": column(lambda segment: segment.parity_count, pa.int32()),
-    }
-
-
-def _looked_at(history: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
-    """Return what of a causal history counts (design 5.9): its newest entries, of those of one message the last.
-
-    Here rather than in a later stage, because making lists of structs distinct takes Spark quadratic time.
-    """
-    newest = history[-_MAX_CAUSAL_HISTORY:]
-    distinct = {entry.message_id: entry for entry in newest}
-    return newest if len(distinct) == len(newest) else tuple(distinct.values())
-
-
-def _entries(lists: Iterable[tuple[HistoryEntry, ...]]) -> pa.Array:
-    """Return a column of lists from three flat ones; most of the cost of decoding is building columns."""
-    rows = list(lists)
-    flat = [entry for row in rows for entry in row]
-    offsets = pa.array([0, *accumulate(map(len, rows))], pa.int32())
-    structs = pa.StructArray.from_arrays(
-        [
-            pa.array([entry.message_id for entry in flat], pa.string()),
-            pa.array([entry.retrieval_hint for entry in flat], pa.binary()),
-            pa.array([entry.sender_id for entry in flat], pa.string()),
-        ],
-        names=["message_id", "retrieval_hint", "sender_id"],
-    )
-    return pa.ListArray.from_arrays(offsets, structs)
-
-
-def _size_of(entries: tuple[HistoryEntry, ...]) -> int:
-    return sum(map(_entry_bytes, entries))
-
-
-@lru_cache(_REMEMBERED_ENTRIES)
-def _entry_bytes(entry: HistoryEntry) -> int:
-    """Return what an entry takes on either wire: tags of one byte, lengths, and what is in it."""
-    fields = (len(entry.message_id.encode()), len(entry.retrieval_hint or b""), len((entry.sender_id or "").encode()))
-    return _field_bytes(sum(_field_bytes(size) for size in fields if size))
-
-
-def _field_bytes(size: int) -> int:
-    return size + (2 if size < _ONE_BYTE_LENGTH else 3)
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Hold the garbage collector back for a batch, which makes some thousand objects and no cycle: it takes a tenth."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -30,9 +30,10 @@ def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame
     same = Window.partitionBy("message_hash")
     first = same.orderBy("timestamp", "source", "content_topic", "pubsub_topic", "version", "payload", "meta")
     return (
-        waku_messages.withColumn("sources", F.sort_array(F.collect_set("source").over(same)))
+        # The window with the order goes first: its sorting serves the other as well.
+        waku_messages.withColumn("copy", F.row_number().over(first))
+        .withColumn("sources", F.sort_array(F.collect_set("source").over(same)))
         .withColumn("copies", F.count("*").over(same))
-        .withColumn("copy", F.row_number().over(first))
         .where("copy = 1")
         .select(*_COLUMNS, "sources", "copies")
     )

@@ -7,7 +7,7 @@ work is spread by (channel, id), so one busy channel is no hot spot.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.protocol.sds.message_id import SYNC_PREFIX
@@ -20,7 +20,6 @@ def citations(unique_messages: DataFrame) -> DataFrame:
     Nobody waits for what can never come: a message that cites itself, an empty id, or a sync message, which nobody
     needs to have (`fairway.protocol.sds.dependencies`). Stage 1 gives each message of a history once.
     """
-    cited = F.col("message_id")
     return (
         unique_messages.where("kind <> 'ephemeral'")
         .withColumn("entry", F.explode("causal_history"))
@@ -33,15 +32,21 @@ def citations(unique_messages: DataFrame) -> DataFrame:
             F.col("sender_id").alias("citing_sender_id"),
             F.col("timestamp").alias("cited_at"),
         )
-        .where((cited != F.col("citing_id")) & (cited != "") & ~cited.startswith(SYNC_PREFIX))
+        .where(can_be_missed(F.col("message_id"), F.col("citing_id")))
     )
+
+
+def can_be_missed(cited: Column, citing: Column) -> Column:
+    """Return whether a message with the id ``citing`` waits for ``cited`` if that is not there."""
+    return (cited != citing) & (cited != "") & ~cited.startswith(SYNC_PREFIX)
 
 
 def missing_messages(unique_messages: DataFrame) -> DataFrame:
     """Return one row for each message that is cited and not there.
 
     Columns: channel_id, message_id, sender_id (its author, if anybody told), retrieval_hint (likewise), cited_by (how
-    many messages cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by (who cited it first).
+    many messages cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by and last_cited_by (who
+    did: participants who had it). All of them could not be told in a bounded row: anybody may cite under any name.
     """
     cited = citations(unique_messages).select(
         "channel_id",
@@ -72,6 +77,7 @@ def missing_messages(unique_messages: DataFrame) -> DataFrame:
             F.min("cited_at").alias("first_cited"),
             F.max("cited_at").alias("last_cited"),
             F.min_by("citing_sender_id", F.struct("cited_at", "citing_sender_id")).alias("first_cited_by"),
+            F.max_by("citing_sender_id", F.struct("cited_at", "citing_sender_id")).alias("last_cited_by"),
         )
         .where("have = 0")
         .drop("have")

@@ -6,24 +6,24 @@ check of the Keccak-256 included; the profile tells in which format. An archive 
 and data goes before parity: ``recovered`` means that lost segments had to be computed, not that parity happened to
 come first.
 
-A lost segment that was computed is no loss. With fairway's rule for SDS ids its very id is known (`IdRule.UNIQUE`): it
-stands in ``rebuilt_ids``, so that a message cited and not found can be told from a message that is gone.
+A lost segment that was computed is no loss. Where its very id is known it stands in ``rebuilt_ids``, so that a message
+cited and not found can be told from a message that is gone; where it is a guess, in ``guessed_ids``: such a message is
+still looked for, but nobody waits for it. See `fairway.pipeline.stages.lost_segments`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.errors import FairwayError
-from fairway.options import IdRule, Profile, SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
+from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LostSegments, Seen, Whole, lost_segments
 from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
-from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentStored,
@@ -32,7 +32,6 @@ from fairway.protocol.segmentation.outcomes import (
     SetRejected,
 )
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS, Reassembler
-from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter
 from fairway.wire.sds import MAX_SDS_BYTES
 from fairway.wire.segment import SegmentFormat
 
@@ -47,8 +46,8 @@ chose is read."""
 
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
-    " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>, lamport bigint,"
-    " first_seen bigint, last_seen bigint"
+    " held int, data_segments int, sds_ids array<string>, rebuilt_ids array<string>,"
+    " guessed_ids array<string>, lamport bigint, first_seen bigint, last_seen bigint"
 )
 """The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
 ``hash-mismatch``, ``discarded`` for segments that contradict the rest of their set, or ``excess`` for those that nobody
@@ -56,7 +55,15 @@ looked at because the group has more than can be told apart; ``held`` counts seg
 data segment tells, ``lamport`` is the least."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
-_INPUT: Final = (*_GROUP, "message_id", "lamport", "timestamp", "is_parity", "segment_index", "content")
+_INPUT: Final = (
+    *_GROUP,
+    "message_id",
+    "lamport",
+    "timestamp",
+    "is_parity",
+    "segment_index",
+    "content",
+)
 _ARROW_SCHEMA: Final = pa.schema(
     [
         ("channel_id", pa.string()),
@@ -69,13 +76,13 @@ _ARROW_SCHEMA: Final = pa.schema(
         ("data_segments", pa.int32()),
         ("sds_ids", pa.list_(pa.string())),
         ("rebuilt_ids", pa.list_(pa.string())),
+        ("guessed_ids", pa.list_(pa.string())),
         ("lamport", pa.int64()),
         ("first_seen", pa.int64()),
         ("last_seen", pa.int64()),
     ]
 )
 _NEVER_EXPIRES_MS: Final = 0
-_LAMPORT_END: Final = 2**64
 
 GroupMapper = Callable[[pa.Table], pa.Table]
 """What Spark's ``applyInArrow`` takes."""
@@ -98,6 +105,7 @@ def reassembled(
         unique_messages.where("segment_hash IS NOT NULL")
         .select(
             *dict.fromkeys([*keys, *_INPUT]),
+            _newest("causal_history"),
             F.row_number().over(ordered).alias("rank"),
             (F.count("*").over(group) - limit).alias("excess"),
         )
@@ -106,6 +114,13 @@ def reassembled(
         .groupBy(*keys)
         .applyInArrow(group_mapper(profile, config=config), REASSEMBLED)
     )
+
+
+def _newest(history: str) -> Column:
+    """Return what of a causal history is looked at; all of it, of all segments, need not fit in memory."""
+    excess = F.size(history) > SIBLINGS_CITED
+    newest = F.when(excess, F.slice(history, -SIBLINGS_CITED, SIBLINGS_CITED)).otherwise(F.col(history))
+    return newest.alias(history)
 
 
 def group_mapper(
@@ -134,23 +149,8 @@ def _excess(row: dict[str, Any], held: int) -> dict[str, Any]:
         "held": held,
         "sds_ids": [],
         "rebuilt_ids": [],
+        "guessed_ids": [],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A segment as the archive has it."""
-
-    sds_id: str
-    lamport: int
-    timestamp: int
-    is_parity: bool
-    index: int
-    content: bytes
-
-    def order(self, data_count: int) -> int:
-        """Return the chunk order: data segments from 0, then parity segments."""
-        return self.index + (data_count if self.is_parity else 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,15 +159,17 @@ class _Sending:
 
     outcome: str = "incomplete"
     data_count: int | None = None
+    parity_count: int | None = None
     payload: bytes | None = None
     recovered: bool = False
-    seen: list[_Seen] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
 
 
 def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: SegmentationConfig) -> Iterator[dict[str, Any]]:
     table = table.sort_by([("is_parity", "ascending"), ("lamport", "ascending"), ("message_id", "ascending")])
     rows: list[dict[str, Any]] = table.to_pylist()
     for sending in _sendings(rows, Reassembler(config, segment_format)):
+        lost = _lost(sending, rows[0]["sender_id"], segment_format, config)
         yield {
             **{name: rows[0][name] for name in _GROUP},
             "outcome": sending.outcome,
@@ -176,7 +178,8 @@ def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: Segmenta
             "held": len(sending.seen),
             "data_segments": sending.data_count,
             "sds_ids": [seen.sds_id for seen in sending.seen],
-            "rebuilt_ids": list(_rebuilt_ids(sending, rows[0]["sender_id"], segment_format, config)),
+            "rebuilt_ids": lost.rebuilt,
+            "guessed_ids": lost.guessed,
             "lamport": min(seen.lamport for seen in sending.seen),
             "first_seen": min(seen.timestamp for seen in sending.seen),
             "last_seen": max(seen.timestamp for seen in sending.seen),
@@ -188,13 +191,14 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
     rejected: list[_Sending] = []
     discarded = _Sending(outcome="discarded")
     for row in rows:
-        seen = _Seen(
+        seen = Seen(
             row["message_id"],
             row["lamport"] or 0,
             row["timestamp"],
             row["is_parity"],
             row["segment_index"],
             row["content"],
+            tuple(Cited(entry["message_id"], entry["sender_id"]) for entry in row["causal_history"] or ()),
         )
         outcome = reassembler.add(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
         if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SetRejected):
@@ -210,39 +214,32 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
                 sending.payload = outcome.payload
                 sending.recovered = outcome.recovered
                 sending.data_count = outcome.data_count
+                sending.parity_count = outcome.parity_count
             case SetRejected():
                 sending.outcome = "hash-mismatch"
                 rejected.append(sendings.pop(outcome.set_key))
     return [*sendings.values(), *rejected, *([discarded] if discarded.seen else [])]
 
 
-def _rebuilt_ids(
-    sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig
-) -> Iterator[str]:
-    """Yield the SDS ids that fairway's rule gives the segments of a complete sending that the archive lacks.
-
-    A sender makes all segments of a message in one go, so that their Lamport timestamps are consecutive. The ids of a
-    sender with other rules come out as ids that nobody cites.
-    """
+def _lost(sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig) -> LostSegments:
+    """Return what a complete sending lacks."""
     if sending.payload is None or sending.data_count is None:
-        return
-    last = sending.data_count - 1  # the one segment that may be shorter than the others
-    piece = next((seen for seen in sending.seen if seen.order(sending.data_count) != last), None)
-    if piece is None:
-        return  # one segment is the whole message, and it is here
-    size = len(segment_format.decode(piece.content, config.max_total_segments).payload)
-    headroom = LIP_243_HEADROOM_BYTES if segment_format.self_describing else 0
-    try:
-        parts = (
-            Segmenter(replace(config, segment_size_bytes=size + headroom), segment_format).split(sending.payload).parts
-        )
-    except FairwayError:
-        return
-    present = {seen.order(sending.data_count) for seen in sending.seen}
-    base = piece.lamport - piece.order(sending.data_count)
-    for part in parts:
-        lamport = base + part.chunk_index
-        if part.chunk_index not in present and 0 <= lamport < _LAMPORT_END:
-            yield make_message_id(
-                IdRule.UNIQUE, sender_id=sender_id, lamport=lamport, content=part.content, now_ms=0, sequence=0
-            )
+        return LostSegments()
+    whole = Whole(
+        sender_id=sender_id,
+        payload=sending.payload,
+        data_count=sending.data_count,
+        parity_count=_told_parity(sending, segment_format, config),
+        seen=sending.seen,
+        segment_format=segment_format,
+    )
+    return lost_segments(whole, config)
+
+
+def _told_parity(sending: _Sending, segment_format: SegmentFormat, config: SegmentationConfig) -> int | None:
+    """Return how many parity segments the headers tell; None if they do not, as data segments of seed 003."""
+    if sending.parity_count or segment_format.self_describing:
+        return sending.parity_count
+    # Where the data was enough, parity was not looked at.
+    parity = next((seen for seen in sending.seen if seen.is_parity), None)
+    return None if parity is None else segment_format.decode(parity.content, config.max_total_segments).parity_count

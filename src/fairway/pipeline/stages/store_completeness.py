@@ -19,7 +19,8 @@ def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) ->
     """
     # Which stores had a message takes few values, so that what is exploded is small.
     together = deduplicated.groupBy("sources").agg(F.count("*").alias("messages"))
-    total = F.sum("messages").over(Window.partitionBy())
+    # One partition, of few rows; named, for Spark Connect warns of a window without any.
+    total = F.sum("messages").over(Window.partitionBy(F.lit(0)))
     held = together.withColumn("of", total).select(F.explode("sources").alias("source"), "messages", "of")
     if stores:
         asked = F.explode(F.array(*(F.lit(store) for store in sorted(stores)))).alias("source")

@@ -19,9 +19,11 @@ def sighted(sds_messages: DataFrame) -> DataFrame:
     """
     same = Window.partitionBy("channel_id", "message_id")
     return (
+        # The window with the order goes first: its sorting serves the other as well.
         sds_messages.where("status = 'ok'")
-        .withColumn("sightings", F.count("*").over(same))
         .withColumn("sighting", F.row_number().over(same.orderBy("timestamp", "message_hash")))
+        .withColumn("sightings", F.count("*").over(same))
+        .select(*sds_messages.columns, "sightings", "sighting")
     )
 
 

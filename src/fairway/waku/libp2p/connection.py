@@ -35,7 +35,7 @@ from fairway.waku.libp2p.mux.events import (
     StreamWasReset,
     WindowOpened,
 )
-from fairway.waku.libp2p.mux.muxer import MuxerStatistics
+from fairway.waku.libp2p.mux.limits import MuxerStatistics
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.libp2p.upgrade import Upgraded
 
@@ -113,6 +113,11 @@ class Connection:
         return self._closing or self._ended.is_set()
 
     @property
+    def observed_address(self) -> Multiaddr:
+        """Where the peer's packets come from: an IP address, also when a name was dialled."""
+        return self._link.transport.remote_address
+
+    @property
     def dialled(self) -> bool:
         """Whether we began it."""
         return self.direction is Direction.OUTBOUND
@@ -176,6 +181,10 @@ class Connection:
         # A handler that closes its own connection cannot wait for its own end.
         if asyncio.current_task() not in {*self._tasks, self._runner}:
             await self._ended.wait()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection, and all that belongs to it, has ended."""
+        await self._ended.wait()
 
     def statistics(self) -> ConnectionStatistics:
         """Return the connection in numbers, as they are now."""

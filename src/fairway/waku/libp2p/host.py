@@ -269,8 +269,8 @@ class Host:
             raise ConfigurationError(f"{address} needs a certificate: give listen_ssl")
         server = await listen_tcp(
             address.without_peer_id(),
-            lambda raw: self._accepted(raw, kind),
-            ssl=ssl if kind == "wss" else None,
+            lambda raw: self._accepted(raw, kind, ssl),
+            with_tls=kind == "wss",
             backlog=self.limits.listen_backlog,
         )
         self._servers.append(server)
@@ -278,7 +278,7 @@ class Host:
         bound = Multiaddr.of(address.host or "", port, transport=kind)
         self.addresses = (*self.addresses, bound.with_peer_id(self.peer_id))
 
-    def _accepted(self, raw: TcpTransport, kind: str) -> None:
+    def _accepted(self, raw: TcpTransport, kind: str, ssl: SSLContext | None) -> None:
         try:
             self._check_open()
             ticket = self._admission.knock(raw.remote_address.host or "", raw.abort)
@@ -286,15 +286,16 @@ class Host:
             _log.debug("%s was turned away: %s", raw.remote_address, error)
             raw.abort()
         else:
-            self._own(self._welcome(raw, kind, ticket), f"connection from {raw.remote_address}")
+            self._own(self._welcome(raw, kind, ssl, ticket), f"connection from {raw.remote_address}")
 
-    async def _welcome(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
+    async def _welcome(self, raw: TcpTransport, kind: str, ssl: SSLContext | None, ticket: Ticket) -> None:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):
-                    link = Link(await welcome(raw, kind))
+                    link = Link(await welcome(raw, kind, ssl))
                     upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
-            except (Libp2pError, TimeoutError) as error:
+            except (Libp2pError, OSError) as error:
+                # TimeoutError, which the time limit raises, is an OSError as well.
                 self._failed_handshakes += 1
                 _log.debug("no handshake with %s: %s", raw.remote_address, error or "it took too long")
                 return

@@ -73,7 +73,7 @@ class IdentifyService:
             addresses=self.addresses,
             protocols=self._handlers.protocols,
             agent=self._agent,
-            observed=connection.remote_address,
+            observed=connection.observed_address,
             # Records of the same peer are ordered by it: a later one, or a later run, must have a greater number.
             sequence_number=time.time_ns(),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from fairway.waku.libp2p.errors import LimitError
-from fairway.waku.libp2p.mux.muxer import MuxerLimits
+from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.peer_id import PeerId
 
 _MIB: Final = 1_048_576

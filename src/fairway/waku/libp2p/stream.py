@@ -153,11 +153,19 @@ class Stream:
             self._forget_if_done()
 
     async def close(self) -> None:
-        """End our writing and our reading. If the peer does not end its writing in good time, the stream is reset."""
+        """End our writing and our reading.
+
+        If a writer is still at work, or the peer does not end its writing, in good time, the stream is reset.
+        """
         if self._closed:
             return
         self._closed = True
-        await self.close_write()
+        self._wake_reader()
+        try:
+            async with asyncio.timeout(self.connection.limits.close_linger_s):
+                await self.close_write()
+        except TimeoutError:
+            self._reset_now()
         if self._fault is not None:
             return
         self._buffer.clear()

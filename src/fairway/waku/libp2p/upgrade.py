@@ -15,8 +15,9 @@ from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import ConnectionClosedError
 from fairway.waku.libp2p.link import Link, negotiate
 from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener
+from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.mplex import Mplex
-from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits
+from fairway.waku.libp2p.mux.muxer import Muxer
 from fairway.waku.libp2p.mux.yamux import Yamux
 from fairway.waku.libp2p.noise import (
     NOISE_PROTOCOL,

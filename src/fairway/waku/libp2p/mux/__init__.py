@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairway.waku.libp2p.mux.limits import MuxerLimits, MuxerStatistics
 from fairway.waku.libp2p.mux.mplex import Mplex
-from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, MuxerStatistics
+from fairway.waku.libp2p.mux.muxer import Muxer
 from fairway.waku.libp2p.mux.yamux import Yamux
 
 __all__ = ["Mplex", "Muxer", "MuxerLimits", "MuxerStatistics", "Yamux"]

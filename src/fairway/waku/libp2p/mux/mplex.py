@@ -16,7 +16,8 @@ from typing import ClassVar, Final
 
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.mux.events import MuxEvent
-from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
+from fairway.waku.libp2p.mux.limits import MuxerLimits
+from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
 
 _NEW_STREAM: Final = 0

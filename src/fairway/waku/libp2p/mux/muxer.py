@@ -12,57 +12,13 @@ may have sent it before it knew.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from fairway.waku.libp2p.errors import FrameError, LimitError, StreamClosedError
 from fairway.waku.libp2p.mux.events import DataReceived, MuxEvent, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.waku.libp2p.mux.limits import MuxerLimits, MuxerStatistics
 
-KIB: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MuxerLimits:
-    """What one connection's muxer may use."""
-
-    max_inbound_streams: int = 512
-    """Streams that the peer has open at a time; one more is reset."""
-    max_outbound_streams: int = 512
-    """Streams that we have open at a time; one more is a `LimitError`."""
-    max_unacknowledged_streams: int = 256
-    """Streams that we opened and the peer has not yet acknowledged (yamux's accept backlog)."""
-    max_frame_bytes: int = 1024 * KIB
-    """The longest frame that is accepted: mplex's limit of 1 MiB; a yamux stream's window is the tighter bound there."""
-    send_frame_bytes: int = 64 * KIB
-    """The longest frame that is sent: longer data go in several, so that streams take turns."""
-    receive_window_bytes: int = 256 * KIB
-    """Bytes that the peer may send on a yamux stream before they are consumed: 256 KiB (the first window) or more."""
-    stream_buffer_bytes: int = 1024 * KIB
-    """Unconsumed bytes of an mplex stream from which on nothing more should be read from the connection."""
-    max_buffered_bytes: int = 16 * 1024 * KIB
-    """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
-    max_queued_replies: int = 16_384
-    """Answers (to pings, to streams too many) that wait because the peer does not read; more is a `FrameError`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MuxerStatistics:
-    """A muxer in numbers."""
-
-    inbound_streams: int
-    """Streams that the peer opened and that are still in use."""
-    outbound_streams: int
-    """Streams that we opened and that are still in use."""
-    buffered_bytes: int
-    """Bytes that were received and not yet consumed."""
-    queued_bytes: int
-    """Bytes of frames that wait to be sent."""
-    late_frames: int
-    """Frames for streams that were gone already."""
-    refused_streams: int
-    """Streams of the peer that were reset because it has too many."""
-    overflowed_streams: int
-    """Streams that were reset because too many bytes waited unread."""
+_INITIAL_SEND_WINDOW_BYTES: Final = 262_144
 
 
 class StreamState:
@@ -303,7 +259,10 @@ class Muxer(ABC):
 
     def _begin(self, stream_id: int, *, outbound: bool) -> StreamState:
         state = StreamState(
-            stream_id, outbound=outbound, send_window=256 * KIB, receive_window=self._limits.receive_window_bytes
+            stream_id,
+            outbound=outbound,
+            send_window=_INITIAL_SEND_WINDOW_BYTES,
+            receive_window=self._limits.receive_window_bytes,
         )
         self._streams[stream_id] = state
         if outbound:

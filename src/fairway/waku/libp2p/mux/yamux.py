@@ -16,7 +16,8 @@ from typing import ClassVar, Final
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, LimitError
 from fairway.waku.libp2p.mux.events import MuxEvent, PeerGoesAway, PongReceived, StreamAcknowledged, WindowOpened
-from fairway.waku.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
+from fairway.waku.libp2p.mux.limits import MuxerLimits
+from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 
 INITIAL_WINDOW_BYTES: Final = 262_144
 

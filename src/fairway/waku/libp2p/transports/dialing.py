@@ -33,6 +33,14 @@ async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
         raise
 
 
-async def welcome(raw: TcpTransport, kind: str) -> ByteTransport:
-    """Return what was accepted on a listener of that kind; raises `ConnectionClosedError`."""
+async def welcome(raw: TcpTransport, kind: str, ssl: SSLContext | None) -> ByteTransport:
+    """Return what was accepted on a listener of that kind; ``ssl`` is the certificate of a wss listener.
+
+    Raises:
+        OSError: TLS failed.
+        ConnectionClosedError: the other side speaks no WebSocket.
+
+    """
+    if kind == "wss" and ssl is not None:
+        await raw.serve_tls(ssl)
     return raw if kind == "tcp" else await WebSocketTransport.accept(raw, secure=kind == "wss")

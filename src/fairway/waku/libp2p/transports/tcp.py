@@ -21,6 +21,7 @@ from fairway.waku.libp2p.transports.transport import ByteTransport
 _READ_AHEAD_BYTES: Final = 262_144
 _WRITE_HIGH_BYTES: Final = 262_144
 _WRITE_LOW_BYTES: Final = 65_536
+_WRITE_LIMIT_BYTES: Final = 4_194_304
 _CLOSE_TIMEOUT_S: Final = 1.0
 _EYEBALLS_DELAY_S: Final = 0.25
 _FAMILIES: Final = {"ip4": socket.AF_INET, "ip6": socket.AF_INET6, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
@@ -30,8 +31,11 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 class TcpTransport(asyncio.Protocol, ByteTransport):
     """One TCP connection. Made by `dial_tcp` and `listen_tcp`."""
 
-    def __init__(self, on_connected: Callable[[TcpTransport], None] | None = None) -> None:
+    def __init__(
+        self, on_connected: Callable[[TcpTransport], None] | None = None, *, begin_paused: bool = False
+    ) -> None:
         self._on_connected = on_connected
+        self._begin_paused = begin_paused
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -49,6 +53,8 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
+        if self._begin_paused:
+            transport.pause_reading()
         connected: socket.socket = transport.get_extra_info("socket")
         # The peer may be gone already, and not every system has every option.
         with contextlib.suppress(OSError):
@@ -127,9 +133,22 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         return data
 
     def write(self, data: bytes) -> None:
-        """Send ``data``, now or as soon as the network takes it."""
+        """Send ``data``, now or as soon as the network takes it.
+
+        A peer that asks for more and more answers (WebSocket pings, say) and takes none of them is cut off.
+        """
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > _WRITE_LIMIT_BYTES:
+                self.abort()
+
+    async def serve_tls(self, context: SSLContext) -> None:
+        """Do the server's side of TLS on a connection that ``begin_paused``; raises `OSError` when it fails."""
+        assert self._transport is not None
+        transport = await self._loop.start_tls(self._transport, self, context, server_side=True)
+        assert transport is not None
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
+        self._transport = transport
 
     async def close(self) -> None:
         """Send what waits, for at most a second, and end the connection."""
@@ -174,13 +193,11 @@ async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpT
 
 
 async def listen_tcp(
-    address: Multiaddr,
-    on_connected: Callable[[TcpTransport], None],
-    *,
-    ssl: SSLContext | None = None,
-    backlog: int = 256,
+    address: Multiaddr, on_connected: Callable[[TcpTransport], None], *, with_tls: bool = False, backlog: int = 256
 ) -> asyncio.Server:
     """Accept connections at an IP address and port; port 0 is any free one.
+
+    ``with_tls``: each connection waits for `TcpTransport.serve_tls`, so that it is known, and counted, before that.
 
     Raises:
         AddressError: the address names no port of an IP address.
@@ -191,7 +208,9 @@ async def listen_tcp(
     if address.host_kind not in {"ip4", "ip6"}:
         raise AddressError(f"{address} cannot be listened on: give an IP address, such as /ip4/127.0.0.1/tcp/0")
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: TcpTransport(on_connected), host, port, ssl=ssl, backlog=backlog)
+    return await loop.create_server(
+        lambda: TcpTransport(on_connected, begin_paused=with_tls), host, port, backlog=backlog
+    )
 
 
 def _endpoint(address: Multiaddr) -> tuple[str, int]:

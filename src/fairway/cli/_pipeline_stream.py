@@ -1,0 +1,122 @@
+"""``fairway pipeline stream``: follow archives, deliver each message once, keep the tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+
+if TYPE_CHECKING:
+    from fairway.pipeline.streaming import StreamProgress, StreamSummary
+
+_WIDTH: Final = 160
+_DEFAULT_PARITY_RATE: Final = 0.125
+
+
+def command(
+    *,
+    source: Annotated[
+        list[str],
+        typer.Option(
+            "--source",
+            metavar="URI",
+            help="An archive to follow: sqlite:PATH, postgresql://..., http://..., parquet:DIR; NAME=URI names it.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the stream; made if need be.")],
+    keys: Annotated[
+        Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
+    ] = None,
+    profile: Annotated[
+        Profile | None, typer.Option(help="The wire of all channels.", show_default="what each message says")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when everything that is there now has been read.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How often to look for messages.")] = 5.0,
+    refresh: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How often to make the tables anew; 0: only at the end.")
+    ] = 600.0,
+    rows: Annotated[int, typer.Option(min=1, help="Messages of each archive in a micro-batch, at most.")] = 10_000,
+    blooms: Annotated[
+        bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too, at each refresh.")
+    ] = False,
+    rate_limit: Annotated[
+        int | None, typer.Option(help="Transmissions that a sender is allowed in an epoch.", show_default="not known")
+    ] = None,
+    parity_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
+    ] = _DEFAULT_PARITY_RATE,
+    machine: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
+) -> None:
+    """Follow archives: deliver each message once, as soon as it is complete, and keep the tables of a run.
+
+    Ctrl-C ends it in good order, with the tables made anew. However it ended, the same words go on where it was.
+
+    Exit code 0 if every row is accounted for, 1 if not, 2 if it could not go on.
+
+    Example: [bold]fairway pipeline stream --source a=sqlite:one.db --out live[/bold]
+    """
+    try:
+        from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run_steps import RunOptions  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.streaming import StreamOptions  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.streaming import stream as follow  # noqa: PLC0415 - needs the [spark] extra
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
+        ) from error
+    options = StreamOptions(
+        tables=RunOptions(profile=profile, blooms=blooms, rate_limit=rate_limit, parity_rate=parity_rate),
+        once=once,
+        every_s=every,
+        refresh_s=refresh,
+        rows_per_batch=rows,
+    )
+    channel_keys = None if keys is None else ChannelKeys.from_file(keys)
+    teller = _JsonLines() if machine else _Lines()
+    summary = follow(source, out, options=options, keys=channel_keys, progress=teller.tell, signals=True)
+    teller.end(summary)
+    raise typer.Exit(0 if summary.balance.adds_up else 1)
+
+
+class _JsonLines:
+    """One JSON object a line on stdout."""
+
+    def tell(self, progress: StreamProgress) -> None:
+        typer.echo(json.dumps({"event": "progress", **progress.as_json()}))
+
+    def end(self, summary: StreamSummary) -> None:
+        typer.echo(json.dumps({"event": "summary", **summary.as_json()}))
+
+
+class _Lines:
+    """Lines for people: progress on stderr, what came of it on stdout."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, stderr=True)
+        if not self._console.is_terminal:
+            self._console.width = _WIDTH
+
+    def tell(self, progress: StreamProgress) -> None:
+        self._console.print(_line(progress))
+
+    def end(self, summary: StreamSummary) -> None:
+        typer.echo(
+            f"{summary.folder}: {summary.delivered:,} messages delivered"
+            + (f" ({summary.settled:,} only now, from the tables)" if summary.settled else "")
+            + f", {summary.missing:,} missing\n{summary.balance}"
+        )
+
+
+def _line(progress: StreamProgress) -> str:
+    what = f"{progress.phase.value:<10} {progress.batch:>5}"
+    if progress.phase.value == "refreshing":
+        return f"{what} the tables are made anew"
+    rate = f"{progress.rows:>10,} rows {progress.seconds:>7.1f} s {progress.rows_per_s:>8,.0f} rows/s"
+    behind = "" if progress.behind_s is None else f"  behind {progress.behind_s:,.0f} s"
+    return f"{what} {rate}  delivered {progress.delivered:,}  missing {progress.missing:,}{behind}"

@@ -1,0 +1,177 @@
+"""The log of one channel: an order that respects causality, and who waits for what is missing. Pure, over integers.
+
+Messages are numbered from 0 in the order that SDS gives them, (Lamport timestamp, message id); an edge says that one
+cites another. Where every message is numbered behind what it cites, that is the order. Senders with broken clocks, and
+forgers, make others: then each message comes as early as it can once everything that it cites has come, equal chances
+going to the lower number. Messages that cite each other in a circle have no such order: what they cite of each other is
+passed over, and nothing else.
+
+Work and memory are linear in messages and citations (the heap of the order adds a logarithm), whatever is cited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+"""A column of numbers."""
+
+NOTHING: Final = -1
+"""In place of a number: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """Who cites whom: two columns of the same length."""
+
+    child: Numbers
+    parent: Numbers
+
+    def without(self, dropped: npt.NDArray[np.bool_]) -> Edges:
+        """Return the edges that are not dropped."""
+        return Edges(child=self.child[~dropped], parent=self.parent[~dropped])
+
+    def and_these(self, other: Edges) -> Edges:
+        """Return the edges of both."""
+        return Edges(
+            child=np.concatenate([self.child, other.child]), parent=np.concatenate([self.parent, other.parent])
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What `causal_order` finds."""
+
+    places: Numbers
+    """The place of each message, from 0."""
+    circles: Numbers
+    """The circle that each message is in, `NOTHING` for none."""
+
+
+class _Children:
+    """The children of each message, as one flat column."""
+
+    def __init__(self, count: int, edges: Edges) -> None:
+        self._flat = _view(edges.child[np.argsort(edges.parent, kind="stable")])
+        self._ends = _view(np.cumsum(np.bincount(edges.parent, minlength=count)))
+
+    def of(self, number: int) -> Any:
+        return self._flat[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+
+def causal_order(count: int, edges: Edges) -> Order:
+    """Return the order of ``count`` messages."""
+    circles = np.full(count, NOTHING, np.int64)
+    if not (edges.parent >= edges.child).any():
+        return Order(places=np.arange(count), circles=circles)
+    order = list(_topological(count, edges))
+    if len(order) < count:
+        stuck = np.ones(count, np.bool_)
+        stuck[order] = False
+        among = edges.without(~(stuck[edges.child] & stuck[edges.parent]))
+        for number, members in enumerate(_circles(np.flatnonzero(stuck).tolist(), _Children(count, among))):
+            circles[members] = number
+        inside = (circles[edges.child] == circles[edges.parent]) & (circles[edges.child] != NOTHING)
+        order = list(_topological(count, edges.without(inside)))
+    places = np.empty(count, np.int64)
+    places[order] = np.arange(count)
+    return Order(places=places, circles=circles)
+
+
+def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
+    """Return for each message the greatest seed among its own and those of all that it descends from.
+
+    ``seeds`` has one for each message, `NOTHING` for none. Circles do no harm.
+    """
+    found = np.full(count, NOTHING, np.int64)
+    seeded = np.flatnonzero(seeds != NOTHING)
+    if not seeded.size:
+        return found
+    children, marks = _Children(count, edges), _view(found)
+    # The greatest first: whoever is reached later has a greater one already, so that each is visited once.
+    for start in seeded[np.argsort(-seeds[seeded], kind="stable")].tolist():
+        if marks[start] != NOTHING:
+            continue
+        seed = marks[start] = int(seeds[start])
+        reached = [start]
+        while reached:
+            for child in children.of(reached.pop()):
+                if marks[child] == NOTHING:
+                    marks[child] = seed
+                    reached.append(child)
+    return found
+
+
+def _topological(count: int, edges: Edges) -> Iterator[int]:
+    """Yield the messages, the lowest first of those whose parents were all yielded; not what waits for a circle."""
+    children = _Children(count, edges)
+    waits_for = np.bincount(edges.child, minlength=count)
+    ready: list[int] = np.flatnonzero(waits_for == 0).tolist()
+    heapify(ready)
+    left = _view(waits_for)
+    while ready:
+        number = heappop(ready)
+        yield number
+        for child in children.of(number):
+            left[child] -= 1
+            if not left[child]:
+                heappush(ready, child)
+
+
+def _circles(numbers: list[int], children: _Children) -> Iterator[list[int]]:
+    """Yield the sets of messages that cite each other, directly or not (Tarjan's algorithm, without recursion)."""
+    index: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in numbers:
+        if root in index:
+            continue
+        path: list[tuple[int, Iterator[int]]] = []
+        _enter(root, index, lowest, stack, on_stack)
+        path.append((root, iter(children.of(root))))
+        while path:
+            number, further = path[-1]
+            for child in further:
+                if child not in index:
+                    _enter(child, index, lowest, stack, on_stack)
+                    path.append((child, iter(children.of(child))))
+                    break
+                if child in on_stack:
+                    lowest[number] = min(lowest[number], index[child])
+            else:
+                path.pop()
+                if path:
+                    above = path[-1][0]
+                    lowest[above] = min(lowest[above], lowest[number])
+                if lowest[number] == index[number]:
+                    members = _popped(stack, number)
+                    on_stack.difference_update(members)
+                    if len(members) > 1:
+                        yield members
+
+
+def _enter(number: int, index: dict[int, int], lowest: dict[int, int], stack: list[int], on_stack: set[int]) -> None:
+    index[number] = lowest[number] = len(index)
+    stack.append(number)
+    on_stack.add(number)
+
+
+def _popped(stack: list[int], down_to: int) -> list[int]:
+    place = len(stack) - 1
+    while stack[place] != down_to:
+        place -= 1
+    members = stack[place:]
+    del stack[place:]
+    return members
+
+
+def _view(numbers: Any) -> Any:
+    """Return a column as something that gives Python's integers, one by one, five times as fast as NumPy does."""
+    return np.ascontiguousarray(numbers, np.int64).data

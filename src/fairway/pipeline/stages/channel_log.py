@@ -1,0 +1,134 @@
+"""The log of one channel that has gaps or broken clocks, as a function from Arrow tables to one; without Spark.
+
+`sds_ordered` gives it the channels that SQL cannot answer for. It sees ids and who cites them, never content. See
+`fairway.pipeline.stages.causal_order` for the order.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairway.pipeline.stages.causal_order import NOTHING, Edges, Numbers, causal_order, latest_ahead
+
+LOG_COLUMNS: Final = (
+    "channel_id",
+    "message_id",
+    "sender_id",
+    "lamport",
+    "timestamp",
+    "message_hash",
+    "segment_hash",
+)
+"""What ``sds_ordered`` keeps of a message."""
+
+SDS_ORDERED: Final = (
+    "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint, message_hash binary,"
+    " segment_hash binary, position int, missing_parents bigint, status string, waits_for string"
+)
+"""The table of ordered messages."""
+
+ABSENT_COLUMNS: Final = ("message_id", "first_cited", "told_by")
+"""Of what is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from
+parity, and ``told_by`` is the first one that came of the same message."""
+
+_ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("message_id", pa.string()),
+        ("sender_id", pa.string()),
+        ("lamport", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("message_hash", pa.binary()),
+        ("segment_hash", pa.binary()),
+        ("position", pa.int32()),
+        ("missing_parents", pa.int64()),
+        ("status", pa.string()),
+        ("waits_for", pa.string()),
+    ]
+)
+
+
+class DependencyStatus(Enum):
+    """What a live participant who heard all of the archive would do with a message."""
+
+    COMPLETE = "complete"
+    """Deliver it: whatever it depends on, directly or through others, is there or was computed from parity."""
+    WAITING = "waiting"
+    """Park it until something that it depends on is given up as lost."""
+    CIRCULAR = "circular"
+    """Park it likewise: it is in a circle of messages that cite each other, which only a forger makes."""
+    NOT_COMPUTED = "not-computed"
+    """Unknown: its channel has gaps or broken clocks, and is too large for one worker."""
+
+
+def channel_log(messages: pa.Table, absent: pa.Table) -> pa.Table:
+    """Return the rows of ``sds_ordered`` for all content messages of one channel.
+
+    ``messages`` has `LOG_COLUMNS` and ``parents`` (ids, each once), in any order; ``absent`` has `ABSENT_COLUMNS`.
+    """
+    if not messages.num_rows:
+        return _ARROW_SCHEMA.empty_table()
+    lamports = pc.fill_null(messages.column("lamport"), 0)
+    by_lamport = pa.table({"lamport": lamports, "message_id": messages.column("message_id")})
+    messages = messages.take(pc.sort_indices(by_lamport, [("lamport", "ascending"), ("message_id", "ascending")]))
+    count = messages.num_rows
+    ids = messages.column("message_id").combine_chunks()
+    citing, cited = _citations(messages.column("parents").combine_chunks())
+    parents = _places(cited, ids)
+    here = Edges(child=citing, parent=parents).without((parents == NOTHING) | (parents == citing))
+    order = causal_order(count, here)
+
+    is_rebuilt = pc.is_valid(absent.column("told_by"))
+    missing = absent.filter(pc.invert(is_rebuilt)).sort_by([("first_cited", "ascending"), ("message_id", "ascending")])
+    rebuilt = absent.filter(is_rebuilt)
+    gaps = _places(cited, missing.column("message_id"))
+    is_missing = gaps != NOTHING
+    lost = np.where(parents == NOTHING, _places(cited, rebuilt.column("message_id")), NOTHING)
+    # Of a segment that was computed the id may be a guess: then it is missing, and nobody waits for it.
+    open_gaps = is_missing & (lost == NOTHING)
+    newest = np.full(count, NOTHING, np.int64)
+    np.maximum.at(newest, citing[open_gaps], gaps[open_gaps])
+    edges = here.and_these(_through_rebuilt(citing, lost, _places(rebuilt.column("told_by"), ids)))
+    waits_for = latest_ahead(count, edges, newest)
+    behind_circle = latest_ahead(count, edges, order.circles)
+
+    status = np.full(count, DependencyStatus.COMPLETE.value, object)
+    status[(waits_for != NOTHING) | (behind_circle != NOTHING)] = DependencyStatus.WAITING.value
+    status[order.circles != NOTHING] = DependencyStatus.CIRCULAR.value
+    columns: dict[str, Any] = {name: messages.column(name) for name in LOG_COLUMNS}
+    columns["position"] = pa.array(order.places + 1, pa.int32())
+    columns["missing_parents"] = pa.array(np.bincount(citing[is_missing], minlength=count), pa.int64())
+    columns["status"] = pa.array(status, pa.string())
+    columns["waits_for"] = missing.column("message_id").take(pa.array(waits_for, mask=waits_for == NOTHING))
+    return pa.table(columns).cast(_ARROW_SCHEMA)
+
+
+def _citations(parents: pa.ListArray) -> tuple[Numbers, pa.Array]:
+    """Return one row for each citation: the number of the message that cites, and the id that it cites."""
+    return _numbers(pc.list_parent_indices(parents)), pc.list_flatten(parents)
+
+
+def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Numbers:
+    """Return for each id its place among others, `NOTHING` if it is not there."""
+    return _numbers(pc.fill_null(pc.index_in(ids, value_set=among), NOTHING))
+
+
+def _through_rebuilt(citing: Numbers, lost: Numbers, told_by: Numbers) -> Edges:
+    """Return edges to stand for those over segments that were computed from parity.
+
+    ``lost`` tells for each citation which of them it is of, and ``told_by`` for each of them a message. What such a
+    segment cited itself was never read. But all segments of a message are sent in one go, so that the first one that
+    came tells what was sent before. Itself it waits for no segment of its own message.
+    """
+    is_lost = lost != NOTHING
+    child, parent = citing[is_lost], told_by[lost[is_lost]]
+    return Edges(child=child, parent=parent).without((parent == NOTHING) | (parent == child))
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
+    return np.asarray(column, np.int64)

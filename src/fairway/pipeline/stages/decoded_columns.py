@@ -1,0 +1,124 @@
+"""SDS messages and segments as Arrow columns: half of what decoding costs, so that how it is done matters.
+
+Field by field, so that no object a row is made on the way. Lists of entries become columns from flat ones with
+offsets. What an entry takes on the wire is computed by Arrow and NumPy from the lengths of its fields. Pure of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fairway.options import SdsConfig
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import Segment
+
+_Entries = tuple[HistoryEntry, ...]
+
+_MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
+_ONE_BYTE_LENGTH: Final = 128
+_ENTRY_FIELDS: Final = (
+    ("message_id", pa.string()),
+    ("retrieval_hint", pa.binary()),
+    ("sender_id", pa.string()),
+)
+_NO_MESSAGE: Final = SdsMessage(message_id="", sender_id="", channel_id="")
+_NO_SEGMENT: Final = Segment(
+    payload_hash=b"", index=0, data_count=0, parity_count=0, is_parity=False, payload=b"", payload_length=None
+)
+
+
+def message_columns(messages: Sequence[SdsMessage | None]) -> dict[str, pa.Array]:
+    """Return the columns of SDS messages; where there is none, lists are empty and everything else is null.
+
+    They come in the order of the table, for Spark takes columns by their place.
+    """
+    absent = _absent(messages)
+    present = [message or _NO_MESSAGE for message in messages]
+    histories = _values(present, "causal_history")
+    looked_at = [_looked_at(history) for history in histories]
+    cited, requested = _entries(histories), _entries(_values(present, "repair_request"))
+    is_whole = all(one is other for one, other in zip(looked_at, histories, strict=True))
+    contents = [content or None for content in _values(present, "content")]
+    return {
+        "kind": pa.array([message.kind.value for message in present], pa.string(), mask=absent),
+        "sender_id": pa.array(_values(present, "sender_id"), pa.string(), mask=absent),
+        "message_id": pa.array(_values(present, "message_id"), pa.string(), mask=absent),
+        "channel_id": pa.array(_values(present, "channel_id"), pa.string(), mask=absent),
+        "lamport": pa.array(_values(present, "lamport_timestamp"), pa.int64()),
+        "causal_history": cited if is_whole else _entries(looked_at),
+        "repair_request": requested,
+        "history_bytes": pa.array(_sizes(cited), pa.int32(), mask=absent),
+        "repair_bytes": pa.array(_sizes(requested), pa.int32(), mask=absent),
+        "bloom_bytes": pa.array(
+            [len(bloom or b"") for bloom in _values(present, "bloom_filter")], pa.int32(), mask=absent
+        ),
+        "content_bytes": pa.array([len(content or b"") for content in contents], pa.int32(), mask=absent),
+        "content": pa.array(contents, pa.binary()),
+    }
+
+
+def segment_columns(segments: Sequence[Segment | None]) -> dict[str, pa.Array]:
+    """Return the columns of segment headers, null where there is no segment."""
+    absent = _absent(segments)
+    present = [segment or _NO_SEGMENT for segment in segments]
+    return {
+        "segment_hash": pa.array(_values(present, "payload_hash"), pa.binary(), mask=absent),
+        "segment_index": pa.array(_values(present, "index"), pa.int32(), mask=absent),
+        "is_parity": pa.array(_values(present, "is_parity"), pa.bool_(), mask=absent),
+        "data_segments": pa.array(_values(present, "data_count"), pa.int32(), mask=absent),
+        "parity_segments": pa.array(_values(present, "parity_count"), pa.int32(), mask=absent),
+    }
+
+
+def _absent(values: Sequence[object]) -> NDArray[np.bool_]:
+    return np.array([value is None for value in values], np.bool_)
+
+
+def _values(values: Iterable[object], name: str) -> list[Any]:
+    """Return one attribute of each; a tuple a row instead would keep the garbage collector busy."""
+    return list(map(attrgetter(name), values))
+
+
+def _looked_at(history: _Entries) -> _Entries:
+    """Return what of a causal history counts (design 5.9): its newest entries, of those of one message the last.
+
+    Here rather than in a later stage, because making lists of structs distinct takes Spark quadratic time.
+    """
+    newest = history[-_MAX_CAUSAL_HISTORY:]  # the very same tuple if that is all of them
+    distinct = {entry.message_id: entry for entry in newest}
+    return newest if len(distinct) == len(newest) else tuple(distinct.values())
+
+
+def _entries(lists: Sequence[_Entries]) -> pa.ListArray:
+    """Return a column of lists of entries."""
+    flat = list(chain.from_iterable(lists))
+    turned = zip(*flat, strict=True) if flat else ((),) * len(_ENTRY_FIELDS)
+    structs = pa.StructArray.from_arrays(
+        [pa.array(values, kind) for (_, kind), values in zip(_ENTRY_FIELDS, turned, strict=True)],
+        names=[name for name, _ in _ENTRY_FIELDS],
+    )
+    return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, lists))], pa.int32()), structs)
+
+
+def _sizes(lists: pa.ListArray) -> NDArray[np.int64]:
+    """Return what the entries of each list take on either wire: tags of one byte, lengths, and what is in them."""
+    inside = np.zeros(len(lists.values), np.int64)
+    for name, _ in _ENTRY_FIELDS:
+        lengths = pc.binary_length(lists.values.field(name)).fill_null(0).to_numpy().astype(np.int64)
+        inside += np.where(lengths > 0, _field_bytes(lengths), 0)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(_field_bytes(inside))])
+    offsets = lists.offsets.to_numpy()
+    sizes: NDArray[np.int64] = ends[offsets[1:]] - ends[offsets[:-1]]
+    return sizes
+
+
+def _field_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    return sizes + np.where(sizes < _ONE_BYTE_LENGTH, 2, 3)

@@ -1,0 +1,134 @@
+"""The segments that a complete message lacks, by their SDS ids: what they held is known, so nobody lost anything.
+
+Which ids those are follows from the rule by which the sender made them: worked out for segments that are there, it must
+give their ids, and then it gives those of the lost ones too, parity included. Of a sender that makes ids by a rule of
+its own, the order of sending tells: a segment cites the ones before it, newest last. That is a guess, which a forger
+can lead astray. The live core goes by the same (`fairway.protocol.siblings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from fairway.errors import FairwayError
+from fairway.options import IdRule, SdsConfig, SegmentationConfig
+from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, SegmentPart
+from fairway.wire.segment import SegmentFormat
+
+SIBLINGS_CITED: Final = SdsConfig().causal_history_size
+"""Entries at the end of a segment's causal history that are taken for segments of the same message."""
+
+_KNOWN_RULES: Final = (IdRule.UNIQUE, IdRule.PAYLOAD)
+"""Rules that depend on nothing but what an archive tells."""
+_LAMPORT_END: Final = 2**64
+_HALF: Final = 0.5
+
+
+class Cited(NamedTuple):
+    """An entry of a causal history."""
+
+    message_id: str
+    sender_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A segment as the archive has it."""
+
+    sds_id: str
+    lamport: int
+    timestamp: int
+    is_parity: bool
+    index: int
+    content: bytes
+    cited: tuple[Cited, ...]
+
+    def order(self, data_count: int) -> int:
+        """Return the chunk order: data segments from 0, then parity segments."""
+        return self.index + (data_count if self.is_parity else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A complete message, and what of it is there."""
+
+    sender_id: str
+    payload: bytes
+    data_count: int
+    parity_count: int | None
+    """None if no segment told, as data segments of seed 003 do not."""
+    seen: Sequence[Seen]
+    segment_format: SegmentFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostSegments:
+    """What a complete message lacks."""
+
+    rebuilt: tuple[str, ...] = ()
+    """Ids, in the order of sending."""
+    guessed: tuple[str, ...] = ()
+    """What seem to be ids of lost segments."""
+
+
+def lost_segments(whole: Whole, config: SegmentationConfig) -> LostSegments:
+    """Return what a message lacks; ``config.parity_rate`` tells how much parity there was if no segment does."""
+    places = {seen.order(whole.data_count): seen for seen in whole.seen}
+    parts = _parts(whole, places, config)
+    first, last = min(places), max(places)
+    base = places[first].lamport - first
+    if last < len(parts) and 0 <= base <= base + len(parts) < _LAMPORT_END:
+        # All segments of a message are made in one go, so that their timestamps are consecutive.
+        for rule in _KNOWN_RULES:
+            if all(_made(rule, whole, base, parts[place]) == places[place].sds_id for place in (first, last)):
+                lost = (part for part in parts if part.chunk_index not in places)
+                return LostSegments(rebuilt=tuple(_made(rule, whole, base, part) for part in lost))
+    return LostSegments(guessed=tuple(_guessed(whole, places)))
+
+
+def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[SegmentPart, ...]:
+    """Return the segments as they must have been sent, or nothing if that does not follow from what is there."""
+    last = whole.data_count - 1  # the one segment that may be shorter than the others
+    piece = next((seen for place, seen in places.items() if place != last), None)
+    if piece is None:
+        return ()  # one segment is the whole message, and it is here
+    size = len(whole.segment_format.decode(piece.content, config.max_total_segments).payload)
+    describes_itself = whole.segment_format.self_describing
+    rate = config.parity_rate
+    if whole.parity_count is not None:
+        # Half a segment more or less, so that rounding gives the very number.
+        rest = -_HALF if describes_itself else _HALF
+        rate = min(1.0, max(0.0, (whole.parity_count + rest) / whole.data_count))
+    made = replace(
+        config, segment_size_bytes=size + (LIP_243_HEADROOM_BYTES if describes_itself else 0), parity_rate=rate
+    )
+    try:
+        segmenter = Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))
+        return segmenter.split(whole.payload).parts
+    except FairwayError:
+        return ()
+
+
+def _made(rule: IdRule, whole: Whole, base: int, part: SegmentPart) -> str:
+    lamport = base + part.chunk_index
+    return make_message_id(rule, sender_id=whole.sender_id, lamport=lamport, content=part.content, now_ms=0, sequence=0)
+
+
+def _guessed(whole: Whole, places: dict[int, Seen]) -> Iterator[str]:
+    """Yield what segments cite where their lost siblings must stand."""
+    total = whole.data_count + (whole.parity_count or 0)
+    senders = {None, "", whole.sender_id}
+    found: dict[str, set[int]] = {}
+    for own_place, seen in places.items():
+        siblings = reversed(seen.cited[-SIBLINGS_CITED:])
+        for place, entry in zip(range(own_place - 1, -1, -1), siblings, strict=False):
+            sibling = places.get(place)
+            if entry.sender_id not in senders or (sibling is not None and sibling.sds_id != entry.message_id):
+                break
+            if sibling is None and place < total:
+                found.setdefault(entry.message_id, set()).add(place)
+    # What seems to stand in two places stands in none.
+    yield from (message_id for message_id, at in found.items() if len(at) == 1)

@@ -1,0 +1,18 @@
+"""The pipeline as a stream: archives followed as they grow, each message delivered once, as soon as it is complete.
+
+::
+
+    archives --readStream--> recorded/ --readStream--> decoded --transformWithState--> emitted/
+                                 |                              one core per channel
+                                 +--the steps of a run, now and then--> tables/
+
+`stream` runs it; docs/pipeline.md says how it is used and docs/decisions/pipeline.md why it is built like that.
+"""
+
+from __future__ import annotations
+
+from fairway.pipeline.streaming.live import stream
+from fairway.pipeline.streaming.options import StreamOptions
+from fairway.pipeline.streaming.progress import StreamProgress, StreamSummary
+
+__all__ = ["StreamOptions", "StreamProgress", "StreamSummary", "stream"]

@@ -1,0 +1,212 @@
+"""One channel of a stream: the protocol core over one micro-batch after the other.
+
+A `ChannelCore` is the reassembler that a live channel runs, one for each wire that the channel speaks, with `Gaps` and,
+for each incomplete set of segments, what its delivery will say. All of it is rows (`fairway.protocol.journal`): what a
+micro-batch changed is written, and nothing else, so that its cost does not grow with the channel. Each SDS message must
+be given once; whoever feeds a core sees to that.
+
+Invariant: what is remembered has an end, whatever anybody sends. Incomplete sets: `STREAM_SEGMENTATION`, beyond which
+the reassembler gives up the sets of the sender that holds most. What is given up here is not lost: it is in the table
+of messages, from which the tables are made, and `fairway.pipeline.streaming.settling` delivers what they show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from fairway.options import Profile
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
+from fairway.pipeline.streaming.gaps import Gaps
+from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentStored, SetKey, SetRejected
+from fairway.protocol.segmentation.reassembler import Reassembler
+
+DELIVERED: Final = "delivered"
+MISSING: Final = "missing"
+FOUND: Final = "found"
+
+EMITTED: Final = (
+    "what string, channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
+    " timestamp bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
+)
+"""What a core says. Rows with ``what`` = ``delivered`` are those of the table of that name as they are known when the
+message is complete; ``missing`` names the id of a message that is cited and has not come, with the citation's time, and
+``found`` one of these that came after all."""
+
+STREAM_SEGMENTATION: Final = replace(
+    ARCHIVE_SEGMENTATION,
+    max_sets_per_sender=1_000,
+    max_buffered_bytes_per_sender=33_554_432,
+    max_buffered_bytes=67_108_864,
+    max_completed_sets=1_000,
+)
+"""Bounds of one channel: bytes of segments that wait for others, a sender's and in all (a segment counts for 1 KiB
+more than it holds), and completed sets whose late segments are recognised."""
+
+_SYNC: Final = "sync"
+_TIMES: Final = "times"
+_NOW_MS: Final = 0
+"""Nothing expires: an archive is read at its own pace."""
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Arrival(NamedTuple):
+    """An SDS message, of a channel that is known."""
+
+    message_id: str
+    sender_id: str | None
+    kind: str
+    lamport: int | None
+    timestamp: int
+    profile: str
+    content: bytes | None
+    segment_hash: bytes | None
+    is_parity: bool | None
+    cited: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreChanges:
+    """What a micro-batch changed."""
+
+    summary: Row
+    """The one row that is written in every micro-batch; it has an end (`fairway.pipeline.streaming.gaps`)."""
+    rows: Mapping[str, Row | None]
+    """Rows of incomplete and completed sets by their keys; None for one that is gone."""
+
+
+class ChannelCore:
+    """The core of one channel, for one micro-batch."""
+
+    def __init__(self, channel_id: str, summary: Row | None, load: Callable[[], Iterable[tuple[str, Row]]]) -> None:
+        """Take up the state: ``summary`` as it was written last, ``load`` to get the rows if they are needed."""
+        self._channel_id = channel_id
+        self._gaps = Gaps() if summary is None else Gaps(*summary)
+        self._times: dict[str, Row] = {}
+        self._load = load
+        self._reassemblers: dict[str, Reassembler] | None = None
+        self._touched: dict[str, None] = {}
+
+    def take(self, arrivals: Iterable[Arrival]) -> Iterator[Row]:
+        """Take in a micro-batch and yield rows of `EMITTED`; the state is complete when the last one was taken.
+
+        Whole messages are not kept in memory, segments are.
+        """
+        segments: list[Arrival] = []
+        citing: list[tuple[str, str, int, tuple[str, ...]]] = []
+        for arrival in arrivals:
+            if self._gaps.came(arrival.kind, arrival.message_id):
+                yield self._gap(FOUND, arrival.message_id, arrival.timestamp)
+            citing.append((arrival.kind, arrival.message_id, arrival.timestamp, arrival.cited))
+            if arrival.segment_hash is not None:
+                segments.append(arrival)
+            elif arrival.kind != _SYNC:
+                yield self._delivered(
+                    arrival.sender_id,
+                    arrival.content,
+                    (arrival.message_id,),
+                    lamport=arrival.lamport,
+                    timestamp=arrival.timestamp,
+                )
+        # A message may come in the same micro-batch as the one that cites it, and after it.
+        for kind, message_id, timestamp, cited in citing:
+            for absent in self._gaps.cited(kind, message_id, cited):
+                yield self._gap(MISSING, absent, timestamp)
+        # The order in which a whole archive is taken: data before parity.
+        for segment in sorted(segments, key=lambda one: (one.is_parity, one.lamport or 0, one.message_id)):
+            yield from self._segment(segment)
+
+    def changes(self) -> CoreChanges:
+        """Return what must be written so that the next core can take it up."""
+        return CoreChanges(
+            summary=(self._gaps.seen, self._gaps.missing), rows={key: self._row(key) for key in self._touched}
+        )
+
+    def _segment(self, arrival: Arrival) -> Iterator[Row]:
+        lamport, sender_id = arrival.lamport or 0, arrival.sender_id or ""
+        reassembler = self._all()[arrival.profile]
+        outcome = reassembler.add(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
+        for lost in outcome.lost:
+            self._forget(_name(arrival.profile, lost.set_key))
+        match outcome:
+            case SegmentStored():
+                self._note(_name(arrival.profile, outcome.set_key), lamport, arrival.timestamp)
+            case MessageCompleted():
+                name = _name(arrival.profile, outcome.set_key)
+                self._note(name, lamport, arrival.timestamp)
+                first, last = self._times[name]
+                self._forget(name)
+                yield self._delivered(
+                    arrival.sender_id,
+                    outcome.payload,
+                    outcome.sds_ids,
+                    lamport=first,
+                    timestamp=last,
+                    segments=outcome.data_count,
+                    recovered=outcome.recovered,
+                )
+            case SetRejected():
+                self._forget(_name(arrival.profile, outcome.set_key))
+
+    def _note(self, name: str, lamport: int, timestamp: int) -> None:
+        first, last = self._times.get(name, (lamport, timestamp))
+        self._times[name] = (min(first, lamport), max(last, timestamp))
+        self._touched[name] = None
+
+    def _forget(self, name: str) -> None:
+        if self._times.pop(name, None) is not None:
+            self._touched[name] = None
+
+    def _all(self) -> dict[str, Reassembler]:
+        """Return the reassemblers, which are only loaded for a micro-batch that has segments."""
+        if self._reassemblers is None:
+            self._reassemblers = {profile.value: self._reassembler(profile) for profile in Profile}
+            rows: dict[str, list[tuple[str, Row]]] = {}
+            for key, row in self._load():
+                kind, _, own = key.partition("/")
+                if kind == _TIMES:
+                    self._times[key] = row
+                else:
+                    rows.setdefault(kind, []).append((own, row))
+            for profile_name, kept in rows.items():
+                self._reassemblers[profile_name].load(kept)
+        return self._reassemblers
+
+    def _reassembler(self, profile: Profile) -> Reassembler:
+        def touch(key: str) -> None:
+            self._touched[f"{profile.value}/{key}"] = None
+
+        return Reassembler(STREAM_SEGMENTATION, SEGMENT_FORMATS[profile], on_change=touch)
+
+    def _row(self, key: str) -> Row | None:
+        kind, _, own = key.partition("/")
+        return self._times.get(key) if kind == _TIMES else self._all()[kind].row(own)
+
+    def _delivered(
+        self,
+        sender_id: str | None,
+        payload: bytes | None,
+        sds_ids: tuple[str, ...],
+        *,
+        lamport: int | None,
+        timestamp: int,
+        segments: int = 1,
+        recovered: bool = False,
+    ) -> Row:
+        # As in `fairway.pipeline.stages.delivered`: the id of a logical message is the SHA-256 of its payload.
+        message_id = None if payload is None else hashlib.sha256(payload).hexdigest()
+        size_bytes = None if payload is None else len(payload)
+        who = (DELIVERED, self._channel_id, sender_id, message_id)
+        return (*who, lamport, list(sds_ids), timestamp, segments, recovered, size_bytes, payload)
+
+    def _gap(self, what: str, message_id: str, timestamp: int) -> Row:
+        return (what, self._channel_id, None, message_id, None, None, timestamp, None, None, None, None)
+
+
+def _name(profile: str, key: SetKey) -> str:
+    """Return the key of the row that tells the least Lamport timestamp and the latest timestamp of a set."""
+    return f"{_TIMES}/{profile}/{key.payload_hash.hex()}/{key.payload_length}/{key.generation}/{key.sender_id}"

@@ -1,0 +1,85 @@
+"""How a stream ends: asked for by a signal, or because Spark gave one of its queries up."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fairway import errors
+from fairway.errors import FairwayError, PipelineError
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_GRACE_S: Final = 30.0
+_POLL_S: Final = 0.05
+_OF_OURS: Final = re.compile(r"fairway\.errors\.(\w+): (.+)")
+_CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b.*$", re.MULTILINE)
+_SHOWN_CHARACTERS: Final = 300
+
+
+@contextmanager
+def ending_on_signals(stop: threading.Event) -> Iterator[None]:
+    """Set an event at Ctrl-C or SIGTERM; a second one is as ever. For the main thread, with the session started.
+
+    (Spark's own handler, which it sets when a session starts, would raise in the middle of whatever runs.)
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        for each in _SIGNALS:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_query(query: StreamingQuery) -> None:
+    """Stop a query, between two micro-batches if there is a gap before long."""
+    patience_s = time.monotonic() + _GRACE_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < patience_s:
+        time.sleep(_POLL_S)
+    query.stop()
+
+
+def failure_of_query(query: StreamingQuery) -> FairwayError | None:
+    """Return why a query that ended did so, None if it came to its end."""
+    failure = query.exception()
+    if failure is None:
+        return None
+    said = str(failure)
+    ours = [*_OF_OURS.finditer(said)]
+    if ours:
+        kind = getattr(errors, ours[-1][1], PipelineError)
+        return kind(ours[-1][2]) if kind in _PLAIN else PipelineError(ours[-1][2])
+    causes = _CAUSE.findall(said)
+    cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
+    return PipelineError(
+        f"Spark gave up the query {query.name}: {cause}; the same command goes on behind the last micro-batch"
+    )
+
+
+_PLAIN: Final = frozenset(
+    {
+        errors.ConfigurationError,
+        errors.DecodeError,
+        errors.NodeUnavailableError,
+        errors.SnapshotError,
+        errors.StorageError,
+        errors.StoreCorruptError,
+        errors.StoreQueryError,
+    }
+)
+"""Errors that a source or the state raises, which are made of a text."""

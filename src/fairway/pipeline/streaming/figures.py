@@ -1,0 +1,122 @@
+"""How many rows came in and went out: counted in the folders of micro-batches, so that a restart knows them too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fairway.pipeline.streaming.batches import write_json
+from fairway.pipeline.streaming.channel_core import DELIVERED, FOUND, MISSING
+from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.progress import Phase, StreamProgress
+
+_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
+_MILLISECONDS_PER_SECOND: Final = 1_000
+
+
+class Figures:
+    """The counts of a stream. A micro-batch never changes, so each is counted once, and `keep` notes what was."""
+
+    def __init__(self, folder: StreamFolder) -> None:
+        self._folder = folder
+        self._place = folder.own / "figures.json"
+        self._told: dict[str, int] = {}
+        self.recorded = self.delivered = self.missing = 0
+        self._next_recorded = self._next_emitted = 0
+        self._next_settled = -1
+        self._take_up()
+        self.update()
+
+    def update(self) -> None:
+        """Count the micro-batches that are new."""
+        recorded, emitted = self._folder.recorded, self._folder.emitted
+        while recorded.folder(self._next_recorded).exists():
+            self.recorded += recorded.rows(self._next_recorded)
+            self._next_recorded += 1
+        while emitted.folder(self._next_emitted).exists():
+            self._count(self._next_emitted)
+            self._next_emitted += 1
+        while emitted.folder(self._next_settled).exists():
+            self._count(self._next_settled)
+            self._next_settled -= 1
+
+    def keep(self) -> None:
+        """Note what was counted, so that the next start need not open every file there is."""
+        write_json(
+            self._place,
+            {
+                "recorded": [self._next_recorded, self.recorded],
+                "emitted": [self._next_emitted, self._next_settled, self.delivered, self.missing],
+            },
+        )
+
+    def news(self, query: StreamingQuery, *, is_record: bool) -> Iterator[StreamProgress]:
+        """Yield the micro-batches of a query that ended since this was asked last."""
+        for told in query.recentProgress:
+            progress: dict[str, Any] = json.loads(told.json)
+            run, batch = str(progress["runId"]), int(progress["batchId"])
+            if not progress["numInputRows"] or batch <= self._told.get(run, -1):
+                continue
+            self._told[run] = batch
+            self.update()
+            seconds = progress["durationMs"].get("triggerExecution", 0) / _MILLISECONDS_PER_SECOND
+            yield self.told(
+                Phase.RECORDED if is_record else Phase.DELIVERED,
+                batch,
+                int(progress["numInputRows"]),
+                seconds,
+                _behind_s(progress["sources"]) if is_record else None,
+            )
+
+    def told(
+        self, phase: Phase, batch: int, rows: int, seconds: float, behind_s: float | None = None
+    ) -> StreamProgress:
+        """Return where the stream is."""
+        return StreamProgress(
+            phase=phase,
+            batch=batch,
+            rows=rows,
+            seconds=round(seconds, 3),
+            recorded=self.recorded,
+            delivered=self.delivered,
+            missing=self.missing,
+            behind_s=behind_s,
+        )
+
+    def _count(self, number: int) -> None:
+        emitted = self._folder.emitted
+        self.delivered += emitted.rows(number, f"what={DELIVERED}")
+        self.missing += emitted.rows(number, f"what={MISSING}") - emitted.rows(number, f"what={FOUND}")
+
+    def _take_up(self) -> None:
+        try:
+            told = json.loads(self._place.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return  # then everything is counted anew
+        self._next_recorded, self.recorded = told["recorded"]
+        self._next_emitted, self._next_settled, self.delivered, self.missing = told["emitted"]
+
+
+def _behind_s(sources: list[dict[str, Any]]) -> float | None:
+    """Return by how much of the messages' own time the archive that is least far is behind."""
+    lags = [_lag_ns(source.get("endOffset"), source.get("latestOffset")) for source in sources]
+    known = [lag for lag in lags if lag is not None]
+    return max(known) / _NANOSECONDS_PER_SECOND if known else None
+
+
+def _lag_ns(reached: Any, latest: Any) -> int | None:
+    match _decoded(reached), _decoded(latest):
+        case {"timestamp": int(at)}, {"timestamp": int(there)}:
+            return max(0, there - at)
+    return None
+
+
+def _decoded(offset: Any) -> Any:
+    """Return an offset as a value; Spark tells it as JSON, or as a text of JSON."""
+    try:
+        return json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return None

@@ -1,0 +1,205 @@
+"""The folder of a stream: a run folder that is made anew from time to time, and what the stream keeps beside it.
+
+::
+
+    DIR/manifest.json, DIR/tables/    a run folder, as it was at the last refresh; links into stream/current
+    DIR/stream/stream.json            whose stream this is; written once
+    DIR/stream/recorded/batch=N/      the rows that the archives gave, each as often as they gave it
+    DIR/stream/emitted/batch=N/       what the cores said: what=delivered, what=missing, what=found
+    DIR/stream/checkpoints/           Spark's: offsets, and the state of the cores
+    DIR/stream/generations/N/         run folders; ``stream/current`` is a link to the last one
+    DIR/stream/aside/                 what is being written
+
+Invariant: whoever opens DIR sees one generation of tables, whole. One link changes, in one step; the generation before
+stays until the next one, for those who are reading it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError, StoreLockedError
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_failures import unusable
+from fairway.pipeline.run_folder import MANIFEST
+from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
+from fairway.pipeline.streaming.batches import Batches, make_durable, write_json
+from fairway.pipeline.streaming.options import StreamOptions
+from fairway.pipeline.tables import SCHEMA_VERSION
+from fairway.storage.store_lock import StoreLock
+
+STREAM: Final = "stream"
+"""The folder within a run folder that makes it one of a stream."""
+
+_IDENTITY: Final = "stream.json"
+_SALT_BYTES: Final = 16
+_BEFORE_ALL: Final = -1
+"""Number of a micro-batch without rows, so that there is always something to read."""
+
+
+class StreamFolder:
+    """A folder that this process works on, from `open_for` to `close`."""
+
+    def __init__(self, path: Path, lock: StoreLock) -> None:
+        self.path = path
+        self._lock = lock
+        self.own = path / STREAM
+        self.recorded = Batches(self.own / "recorded", self.own / "aside")
+        self.emitted = Batches(self.own / "emitted", self.own / "aside")
+        self.state_partitions = 0
+
+    @classmethod
+    def open_for(
+        cls, path: Path, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None
+    ) -> StreamFolder:
+        """Take a folder for a stream, a new one or one to go on with.
+
+        Raises `ConfigurationError` for a folder that holds something else, belongs to another stream, or is in use.
+        """
+        path = path.absolute()
+        try:
+            _refuse_foreign(path)
+            (path / STREAM).mkdir(parents=True, exist_ok=True)
+            lock = StoreLock(path / MANIFEST)
+        except OSError as error:
+            raise unusable(path, error) from error
+        except StoreLockedError as error:
+            raise ConfigurationError(
+                f"another stream or run works on {path}: wait for its end or choose another folder"
+            ) from error
+        try:
+            folder = cls(path, lock)
+            folder._identify(sources, options, keys)
+            folder._begin()
+        except BaseException:
+            lock.release()
+            raise
+        return folder
+
+    def checkpoint(self, name: str) -> str:
+        """Return where Spark keeps what it needs to go on with a query."""
+        return str(self.own / "checkpoints" / name)
+
+    @property
+    def next_generation(self) -> Path:
+        """Return the run folder in which the next tables are made."""
+        return self.own / "generations" / "next"
+
+    def generation(self) -> dict[str, Any] | None:
+        """Return the manifest of the tables that are shown, None before the first refresh."""
+        try:
+            told: dict[str, Any] = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return told
+
+    def show(self, manifest: Mapping[str, Any]) -> None:
+        """Make the tables of `next_generation` those of the folder, under this manifest."""
+        number = 1 + max((int(one.name) for one in self._generations()), default=0)
+        write_json(self.next_generation / MANIFEST, manifest)
+        (self.next_generation / f"{MANIFEST}.lock").unlink(missing_ok=True)
+        shown = self.next_generation.with_name(str(number))
+        self.next_generation.rename(shown)
+        make_durable(shown.parent)
+        _link(self.own / "current", Path("generations") / str(number))
+        for name in ("tables", MANIFEST):
+            if not (self.path / name).is_symlink():
+                _link(self.path / name, Path(STREAM) / "current" / name)
+        for old in self._generations():
+            if int(old.name) < number - 1:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        self._lock.release()
+
+    def _generations(self) -> list[Path]:
+        return [one for one in (self.own / "generations").glob("*") if one.name.isdigit()]
+
+    def _begin(self) -> None:
+        """Throw away what was left unfinished, and see that there is something to read."""
+        self.recorded.clear_aside()
+        if not self.recorded.folder(_BEFORE_ALL).exists():
+
+            def write(aside: Path) -> None:
+                aside.mkdir()
+                pq.write_table(ARROW_SCHEMA.empty_table(), aside / "part.parquet", compression="zstd")
+
+            self.recorded.put(_BEFORE_ALL, write)
+
+    def _identify(self, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None) -> None:
+        place = self.own / _IDENTITY
+        try:
+            known = json.loads(place.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            salt = secrets.token_hex(_SALT_BYTES)
+            known = {
+                "schema_version": SCHEMA_VERSION,
+                "fairway": metadata.version("fairway"),
+                "sources": _described(sources),
+                "options": options.identity(),
+                "state_partitions": options.state_partitions,
+                "salt": salt,
+                "keys": _digest(keys, salt),
+            }
+            write_json(place, known)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{place} cannot be read ({error}): choose another folder") from error
+        given = {
+            "schema_version": SCHEMA_VERSION,
+            "sources": _described(sources),
+            "options": options.identity(),
+            "keys": _digest(keys, str(known.get("salt", ""))),
+        }
+        for name, told in given.items():
+            if known.get(name) != told:
+                raise ConfigurationError(_other_stream(self.path, name, known.get(name), told))
+        self.state_partitions = int(known["state_partitions"])
+
+
+def _other_stream(path: Path, name: str, known: object, given: object) -> str:
+    what = "keys" if name == "keys" else f"{name} {json.dumps(known)}, and now they are {json.dumps(given)}"
+    told = "other keys than before were given" if name == "keys" else f"it was begun with the {what}"
+    return (
+        f"{path} holds another stream: {told}. Start it with the same words to go on, or choose another folder to "
+        "begin anew; nothing was changed"
+    )
+
+
+def _described(sources: tuple[RunSource, ...]) -> list[dict[str, Any]]:
+    return [{"label": source.label, "uri": source.shown} for source in sources]
+
+
+def _digest(keys: ChannelKeys | None, salt: str) -> str | None:
+    return None if keys is None else keys.digest(bytes.fromhex(salt))
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise unless a folder is empty, is not there, or belongs to a stream: nothing else must be overwritten."""
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"{path} is a file; --out takes a folder")
+    own = path / STREAM
+    if path.is_dir() and not (own / _IDENTITY).is_file():
+        # A start that was broken off before it wrote whose stream it is has left these.
+        left = {f"{MANIFEST}.lock"} | ({STREAM} if own.is_dir() and not any(own.glob("[!.]*")) else set())
+        strangers = [child.name for child in path.iterdir() if child.name not in left]
+        if strangers:
+            kind = "the tables of a run" if MANIFEST in strangers else f"something else ({strangers[0]})"
+            raise ConfigurationError(f"{path} holds {kind}: choose an empty folder, or a new one, for a stream")
+
+
+def _link(place: Path, target: Path) -> None:
+    """Make a name a link, in one step, whatever it was a link to before."""
+    written = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    written.symlink_to(target)
+    written.replace(place)
+    make_durable(place.parent)

@@ -1,0 +1,81 @@
+"""What of a channel is cited and has not come, as a stream knows it: with a memory that has an end.
+
+The table ``missing_messages`` is exact, and needs all of a channel to be so. This is the figure for whoever watches:
+a message counts as missing when it is cited and is none of the last that came. Bounds: `MAX_SEEN` and `MAX_MISSING`
+ids, of eight bytes each; what is cited from farther back counts as missing, and of more missing ones than that the
+oldest are no longer noticed when they come after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+from fairway.protocol.sds.message_id import SYNC_PREFIX
+
+MAX_SEEN: Final = 2_048
+"""Messages of a channel that are remembered as there."""
+MAX_MISSING: Final = 2_048
+"""Messages of a channel that are remembered as missing."""
+
+_BYTES: Final = 8
+_OUTSIDE_THE_ORDER: Final = "ephemeral"
+_CONTENT: Final = "content"
+
+
+class Gaps:
+    """The last messages of a channel, and those that are missing. Bounds hold for what is kept, not within a batch."""
+
+    __slots__ = ("_missing", "_seen")
+
+    def __init__(self, seen: bytes = b"", missing: bytes = b"") -> None:
+        """Take up what `seen` and `missing` gave."""
+        self._seen = dict.fromkeys(_split(seen))
+        self._missing = dict.fromkeys(_split(missing))
+
+    @property
+    def seen(self) -> bytes:
+        """Return the last messages, the oldest first."""
+        return b"".join(islice(self._seen, max(0, len(self._seen) - MAX_SEEN), None))
+
+    @property
+    def missing(self) -> bytes:
+        """Return the last of the missing messages, the oldest first."""
+        return b"".join(islice(self._missing, max(0, len(self._missing) - MAX_MISSING), None))
+
+    def came(self, kind: str, message_id: str) -> bool:
+        """Note a message; return whether it had been missing."""
+        if kind != _CONTENT:
+            return False
+        mark = _mark(message_id)
+        self._seen[mark] = None
+        return self._missing.pop(mark, self) is None
+
+    def cited(self, kind: str, message_id: str, cited: Iterable[str]) -> list[str]:
+        """Note what a message cites; return what is missing from now on.
+
+        As in `fairway.pipeline.stages.missing_messages`, nobody waits for what can never come: a message that cites
+        itself, an empty id, a sync message; and what is ephemeral is outside the causal order.
+        """
+        if kind == _OUTSIDE_THE_ORDER:
+            return []
+        new = []
+        for entry in cited:
+            if not entry or entry == message_id or entry.startswith(SYNC_PREFIX):
+                continue
+            mark = _mark(entry)
+            if mark in self._seen or mark in self._missing:
+                continue
+            self._missing[mark] = None
+            new.append(entry)
+        return new
+
+
+def _mark(message_id: str) -> bytes:
+    return blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
+
+
+def _split(marks: bytes) -> list[bytes]:
+    return [marks[place : place + _BYTES] for place in range(0, len(marks), _BYTES)]

@@ -1,0 +1,180 @@
+"""A stream from its start to its end: queries, progress, refreshes.
+
+Invariant: whatever ends the process, the next start goes on behind the last micro-batch that is in its folder. Ending
+in good order only adds that everything recorded went through the cores, and that the tables show it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_failures import failure_of
+from fairway.pipeline.run_sources import RunSource, parse_sources
+from fairway.pipeline.run_summary import balance_from
+from fairway.pipeline.session import create_session
+from fairway.pipeline.streaming import queries
+from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
+from fairway.pipeline.streaming.figures import Figures
+from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.options import StreamOptions
+from fairway.pipeline.streaming.progress import Listener, Phase, StreamSummary
+from fairway.pipeline.streaming.refreshing import refresh
+from fairway.pipeline.streaming.settling import settle
+
+_POLL_S: Final = 0.25
+
+
+def stream(
+    sources: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    options: StreamOptions | None = None,
+    keys: ChannelKeys | None = None,
+    spark: SparkSession | None = None,
+    progress: Listener | None = None,
+    stop: threading.Event | None = None,
+    signals: bool = False,
+) -> StreamSummary:
+    """Follow archives into a folder: deliver each message once, as soon as it is complete, and keep the tables.
+
+    ``sources`` are URIs as `fairway.pipeline.run.run` takes them, of archives that can be followed: ``sqlite:``,
+    ``postgresql:``, ``http:``, and ``parquet:`` for a folder that gains files. Runs until ``stop`` is set, with
+    ``StreamOptions.once`` until everything is read; with ``signals``, in the main thread, Ctrl-C and SIGTERM set it.
+    Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the stream. Started again
+    with the same sources, options and keys it goes on where it was, however it ended.
+
+    Raises `ConfigurationError` for sources, options or a folder that cannot be, or a folder of another stream;
+    `PipelineError` when Spark gives a query up, after which a new start goes on.
+    """
+    options = options or StreamOptions()
+    # In one order, whatever the order in which they are given: Spark tells them apart by their place.
+    parsed = tuple(sorted(parse_sources(sources), key=lambda source: (source.label or "", source.uri)))
+    queries.check_sources(parsed)
+    folder = StreamFolder.open_for(Path(out), parsed, options, keys)
+    try:
+        borrowed = spark or SparkSession.getActiveSession()
+        session = borrowed or create_session("fairway pipeline stream", short_job=options.once)
+        ended = stop or threading.Event()
+        try:
+            with ending_on_signals(ended) if signals else nullcontext():
+                return _Stream(session, folder, parsed, options, keys, progress, ended).work()
+        except Exception as error:
+            failure = failure_of(error, folder.path)
+            if failure is None:
+                raise
+            raise failure from error
+        finally:
+            if borrowed is None:
+                with suppress(ConnectionError):  # its Java process is gone
+                    session.stop()
+    finally:
+        folder.close()
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One start of a stream."""
+
+    spark: SparkSession
+    folder: StreamFolder
+    sources: tuple[RunSource, ...]
+    options: StreamOptions
+    keys: ChannelKeys | None
+    progress: Listener | None
+    stop: threading.Event
+    figures: Figures = field(init=False)
+    refreshes: int = 0
+
+    def __post_init__(self) -> None:
+        self.figures = Figures(self.folder)
+
+    def work(self) -> StreamSummary:
+        began_s = time.monotonic()
+        if self.options.once:
+            with self._query(queries.RECORD) as query:
+                self._follow([query])
+        else:
+            with self._query(queries.RECORD) as first, self._query(queries.DELIVER) as second:
+                self._follow([first, second])
+        # Everything that was recorded goes through the cores, also when the end was asked for.
+        self.stop = threading.Event()
+        with self._query(queries.DELIVER, once=True) as query:
+            self._follow([query])
+        manifest = self._refresh()
+        settled = settle(self.spark, self.folder)
+        self.figures.update()
+        self.figures.keep()
+        return StreamSummary(
+            folder=self.folder.path,
+            recorded=self.figures.recorded,
+            delivered=self.figures.delivered,
+            settled=settled,
+            missing=manifest["tables"]["missing_messages"]["rows"],
+            balance=balance_from(manifest["balance"]),
+            seconds=round(time.monotonic() - began_s, 3),
+        )
+
+    @contextmanager
+    def _query(self, name: str, *, once: bool | None = None) -> Iterator[StreamingQuery]:
+        options = self.options if once is None else self.options.ending_when_done()
+        if name == queries.RECORD:
+            query = queries.record(self.spark, self.folder, self.sources, options)
+        else:
+            query = queries.deliver(self.spark, self.folder, options, self.keys)
+        try:
+            yield query
+        finally:
+            end_query(query)
+
+    def _follow(self, running: Sequence[StreamingQuery]) -> None:
+        """Tell how queries go, until one of them ends or the end is asked for."""
+        due_s = time.monotonic() + self.options.refresh_s
+        while not self.stop.is_set():
+            ended = [query for query in running if not query.isActive]
+            for query in running:
+                self._tell(query)
+            if ended:
+                failures = [failure_of_query(query) for query in ended]
+                # At Ctrl-C the terminal ends some of Spark's processes as well.
+                if not self.stop.is_set():
+                    for failure in filter(None, failures):
+                        raise failure
+                return
+            if not self.options.once and self.options.refresh_s and time.monotonic() >= due_s:
+                took_s = self._timed_refresh()
+                due_s = time.monotonic() + max(self.options.refresh_s, took_s)
+            self.stop.wait(_POLL_S)
+
+    def _tell(self, query: StreamingQuery) -> None:
+        is_record = (query.name or "").startswith(f"fairway {queries.RECORD} ")
+        for told in self.figures.news(query, is_record=is_record):
+            if self.progress is not None:
+                self.progress(told)
+
+    def _timed_refresh(self) -> float:
+        began_s = time.monotonic()
+        self._refresh()
+        return time.monotonic() - began_s
+
+    def _refresh(self) -> dict[str, Any]:
+        self.refreshes += 1
+        began_s = time.monotonic()
+        self._say(Phase.REFRESHING, 0, 0.0)
+        manifest = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
+        self._say(Phase.REFRESHED, manifest["balance"]["rows_in"], time.monotonic() - began_s)
+        return manifest
+
+    def _say(self, phase: Phase, rows: int, seconds: float) -> None:
+        if self.progress is not None:
+            self.progress(self.figures.told(phase, self.refreshes, rows, seconds))

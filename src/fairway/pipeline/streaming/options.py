@@ -1,0 +1,65 @@
+"""How a stream goes: what belongs to its identity, and what may be other at each start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline import machine
+from fairway.pipeline.run_steps import RunOptions
+from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS
+
+MAX_STATE_PARTITIONS: Final = 8
+"""Each is a RocksDB instance with files of its own in every micro-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Options of a stream. Those of ``tables`` and ``state_partitions`` hold from its first start on."""
+
+    tables: RunOptions = field(default_factory=RunOptions)
+    """What decides about the tables, as for a run; the format is Parquet."""
+    once: bool = False
+    """Whether to end when everything that is there now has been read."""
+    every_s: float = 5.0
+    """How often a micro-batch begins, unless the one before takes longer; no matter with ``once``."""
+    refresh_s: float = 600.0
+    """How often the tables are made anew while the stream goes on, if anything came; 0 for only at its end. The next
+    time is put off by as long as it took."""
+    rows_per_batch: int = 10_000
+    """How far along each archive a micro-batch goes at most."""
+    files_per_batch: int = 8
+    """How many recorded files a micro-batch of the cores takes at most; so many rows, times the one above, can be in
+    memory. (A limit in bytes is none: what somebody sends may shrink to a thousandth of its size.)"""
+    settle_ms: int = DEFAULT_SETTLE_MS
+    """How old a message must be by its own timestamp before it is read (`fairway.pipeline.sources.stream`)."""
+    fail_on_data_loss: bool = True
+    """Whether to stop when an archive may have dropped messages that were not read."""
+    state_partitions: int = field(default_factory=lambda: min(max(2, machine.cores()), MAX_STATE_PARTITIONS))
+    """Into how many parts the channels are split. Fixed at the first start: Spark cannot split state anew."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigurationError` for what cannot be."""
+        if self.tables.format != "parquet":
+            raise ConfigurationError(
+                f"the tables of a stream are Parquet, not {self.tables.format}: run the pipeline over what it recorded"
+            )
+        for name, least in (
+            ("every_s", 0),
+            ("refresh_s", 0),
+            ("settle_ms", 0),
+            ("rows_per_batch", 1),
+            ("files_per_batch", 1),
+            ("state_partitions", 1),
+        ):
+            if getattr(self, name) < least:
+                raise ConfigurationError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what must be the same at each start, as JSON knows it."""
+        return self.tables.as_json()
+
+    def ending_when_done(self) -> StreamOptions:
+        """Return the same for a stream that ends when everything is read."""
+        return replace(self, once=True)

@@ -1,0 +1,89 @@
+"""The operator of the stream: Spark's ``transformWithState``, with one `ChannelCore` for each channel.
+
+Each call to Spark's state is a round trip over a socket, so that a channel's summary is read and written once in a
+micro-batch, its rows are read in one pass and only if there are segments, and each row that changed is written once.
+Which SDS messages came before is not asked here: Spark drops repeated ones before, without Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import Row as SparkRow
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCore, Row
+from fairway.storage.rows import decode_row, encode
+
+_COLUMNS: Final = tuple(column.split()[0] for column in EMITTED.split(", "))
+_Emitted: Final = SparkRow(*_COLUMNS)
+
+
+def emitted(sds_messages: DataFrame) -> DataFrame:
+    """Return what the cores of all channels say (`EMITTED`) of a stream of ``sds_messages``.
+
+    Repeated SDS messages may be among them: the first one to come counts.
+    """
+    cited = F.transform("causal_history", lambda entry: entry["message_id"])
+    arrivals = (
+        sds_messages.where("status = 'ok'")
+        .withColumn("cited", cited)
+        .select("channel_id", *Arrival._fields)
+        .dropDuplicates(["channel_id", "message_id"])
+    )
+    # Nothing here depends on the clock. (With timers in processing time a query that should end when all is read never
+    # would.)
+    return arrivals.groupBy("channel_id").transformWithState(ChannelProcessor(), EMITTED, "Append", "None")
+
+
+class ChannelProcessor(StatefulProcessor):
+    """Keeps a channel's core in Spark's state."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state: one summary, and rows by key."""
+        self._summary = handle.getValueState("summary", "row binary")
+        self._rows = handle.getMapState("rows", "key string", "row binary")
+
+    def handleInputRows(  # noqa: N802 - as Spark calls it
+        self,
+        key: Any,
+        rows: Iterator[SparkRow],
+        timerValues: Any,  # noqa: ARG002, N803 - as Spark calls it, by name
+    ) -> Iterator[SparkRow]:
+        """Take in what a micro-batch has of one channel."""
+        told = self._summary.get()
+        core = ChannelCore(key[0], None if told is None else decode_row(bytes(told[0])), self._load)
+        for row in core.take(map(_arrival, rows)):
+            yield _Emitted(*row)
+        changes = core.changes()
+        for name, value in changes.rows.items():
+            if value is not None:
+                self._rows.updateValue((name,), (encode(value),))
+            elif self._rows.containsKey((name,)):
+                self._rows.removeKey((name,))
+        self._summary.update((encode(changes.summary),))
+
+    def close(self) -> None:
+        """Do nothing: the state is Spark's."""
+
+    def _load(self) -> Iterable[tuple[str, Row]]:
+        return [(key[0], decode_row(bytes(value[0]))) for key, value in self._rows.iterator()]
+
+
+def _arrival(row: SparkRow) -> Arrival:
+    content, mark = row.content, row.segment_hash
+    return Arrival(
+        row.message_id,
+        row.sender_id,
+        row.kind,
+        row.lamport,
+        row.timestamp,
+        row.profile,
+        None if content is None else bytes(content),
+        None if mark is None else bytes(mark),
+        row.is_parity,
+        tuple(row.cited or ()),
+    )

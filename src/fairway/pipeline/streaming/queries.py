@@ -1,0 +1,169 @@
+"""The two queries of a stream.
+
+``record`` takes over what the archives give, as it is; ``deliver`` reads that and runs the cores. One query could not
+do both without reading each archive twice, and what an archive gives for the same range may differ from one second to
+the next. What is recorded does not: so tables and deliveries are of the same rows, and each query goes on by itself
+from where it was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline import stages
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.waku import register
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, ArchiveScan, Selection
+from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.options import StreamOptions
+from fairway.pipeline.streaming.processor import emitted
+from fairway.pipeline.streaming.settling import settled_before
+
+RECORD: Final = "record"
+DELIVER: Final = "deliver"
+
+_PARQUET: Final = "parquet"
+_UNORDERED: Final = frozenset({"lip76"})
+_STATE_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A micro-batch writes what it changed, not the whole of a RocksDB instance.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
+
+
+def check_sources(sources: tuple[RunSource, ...]) -> None:
+    """Raise `ConfigurationError` for a source that cannot be followed, and what it raises if it cannot be opened."""
+    for source in sources:
+        if source.scheme != _PARQUET and source.scheme not in _UNORDERED:
+            scan = scan_of(source.uri, Selection(), source.label)
+            assert isinstance(scan, ArchiveScan), "only LIP-76 folders have no order"
+            scan.open().close()
+            continue
+        if source.scheme in _UNORDERED:
+            raise ConfigurationError(
+                f"{source.shown} grows by whole archives and in no order, so there is no stream of it: read it with "
+                "'fairway pipeline run'"
+            )
+
+
+def record(
+    spark: SparkSession, folder: StreamFolder, sources: tuple[RunSource, ...], options: StreamOptions
+) -> StreamingQuery:
+    """Start the query that takes over what the archives give."""
+    register(spark)
+    rows = reduce(DataFrame.unionByName, [_followed(spark, source, options) for source in sources])
+    return _started(spark, rows, RECORD, folder, options, folder.recorded.commit)
+
+
+def deliver(
+    spark: SparkSession, folder: StreamFolder, options: StreamOptions, keys: ChannelKeys | None
+) -> StreamingQuery:
+    """Start the query that runs the cores over what was recorded."""
+    recorded = (
+        spark.readStream.schema(f"{WAKU_MESSAGES}, batch int")
+        .option("maxFilesPerTrigger", options.files_per_batch)
+        .parquet(str(folder.recorded.place))
+        .drop("batch")
+    )
+    rows = emitted(stages.sds_messages(recorded, options.tables.profile, keys=keys))
+
+    leave_out = settled_before(folder)
+
+    def commit(frame: DataFrame, number: int) -> None:
+        folder.emitted.commit(leave_out(frame), number, by=["what"])
+
+    return _started(spark, rows, DELIVER, folder, options, commit)
+
+
+def _followed(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
+    if source.scheme == _PARQUET:
+        return _followed_parquet(spark, source, options)
+    reader = (
+        spark.readStream.format("waku")
+        .option("maxOffsetsPerTrigger", options.rows_per_batch)
+        .option("settleMs", options.settle_ms)
+        .option("failOnDataLoss", str(options.fail_on_data_loss).lower())
+    )
+    if source.label is not None:
+        reader = reader.option("label", source.label)
+    return reader.load(source.uri)
+
+
+def _followed_parquet(spark: SparkSession, source: RunSource, options: StreamOptions) -> DataFrame:
+    """Return the rows of a folder of Parquet files, as it gains files."""
+    try:
+        found = spark.read.parquet(source.rest)
+    except AnalysisException as error:
+        raise ConfigurationError(f"{source.shown} cannot be read as Parquet: {error.getCondition()}") from error
+    if source.label is None and "source" not in found.columns:
+        raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
+    files = spark.readStream.schema(found.schema).option("maxFilesPerTrigger", options.files_per_batch)
+    table = files.parquet(source.rest)
+    if source.label is not None:
+        table = table.withColumn("source", F.lit(source.label))
+    lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
+    if lacking:
+        raise ConfigurationError(f"{source.shown} is no table of Waku messages; it has no column {lacking}")
+    types = dict(column.split(" ") for column in WAKU_MESSAGES.split(", "))
+    return table.select(
+        *(
+            (F.col(name) if name in table.columns else F.lit(None)).cast(types[name]).alias(name)
+            for name in ARROW_SCHEMA.names
+        )
+    )
+
+
+_NEEDED: Final = ("message_hash", "content_topic", "payload", "timestamp")
+
+
+def _started(
+    spark: SparkSession,
+    rows: DataFrame,
+    name: str,
+    folder: StreamFolder,
+    options: StreamOptions,
+    commit: Callable[[DataFrame, int], None],
+) -> StreamingQuery:
+    writer = (
+        rows.writeStream.foreachBatch(commit)
+        .option("checkpointLocation", folder.checkpoint(name))
+        .queryName(f"fairway {name} {folder.path}")
+    )
+    if options.once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(options.every_s * 1_000)} milliseconds")
+    settings = {**_STATE_SETTINGS, "spark.sql.shuffle.partitions": str(folder.state_partitions)}
+    # A query keeps the settings that it was started with.
+    with _lent(spark, settings):
+        return writer.start()
+
+
+@contextmanager
+def _lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Lend a session settings, and put back what was there: it may be somebody else's."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)

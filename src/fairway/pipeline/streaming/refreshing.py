@@ -1,0 +1,66 @@
+"""The tables of a stream: the steps of a run over what was recorded, shown in one step when all of them are there.
+
+So a stream has the very tables that a run over the same rows would write, however they came. It costs what a run costs:
+the time grows with all that was ever recorded, and not with what is new.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run import run_with
+from fairway.pipeline.run_folder import MANIFEST
+from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.options import StreamOptions
+
+_STORES: Final = "store_completeness"
+_STORE_SCHEMA: Final = pa.schema(
+    [("source", pa.string()), ("messages", pa.int64()), ("of", pa.int64()), ("missing", pa.int64())]
+)
+
+
+def refresh(
+    spark: SparkSession,
+    folder: StreamFolder,
+    sources: tuple[RunSource, ...],
+    options: StreamOptions,
+    keys: ChannelKeys | None,
+) -> dict[str, Any]:
+    """Make the tables anew, unless nothing was recorded since; return their manifest."""
+    through = folder.recorded.numbers()[-1]
+    shown = folder.generation()
+    if shown is not None and shown["stream"]["through"] == through:
+        return shown
+    made = folder.next_generation
+    run_with(options.tables, [f"parquet:{folder.recorded.place}"], made, keys=keys, spark=spark)
+    manifest: dict[str, Any] = json.loads((made / MANIFEST).read_text(encoding="utf-8"))
+    _add_empty_stores(folder, manifest, sources)
+    manifest["sources"] = [source.described() | {"fingerprint": []} for source in sources]
+    # The next one may have come while these were made: then there is more in them, and the next refresh does it again.
+    manifest["stream"] = {"through": through}
+    folder.show(manifest)
+    return manifest
+
+
+def _add_empty_stores(folder: StreamFolder, manifest: dict[str, Any], sources: tuple[RunSource, ...]) -> None:
+    """Give each store that has given nothing its row, as a run does, which knows the stores and not only their rows."""
+    place = folder.next_generation / "tables" / _STORES
+    added = place / "part-empty.parquet"
+    added.unlink(missing_ok=True)  # of an attempt that was broken off
+    known = set(pq.read_table(place, columns=["source"]).column("source").to_pylist())
+    empty = sorted({source.label for source in sources if source.label} - known)
+    if not empty:
+        return
+    total = manifest["tables"]["waku_messages"]["rows"]
+    rows = [{"source": name, "messages": 0, "of": total, "missing": total} for name in empty]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_STORE_SCHEMA), added, compression="zstd")
+    told = manifest["tables"][_STORES]
+    told["rows"] += len(rows)
+    told["files"] += 1

@@ -1,0 +1,80 @@
+"""What the tables show to be complete and no core has delivered: delivered when a stream ends, once.
+
+A core forgets segments beyond its bounds, and of two messages under one id it knows the first that came, where the
+tables take the older one. So after the last refresh, when the cores have seen all that the tables were made of, each
+row of ``delivered`` none of whose SDS messages was in a delivery is delivered as well, in a micro-batch with a number
+below zero. The other query leaves out what is in these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
+from fairway.pipeline.streaming.folder import StreamFolder
+
+
+def settle(spark: SparkSession, folder: StreamFolder) -> int:
+    """Deliver what is left; return how many messages that were. Only while no query runs."""
+    table = spark.read.parquet(str(folder.path / "tables" / "delivered"))
+    left = undelivered(table, emitted_so_far(spark, folder)).persist()
+    try:
+        count = left.count()
+        if count:
+            number = min([0, *folder.emitted.numbers()]) - 1
+            columns = [column.split()[0] for column in EMITTED.split(", ")]
+            rows = left.withColumn("what", F.lit(DELIVERED)).select(*columns)
+
+            def write(aside: Path) -> None:
+                rows.write.option("compression", "zstd").partitionBy("what").parquet(str(aside))
+
+            folder.emitted.put(number, write)
+    finally:
+        left.unpersist()
+    return count
+
+
+def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
+    """Return what leaves out of a micro-batch that was delivered from the tables before; none is while a query runs."""
+    places = [str(folder.emitted.folder(number)) for number in folder.emitted.numbers() if number < 0]
+
+    def leave_out(frame: DataFrame) -> DataFrame:
+        if not places:
+            return frame
+        reader = frame.sparkSession.read.schema(EMITTED).option("basePath", str(folder.emitted.place))
+        ids = reader.parquet(*places).select(F.col("channel_id").alias("settled_in"), F.explode("sds_ids").alias("id"))
+        again = (F.col("what") == DELIVERED) & F.expr("channel_id = settled_in AND array_contains(sds_ids, id)")
+        return frame.join(ids.distinct(), again, "left_anti")
+
+    return leave_out
+
+
+def emitted_so_far(spark: SparkSession, folder: StreamFolder) -> DataFrame:
+    """Return all rows of `EMITTED` that were ever written, with the number of their micro-batch in ``batch``."""
+    if not folder.emitted.numbers():
+        return spark.createDataFrame([], f"{EMITTED}, batch int")
+    return spark.read.schema(f"{EMITTED}, batch int").parquet(str(folder.emitted.place))
+
+
+def undelivered(delivered: DataFrame, emitted: DataFrame) -> DataFrame:
+    """Return the rows of ``delivered`` that share no SDS message with any delivery."""
+    ids = (
+        emitted.where(F.col("what") == DELIVERED)
+        .select("channel_id", F.explode("sds_ids").alias("sds_id"))
+        .distinct()
+        .withColumn("known", F.lit(1))
+    )
+    # Within a channel an SDS id belongs to one row, so that a row is told by its first one.
+    told = (
+        delivered.select("channel_id", F.col("sds_ids")[0].alias("row"), F.explode("sds_ids").alias("sds_id"))
+        .join(ids, ["channel_id", "sds_id"], "left")
+        .groupBy("channel_id", "row")
+        .agg(F.max("known").alias("known"))
+        .where("known IS NULL")
+        .drop("known")
+    )
+    return delivered.withColumn("row", F.col("sds_ids")[0]).join(told, ["channel_id", "row"], "left_semi").drop("row")

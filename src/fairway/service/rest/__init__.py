@@ -1,0 +1,6 @@
+"""The REST API of a service node, compatible with nwaku's: `RestServer` over a running `ServiceNode`."""
+
+from fairway.service.rest.options import RestOptions
+from fairway.service.rest.server import RestServer
+
+__all__ = ["RestOptions", "RestServer"]

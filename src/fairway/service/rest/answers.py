@@ -1,0 +1,77 @@
+"""Answers as nwaku words them, and the bodies of requests as it reads them.
+
+nwaku, ``waku/rest_api/endpoint/responses.nim`` and ``rest_serdes.nim``: an error is its status and a line of plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+
+from fairway.errors import DecodeError, FairwayError
+from fairway.waku.rest.shapes import json_of, read_json
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+_Shape = TypeVar("_Shape")
+
+
+class RefusedError(FairwayError):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+    def response(self) -> Response:
+        """Return the answer."""
+        # What is left of a body that is too long is not read: the connection ends.
+        headers = {"Connection": "close"} if self.status in {408, 413} else None
+        return PlainTextResponse(self.text, self.status, headers)
+
+
+def fine() -> Response:
+    """Return what nwaku says when there is nothing else to say."""
+    return PlainTextResponse("OK")
+
+
+def answer(shape: Any, status: int = 200) -> Response:
+    """Return a shape as JSON."""
+    return Response(json_of(shape), status, media_type=JSON)
+
+
+async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
+    """Return the body of a request; raise `RefusedError` if it is too long or does not come."""
+    too_long = RefusedError(413, f"the body of a request has at most {max_bytes} bytes")
+    if int(request.headers.get("content-length", "0")) > max_bytes:
+        raise too_long
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise too_long
+    except TimeoutError:
+        raise RefusedError(408, f"the body of the request did not come within {timeout_s:g} s") from None
+    except ClientDisconnect:
+        raise RefusedError(400, "the body of the request broke off") from None
+    return bytes(body)
+
+
+def decode_body(request: Request, body: bytes, shape: type[_Shape], *, text_too: bool = True) -> _Shape:
+    """Return the shape that a body holds; raise `RefusedError` in nwaku's words."""
+    if not body:
+        raise RefusedError(400, "Missing content body")
+    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind != JSON and not (text_too and kind == TEXT):
+        expected = f"{JSON} or {TEXT}" if text_too else JSON
+        raise RefusedError(400, f"Wrong Content-Type, expected {expected}")
+    try:
+        return read_json(body, shape)
+    except DecodeError as error:
+        raise RefusedError(400, f"Invalid content body, could not decode: Unable to deserialize data: {error}") from None

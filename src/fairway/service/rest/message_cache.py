@@ -1,0 +1,105 @@
+"""Messages that wait to be fetched, as nwaku keeps them for ``GET /relay/...`` and ``GET /filter/...``.
+
+nwaku, ``waku/rest_api/message_cache.nim``: one list for all topics, 50 messages long; a new one takes the place of the
+one with the oldest timestamp; whoever fetches a topic empties it, for everybody else too. Invariant: at most
+``max_messages`` messages and ``max_topics`` topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from fairway.waku.node import RoutedMessage
+
+
+class MessageCache:
+    """The messages of the topics that somebody subscribed to."""
+
+    def __init__(self, *, max_messages: int, max_topics: int, pubsub_topics: Iterable[str] = ()) -> None:
+        self._max_messages: Final = max_messages
+        self._max_topics: Final = max_topics
+        self._pubsub_topics = set(pubsub_topics)
+        self._content_topics: dict[str, str] = {}
+        self._messages: dict[bytes, RoutedMessage] = {}
+        self.overflowed = 0
+        """Messages that gave way before they were fetched."""
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def wants(self, message: RoutedMessage) -> bool:
+        """Return whether a message belongs to a topic that is subscribed to."""
+        return (
+            message.pubsub_topic in self._pubsub_topics
+            or self._content_topics.get(message.message.content_topic) == message.pubsub_topic
+        )
+
+    def add(self, message: RoutedMessage) -> None:
+        """Keep a message that is wanted; one that is there already changes nothing."""
+        if message.message_hash in self._messages or not self.wants(message):
+            return
+        if len(self._messages) >= self._max_messages:
+            del self._messages[min(self._messages.values(), key=_timestamp_ns).message_hash]
+            self.overflowed += 1
+        self._messages[message.message_hash] = message
+
+    def subscribe_pubsub(self, topics: Iterable[str]) -> bool:
+        """Keep what comes on pubsub topics from now on; return False if that would be too many topics."""
+        more = self._pubsub_topics.union(topics)
+        fits = len(more) <= self._max_topics
+        if fits:
+            self._pubsub_topics = more
+        return fits
+
+    def subscribe_content(self, topics: dict[str, str]) -> bool:
+        """Keep what comes on content topics, each with its pubsub topic; return False if those would be too many."""
+        more = self._content_topics | topics
+        fits = len(more) <= self._max_topics
+        if fits:
+            self._content_topics = more
+        return fits
+
+    def unsubscribe_pubsub(self, topics: Iterable[str]) -> None:
+        """Keep no more of these pubsub topics."""
+        self._pubsub_topics.difference_update(topics)
+        self._drop_unwanted()
+
+    def unsubscribe_content(self, topics: Iterable[str]) -> bool:
+        """Keep no more of these content topics; return whether any of them was subscribed to."""
+        found = [topic for topic in topics if self._content_topics.pop(topic, None) is not None]
+        self._drop_unwanted()
+        return bool(found)
+
+    def unsubscribe_all_content(self) -> bool:
+        """Keep no more of any content topic; return whether there was one."""
+        return self.unsubscribe_content(list(self._content_topics))
+
+    def content_topics(self) -> tuple[str, ...]:
+        """Return the content topics that are subscribed to."""
+        return tuple(self._content_topics)
+
+    def take_pubsub(self, topic: str) -> list[RoutedMessage] | None:
+        """Return and remove the messages of a pubsub topic; None if it is not subscribed to."""
+        if topic not in self._pubsub_topics:
+            return None
+        return self._take(lambda message: message.pubsub_topic == topic)
+
+    def take_content(self, topic: str) -> list[RoutedMessage] | None:
+        """Return and remove the messages of a content topic; None if it is not subscribed to."""
+        if topic not in self._content_topics:
+            return None
+        return self._take(lambda message: message.message.content_topic == topic)
+
+    def _take(self, chosen: Callable[[RoutedMessage], bool]) -> list[RoutedMessage]:
+        taken = [message for message in self._messages.values() if chosen(message)]
+        for message in taken:
+            del self._messages[message.message_hash]
+        return taken
+
+    def _drop_unwanted(self) -> None:
+        self._messages = {key: message for key, message in self._messages.items() if self.wants(message)}
+
+
+def _timestamp_ns(message: RoutedMessage) -> int:
+    return message.message.timestamp_ns or 0

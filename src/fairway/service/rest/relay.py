@@ -1,0 +1,137 @@
+"""``/relay/v1``: publish on a shard or by autosharding, and fetch what came.
+
+nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``, whose words the errors are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.errors import ConfigurationError, DecodeError
+from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
+from fairway.service.rest.context import RestContext
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.rules import Refusal
+from fairway.waku.rest.shapes import JsonMessage, message_of, relay_shape
+from fairway.wire.lightpush import StatusCode
+from fairway.wire.topics import StaticShard
+from fairway.wire.waku_message import WakuMessage
+
+
+class RelayEndpoints:
+    """One for each server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def subscribe(self, request: Request) -> Response:
+        """Keep what comes on pubsub topics."""
+        topics = await self._pubsub_topics(request)
+        if not self._context.relayed.fresh().subscribe_pubsub(topics):
+            raise RefusedError(500, "Subscribe failed: too many topics")
+        return fine()
+
+    async def unsubscribe(self, request: Request) -> Response:
+        """Keep no more of pubsub topics."""
+        self._context.relayed.fresh().unsubscribe_pubsub(await self._pubsub_topics(request))
+        return fine()
+
+    async def messages(self, request: Request) -> Response:
+        """Hand out what came on a pubsub topic."""
+        return _messages(self._context.relayed.fresh().take_pubsub(request.path_params["pubsubTopic"]), "")
+
+    async def publish(self, request: Request) -> Response:
+        """Publish on a pubsub topic."""
+        topic = request.path_params["pubsubTopic"]
+        if topic not in self._context.rules.pubsub_topics:
+            raise RefusedError(400, f"Failed to publish: Node not subscribed to topic: {topic}")
+        await self._publish(topic, await self._message(request))
+        return fine()
+
+    async def auto_subscribe(self, request: Request) -> Response:
+        """Keep what comes on content topics."""
+        context = self._context
+        topics = decode_body(request, await context.body_of(request), list[str])
+        if not context.relayed.fresh().subscribe_content(context.shards_of(topics, None)):
+            raise RefusedError(500, "Subscribe failed: too many topics")
+        return fine()
+
+    async def auto_unsubscribe(self, request: Request) -> Response:
+        """Keep no more of content topics."""
+        context = self._context
+        topics = decode_body(request, await context.body_of(request), list[str])
+        context.relayed.fresh().unsubscribe_content(topics)
+        return fine()
+
+    async def auto_messages(self, request: Request) -> Response:
+        """Hand out what came on a content topic."""
+        topic = request.path_params["contentTopic"]
+        return _messages(self._context.relayed.fresh().take_content(topic), topic)
+
+    async def auto_publish(self, request: Request) -> Response:
+        """Publish on the shard of the content topic."""
+        message = await self._message(request)
+        try:
+            topic = self._context.pubsub_topic_of(message.content_topic)
+        except ConfigurationError as error:
+            raise RefusedError(400, f"Failed to publish. Autosharding error: {error}") from None
+        await self._publish(topic, message)
+        return fine()
+
+    async def _pubsub_topics(self, request: Request) -> list[str]:
+        context = self._context
+        topics = decode_body(request, await context.body_of(request), list[str])
+        if bad := [topic for topic in topics if not _is_shard(topic)]:
+            listed = ", ".join(f'"{topic}"' for topic in bad)
+            raise RefusedError(400, f"Invalid pubsub topic(s): @[{listed}]")
+        if unserved := [topic for topic in topics if topic not in context.rules.pubsub_topics]:
+            served = ", ".join(sorted(context.rules.pubsub_topics))
+            raise RefusedError(400, f"Subscribe failed: this node does not serve {unserved[0]}; it serves {served}")
+        return topics
+
+    async def _message(self, request: Request) -> WakuMessage:
+        shape = decode_body(request, await self._context.body_of(request), JsonMessage)
+        try:
+            return stamped(message_of(shape))
+        except DecodeError as error:
+            raise RefusedError(400, f"Invalid content body, could not decode: {error}") from None
+
+    async def _publish(self, pubsub_topic: str, message: WakuMessage) -> None:
+        context = self._context
+        try:
+            routed = RoutedMessage.of(pubsub_topic, message)
+        except ConfigurationError as error:
+            raise RefusedError(400, f"Failed to publish: {error}") from None
+        judged = context.rules.judge(pubsub_topic, routed.encoded, time.time_ns())
+        if isinstance(judged, Refusal):
+            too_large = judged.status is StatusCode.PAYLOAD_TOO_LARGE
+            limit = context.rules.max_message_bytes
+            detail = f"Message size exceeded maximum of {limit} bytes" if too_large else judged.detail
+            raise RefusedError(400, f"Failed to publish: {detail}")
+        result = await context.node.send(routed)
+        if not result.accepted:
+            raise RefusedError(400, f"Failed to publish: {result.detail}")
+
+
+def stamped(message: WakuMessage) -> WakuMessage:
+    """Return a message with the present time if it has none, as nwaku does it."""
+    return message if message.timestamp_ns else dataclasses.replace(message, timestamp_ns=time.time_ns())
+
+
+def _messages(taken: list[RoutedMessage] | None, otherwise: str) -> Response:
+    if taken is None:
+        raise RefusedError(404, otherwise)
+    return answer([relay_shape(routed.message) for routed in taken])
+
+
+def _is_shard(topic: str) -> bool:
+    try:
+        StaticShard.parse(topic)
+    except ConfigurationError:
+        return False
+    return True

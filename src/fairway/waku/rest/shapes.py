@@ -1,0 +1,169 @@
+"""The JSON of nwaku's REST API for a message and what is asked about messages; both sides of the API use it.
+
+Pure. Sources: nwaku, ``waku/rest_api/endpoint/{relay,lightpush,filter,store}/types.nim``: bytes are base64, times
+nanoseconds, and which fields are left out when they are empty differs between relay, filter and store. Invariant: what
+is not of these shapes is one `DecodeError`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from fairway.errors import DecodeError
+from fairway.wire.waku_message import WakuMessage
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Uint32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+_Shape = TypeVar("_Shape")
+
+
+class JsonMessage(msgspec.Struct, rename="camel"):
+    """A WakuMessage; relay writes all but an empty ``meta``, filter no ``proof``, store neither when it is empty."""
+
+    payload: str
+    content_topic: str | None | UnsetType = UNSET
+    version: Uint32 | None | UnsetType = UNSET
+    timestamp: Int64 | None | UnsetType = UNSET
+    meta: str | None | UnsetType = UNSET
+    ephemeral: bool | None | UnsetType = UNSET
+    proof: str | None | UnsetType = UNSET
+
+
+class PushRequest(msgspec.Struct, rename="camel"):
+    """``POST /lightpush/v3/message``."""
+
+    message: JsonMessage
+    pubsub_topic: str | None | UnsetType = UNSET
+
+
+class PushAnswer(msgspec.Struct, rename="camel"):
+    """Its answer: a count, or why not."""
+
+    status_desc: str | None | UnsetType = UNSET
+    relay_peer_count: Uint32 | None | UnsetType = UNSET
+
+
+class FilterRequest(msgspec.Struct, rename="camel"):
+    """``POST``, ``PUT`` and ``DELETE /filter/v2/subscriptions``."""
+
+    request_id: str
+    content_filters: Annotated[list[str], Meta(min_length=1)]
+    pubsub_topic: str | None | UnsetType = UNSET
+
+
+class FilterAllRequest(msgspec.Struct, rename="camel"):
+    """``DELETE /filter/v2/subscriptions/all``."""
+
+    request_id: str
+
+
+class FilterAnswer(msgspec.Struct, rename="camel"):
+    """The answer to all of those."""
+
+    request_id: str
+    status_desc: str = ""
+
+
+class StoredEntry(msgspec.Struct, rename="camel"):
+    """One message of a store's page, and of the event stream."""
+
+    message_hash: str
+    message: JsonMessage | UnsetType = UNSET
+    pubsub_topic: str | UnsetType = UNSET
+
+
+class StoredPage(msgspec.Struct, rename="camel"):
+    """``GET /store/v3/messages``."""
+
+    request_id: str
+    status_code: int
+    status_desc: str
+    messages: list[StoredEntry]
+    pagination_cursor: str | UnsetType = UNSET
+
+
+def json_of(shape: Any) -> bytes:
+    """Return a shape, or anything that JSON knows, as JSON."""
+    return msgspec.json.encode(shape)
+
+
+def read_json(data: bytes, shape: type[_Shape]) -> _Shape:
+    """Return the shape that ``data`` holds, or raise `DecodeError`."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise DecodeError(str(error)) from error
+
+
+def relay_shape(message: WakuMessage) -> JsonMessage:
+    """Return a message as relay writes it."""
+    return JsonMessage(
+        payload=_base64(message.payload),
+        content_topic=message.content_topic,
+        version=message.version or 0,
+        timestamp=message.timestamp_ns or 0,
+        meta=_base64(message.meta) if message.meta else UNSET,
+        ephemeral=bool(message.ephemeral),
+        proof=_base64(message.rate_limit_proof or b""),
+    )
+
+
+def filter_shape(message: WakuMessage) -> JsonMessage:
+    """Return a message as filter writes it: without its proof."""
+    return msgspec.structs.replace(relay_shape(message), proof=UNSET)
+
+
+def store_shape(message: WakuMessage) -> JsonMessage:
+    """Return a message as a store writes it."""
+    return relay_shape(message) if message.rate_limit_proof else filter_shape(message)
+
+
+def message_of(shape: JsonMessage) -> WakuMessage:
+    """Return the message that a shape stands for, without a timestamp if it has none.
+
+    Raises `DecodeError` for one without payload or content topic, and for bytes that are not base64.
+    """
+    if not shape.payload.strip():
+        raise DecodeError("Field `payload` is missing or empty")
+    topic = shape.content_topic
+    if not isinstance(topic, str) or not topic.strip():
+        raise DecodeError("Field `contentTopic` is missing or empty")
+    return WakuMessage(
+        payload=_bytes(shape.payload),
+        content_topic=topic,
+        version=shape.version or None,
+        timestamp_ns=shape.timestamp or None,
+        meta=_bytes(shape.meta or "") or None,
+        rate_limit_proof=_bytes(shape.proof or "") or None,
+        ephemeral=shape.ephemeral or None,
+    )
+
+
+def hex_of(message_hash: bytes) -> str:
+    """Return a hash as the API writes it."""
+    return f"0x{message_hash.hex()}"
+
+
+_PADDING: Final = "==="
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except (Base64Error, ValueError):
+        pass
+    try:
+        # Some clients leave the padding out.
+        return a2b_base64(text + _PADDING[: -len(text) % 4], strict_mode=True)
+    except (Base64Error, ValueError) as error:
+        raise DecodeError(f"not base64: {error}") from error

@@ -1,0 +1,281 @@
+"""The log of one channel without a JVM: messages and what is absent are Arrow tables."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.options import SdsConfig
+from fairway.pipeline.stages.channel_log import channel_log
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.wire.sds import HistoryEntry, SdsMessage
+
+MESSAGES = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("message_id", pa.string()),
+        ("sender_id", pa.string()),
+        ("lamport", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("message_hash", pa.binary()),
+        ("segment_hash", pa.binary()),
+        ("parents", pa.list_(pa.string())),
+    ]
+)
+ABSENT = pa.schema(
+    [
+        ("of_channel_id", pa.string()),
+        ("message_id", pa.string()),
+        ("first_cited", pa.int64()),
+        ("told_by", pa.string()),
+    ]
+)
+
+
+def log(messages, missing=(), rebuilt=()):
+    """Return the rows of a log, in its order; messages are (id, lamport, parents), missing ids in order of citation."""
+    shuffled = random.Random(3).sample(messages, len(messages))
+    rows = [("team", name, "alice", lamport, 7, b"h", None, parents) for name, lamport, parents in shuffled]
+    absent = [("team", name, at, None) for at, name in enumerate(missing)]
+    absent += [("team", name, None, told_by) for name, told_by in rebuilt]
+    told = channel_log(table(rows, MESSAGES), table(absent, ABSENT)).to_pylist()
+    return sorted(told, key=lambda row: row["position"])
+
+
+def table(rows, schema):
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def ids(rows):
+    return [row["message_id"] for row in rows]
+
+
+def told(rows):
+    return {row["message_id"]: (row["status"], row["waits_for"]) for row in rows}
+
+
+COMPLETE = ("complete", None)
+
+
+def test_positions_are_dense_and_go_by_lamport_timestamp_and_id():
+    rows = log([("b", 1, []), ("a", 1, []), ("d", 3, ["a"]), ("c", 2, ["b"])])
+    assert [(row["position"], row["message_id"]) for row in rows] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert set(told(rows).values()) == {COMPLETE}
+
+
+def test_what_was_sent_comes_back_beside_what_was_found():
+    (row,) = log([("a", 1, ["gone"])], ["gone"])
+    assert row == {
+        "channel_id": "team",
+        "message_id": "a",
+        "sender_id": "alice",
+        "lamport": 1,
+        "timestamp": 7,
+        "message_hash": b"h",
+        "segment_hash": None,
+        "position": 1,
+        "missing_parents": 1,
+        "status": "waiting",
+        "waits_for": "gone",
+    }
+
+
+def test_a_message_with_a_slow_clock_comes_behind_what_it_cites():
+    rows = log([("a", 10, []), ("b", 11, ["a"]), ("slow", 2, ["b"]), ("after", 3, ["slow"]), ("free", 5, [])])
+    assert ids(rows) == ["free", "a", "b", "slow", "after"]
+
+
+def test_equal_timestamps_of_parent_and_child_do_not_turn_them_around():
+    assert ids(log([("z", 5, []), ("a", 5, ["z"])])) == ["z", "a"]
+
+
+def test_whoever_descends_from_a_missing_message_waits_and_nobody_else():
+    rows = log(
+        [("a", 1, []), ("b", 2, ["gone", "a"]), ("c", 3, ["b"]), ("d", 4, ["c"]), ("beside", 3, ["a"])], ["gone"]
+    )
+    waits = ("waiting", "gone")
+    assert told(rows) == {"a": COMPLETE, "beside": COMPLETE, "b": waits, "c": waits, "d": waits}
+    assert {row["message_id"]: row["missing_parents"] for row in rows} == {"a": 0, "beside": 0, "b": 1, "c": 0, "d": 0}
+
+
+def test_of_several_missing_messages_the_one_that_was_cited_last_is_told():
+    messages = [("a", 1, ["first"]), ("b", 2, ["second", "a"]), ("c", 3, ["a"]), ("d", 4, ["b", "c", "third"])]
+    rows = log([*messages, ("e", 5, ["c"])], ["first", "second", "third"])
+    assert [row["waits_for"] for row in rows] == ["first", "second", "first", "third", "first"]
+    assert [row["missing_parents"] for row in rows] == [1, 1, 0, 1, 0]
+
+
+def test_nobody_waits_for_what_was_computed_from_parity():
+    assert told(log([("a", 1, []), ("b", 2, ["computed", "a"])], [], [("computed", "a")])) == {
+        "a": COMPLETE,
+        "b": COMPLETE,
+    }
+
+
+def test_what_was_computed_stands_for_what_was_sent_before_its_message():
+    segments = [("first", 2, ["gone"]), ("third", 4, ["second", "first"]), ("reply", 5, ["second"])]
+    assert told(log(segments, ["gone"], [("second", "first")])) == dict.fromkeys(
+        ("first", "third", "reply"), ("waiting", "gone")
+    )
+
+
+def test_a_message_whose_first_segments_were_computed_does_not_wait_for_itself():
+    segments = [("second", 3, ["first", "before"]), ("before", 1, []), ("reply", 3, ["first"])]
+    rows = log(segments, [], [("first", "second")])
+    assert set(told(rows).values()) == {COMPLETE}
+    assert ids(rows) == ["before", "reply", "second"]
+
+
+def test_a_guess_holds_nobody_up_and_what_is_there_is_no_guess():
+    messages = [("a", 1, []), ("b", 2, ["guess"]), ("gap", 1, ["gone"]), ("c", 3, ["a"])]
+    rows = log(messages, ["gone", "guess"], [("guess", "a"), ("a", "gap")])
+    assert told(rows) == {"a": COMPLETE, "b": COMPLETE, "c": COMPLETE, "gap": ("waiting", "gone")}
+    assert {row["message_id"]: row["missing_parents"] for row in rows} == {"a": 0, "b": 1, "c": 0, "gap": 1}
+
+
+def test_a_circle_has_a_status_of_its_own_and_what_is_behind_it_waits():
+    rows = log(
+        [("a", 1, ["c", "root"]), ("b", 2, ["a"]), ("c", 3, ["b"]), ("behind", 2, ["b"]), ("root", 9, []), ("x", 8, [])]
+    )
+    circular = ("circular", None)
+    assert told(rows) == {
+        "root": COMPLETE,
+        "x": COMPLETE,
+        "a": circular,
+        "b": circular,
+        "c": circular,
+        "behind": ("waiting", None),
+    }
+    # Who cites whom in the circle is passed over; all else is behind what it cites.
+    assert ids(rows) == ["b", "behind", "c", "x", "root", "a"]
+
+
+def test_a_circle_behind_a_gap_tells_of_both_and_two_circles_are_two():
+    rows = log(
+        [
+            ("a", 1, ["b"]),
+            ("b", 2, ["a"]),
+            ("between", 3, ["b"]),
+            ("c", 4, ["d", "between", "gone"]),
+            ("d", 5, ["c"]),
+            ("end", 6, ["d"]),
+        ],
+        ["gone"],
+    )
+    assert told(rows) == {
+        "a": ("circular", None),
+        "b": ("circular", None),
+        "between": ("waiting", None),
+        "c": ("circular", "gone"),
+        "d": ("circular", "gone"),
+        "end": ("waiting", "gone"),
+    }
+    assert ids(rows) == ["a", "b", "between", "c", "d", "end"]
+
+
+def test_a_message_that_cites_itself_waits_for_nothing():
+    assert told(log([("a", 1, ["a"])])) == {"a": COMPLETE}
+
+
+def test_ten_thousand_inventions_in_one_history_are_one_waiting_message():
+    never = [f"never-{number:05}" for number in range(10_000)]
+    (row,) = log([("a", 1, never)], never)
+    assert (row["missing_parents"], row["status"], row["waits_for"]) == (10_000, "waiting", "never-09999")
+
+
+def test_a_chain_against_all_timestamps_is_as_long_as_the_channel():
+    chain = [(f"m{number:05}", 20_000 - number, [f"m{number - 1:05}"] if number else []) for number in range(20_000)]
+    assert ids(log(chain)) == [name for name, _, _ in chain]
+    chain[0] = ("m00000", 20_000, ["m19999"])
+    rows = log(chain)
+    assert {row["status"] for row in rows} == {"circular"}
+    assert [row["position"] for row in rows] == list(range(1, 20_001))
+
+
+def test_a_channel_of_which_nothing_is_there_has_no_rows():
+    assert log([], ["gone"]) == []
+
+
+def test_timestamps_that_are_not_there_count_as_zero():
+    assert ids(log([("b", 1, []), ("a", None, None)])) == ["a", "b"]
+
+
+@st.composite
+def channels(draw):
+    """Return messages that cite anything at all, with any timestamps, and the ids that are missing."""
+    names = [f"m{number}" for number in range(draw(st.integers(1, 12)))]
+    missing = [f"g{number}" for number in range(draw(st.integers(0, 3)))]
+    cited = st.lists(st.sampled_from([*names, *missing]), unique=True, max_size=3)
+    messages = [(name, draw(st.integers(1, 6)), [one for one in draw(cited) if one != name]) for name in names]
+    return messages, missing
+
+
+def core_state(messages):
+    """Return what the protocol core parks of a channel, what each waits for in the end, and who waits in vain."""
+    channel = MessageChannel("team", "reader", SdsConfig(), now_ms=1)
+    for name, lamport, parents in messages:
+        channel.receive(
+            SdsMessage(
+                message_id=name,
+                sender_id="alice",
+                channel_id="team",
+                lamport_timestamp=lamport,
+                causal_history=tuple(map(HistoryEntry, parents)),
+                bloom_filter=None,
+                content=b"x",
+            ),
+            None,
+            1,
+        )
+    incoming = channel.dependencies.incoming
+    return {name: incoming.missing_behind(parked) for name, parked in incoming.parked.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(channels())
+def test_exactly_those_wait_that_the_protocol_core_parks(made):
+    messages, missing = made
+    rows = log(messages, missing)
+    parked = core_state(messages)
+    assert {row["message_id"] for row in rows if row["status"] != "complete"} == parked.keys()
+    for row in rows:
+        behind = parked.get(row["message_id"], [])
+        assert row["waits_for"] == max(behind, default=None)
+    assert [row["position"] for row in rows] == list(range(1, len(messages) + 1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(channels())
+def test_the_order_respects_causality_but_in_circles(made):
+    messages, missing = made
+    rows = log(messages, missing)
+    place = {row["message_id"]: row["position"] for row in rows}
+    parents = {name: [one for one in cited if one in place] for name, _, cited in messages}
+
+    def ancestors(name):
+        found, reached = set(), list(parents[name])
+        while reached:
+            one = reached.pop()
+            if one not in found:
+                found.add(one)
+                reached += parents[one]
+        return found
+
+    behind = {name: ancestors(name) for name in parents}
+    for row in rows:
+        name = row["message_id"]
+        assert (row["status"] == "circular") == (name in behind[name])
+        for parent in parents[name]:
+            assert place[parent] < place[name] or name in behind[parent]
+    # Nobody comes later than needed: who has the lower number comes next as soon as what it cites is there.
+    number = {name: (lamport, name) for name, lamport, _ in messages}
+    for this, later in pairwise(ids(rows)):
+        assert number[this] < number[later] or this in parents[later]

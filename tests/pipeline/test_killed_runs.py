@@ -1,0 +1,286 @@
+"""Runs of the pipeline that are killed, whole or in part, and end in the very tables of a run that nobody disturbed.
+
+The driver, its Java process or both are killed with SIGKILL at points of their work: while Spark writes a table, when
+that is written but not yet in its place, when it is in its place but not yet named, in the middle of the removal of a
+table that only later steps needed. One run is killed at one point after the other, each time started again, so that it
+survives all of them.
+
+FAIRWAY_KILL_POINTS=20 takes so many points, FAIRWAY_KILL_SEED=N others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.errors import PipelineError
+from fairway.options import SegmentationConfig
+from fairway.pipeline.run import run
+from fairway.pipeline.run_steps import RunOptions, steps
+from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.tables import TABLES
+from fairway.storage.nwaku_archive import NwakuArchive
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
+]
+
+POINTS = int(os.environ.get("FAIRWAY_KILL_POINTS", "2"))
+SEED = int(os.environ.get("FAIRWAY_KILL_SEED", "1"))
+SHARD = "/waku/2/rs/1/0"
+WAIT_S = 180
+STEPS = tuple(steps(RunOptions()))
+MOMENTS = ("begun", "written", "moved", "dropped")
+LONGEST_IN_A_STEP_S = 0.8
+
+# Python tells a hook what the program is about to do with files, which is where the points are.
+DRIVER = """
+import os, signal, sys, threading
+from pathlib import Path
+
+moment, table, delay_s, victims, out, *words = sys.argv[1:]
+place = str(Path(out, "work" if moment == "dropped" else "tables", table))
+places = {place, place.replace("/tables/", "/work/")}
+state = {"named": False, "going": False, "armed": False}
+
+def tree(pid):
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found += [int(entry.name), *tree(int(entry.name))]
+    return found
+
+def kill():
+    below = tree(os.getpid())
+    os.write(1, ("killed " + " ".join(map(str, below)) + chr(10)).encode())
+    for pid in below if victims == "all" else below[:1] if victims == "java" else []:
+        os.kill(pid, signal.SIGKILL)
+    if victims != "java":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def hook(event, told):
+    if event == "shutil.rmtree" and str(told[0]) in places:
+        if moment == "begun" and not state["armed"]:
+            state["armed"] = True
+            threading.Timer(float(delay_s), kill).start()
+        elif moment == "dropped" and os.path.isdir(place):
+            state["going"] = True
+    elif event == "os.remove" and state["going"]:
+        kill()
+    elif event == "os.rename" and str(told[1]) in places:
+        if moment == "written" or (moment == "begun" and victims != "java"):
+            kill()
+        state["named"] = True
+    elif event == "os.rename" and str(told[1]) == str(Path(out, "manifest.json")):
+        if moment == "moved" and state["named"]:
+            kill()
+
+sys.addaudithook(hook)
+from fairway.pipeline.jobs.run import main
+sys.exit(main(words))
+"""
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """Where a driver is killed; the order is that in which one run comes to them."""
+
+    step: int
+    moment: int
+    table: str
+    delay_s: float
+    victims: str
+
+    def __str__(self):
+        return f"{MOMENTS[self.moment]} {self.table} +{self.delay_s:.2f} s, {self.victims}"
+
+
+def point(moment, table, rng):
+    names = [step.name for step in STEPS]
+    number = names.index(table)
+    if moment == "dropped":
+        number = max(map(names.index, STEPS[number].needed_by))
+    delay_s = rng.uniform(0, LONGEST_IN_A_STEP_S) if moment == "begun" else 0.0
+    victims = rng.choice(["all", "driver", "java"] if moment == "begun" else ["all", "driver"])
+    return Point(number, MOMENTS.index(moment), table, delay_s, victims)
+
+
+def chosen_points():
+    """One point of each kind, and others by the seed; at the first one Java dies and the program stays."""
+    rng = random.Random(SEED)
+    first = [("begun", "sds_messages"), ("moved", "delivered"), ("dropped", "reassembled"), ("written", "bandwidth")]
+    others = [(moment, step.name) for step in STEPS for moment in MOMENTS[:3]]
+    others += [("dropped", step.name) for step in STEPS if step.work]
+    rest = [pair for pair in others if pair not in first]
+    taken = first[:POINTS] + rng.sample(rest, min(len(rest), max(0, POINTS - len(first))))
+    points = [point(*pair, rng) for pair in taken]
+    return sorted([replace(points[0], victims="java"), *points[1:]])
+
+
+@pytest.fixture(scope="module")
+def made(log, spark, tmp_path_factory):
+    """An archive of a few channels, files among what they sent, and what a run that nobody disturbs makes of it."""
+    folder = tmp_path_factory.mktemp("killed")
+    rng = random.Random(4)
+    channels = [log(f"channel-{number}") for number in range(4)]
+    for number in range(300):
+        rng.choice(channels).message(rng.choice(["alice", "bob", "carol"]), b"said %d" % number)
+    for channel in channels:
+        channel.file("alice", rng.randbytes(1_000), SegmentationConfig(segment_size_bytes=128))
+        channel.message("bob", b"and so on")
+    with NwakuArchive(folder / "store.db") as archive:
+        for channel in channels:
+            for number, (_, waku) in enumerate(channel.sent):
+                if number % 17:
+                    archive.append(SHARD, waku)
+            archive.append(SHARD, channel.wrapped(b"\xff\xff garbage"))
+    source = f"a=sqlite:{folder / 'store.db'}"
+    summary = run([source], folder / "undisturbed", spark=spark)
+    assert summary.balance.adds_up
+    return SimpleNamespace(folder=folder, source=source, summary=summary, tables=RunTables(folder / "undisturbed"))
+
+
+def rows(tables, name):
+    return sorted(map(repr, tables.all(name)))
+
+
+def assert_same(made, out):
+    tables = RunTables(out)
+    for table in TABLES:
+        assert rows(tables, table.name) == rows(made.tables, table.name), table.name
+    left = {"manifest.json", "manifest.json.lock", "tables"}
+    assert {child.name for child in out.iterdir()} == left
+
+
+def start_and_kill(made, out, where):
+    """Start the job, which kills itself at a point, and return its exit code and what it wrote; nothing of it stays."""
+    words = [MOMENTS[where.moment], where.table, str(where.delay_s), where.victims, str(out)]
+    words += ["--source", made.source, "--out", str(out)]
+    ended = subprocess.run([sys.executable, "-c", DRIVER, *words], capture_output=True, timeout=WAIT_S, check=False)
+    said = ended.stdout.decode()
+    assert "killed " in said, f"it never came to {where}: {said} {ended.stderr.decode()}"
+    below = [int(word) for word in said.partition("killed ")[2].splitlines()[0].split()]
+    ends_s = time.monotonic() + 30
+    while any(map(is_alive, below)):
+        assert time.monotonic() < ends_s, "something of the killed run is still there"
+        time.sleep(0.05)
+    return ended.returncode, ended.stderr.decode()
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, spark, tmp_path):
+    out = tmp_path / "run"
+    for where in chosen_points():
+        code, said = start_and_kill(made, out, where)
+        if where.victims == "java":
+            assert code == 2, said
+            assert said.splitlines()[-1].startswith("fairway: the Java process of Spark ended")
+        else:
+            assert code == -signal.SIGKILL, where
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert manifest["state"] == "running"
+        for name, told in manifest["tables"].items():
+            there = out / ("work" if told["work"] else "tables") / name
+            assert told["files"] == len(list(there.glob("*.parquet"))), f"{name} is not whole after {where}"
+    summary = run([made.source], out, spark=spark)
+    assert summary.balance == made.summary.balance
+    assert summary.resumed
+    assert json.loads((out / "manifest.json").read_text())["attempts"] == POINTS + 1
+    assert_same(made, out)
+
+
+def python_workers():
+    """Return the processes that Spark of this process has for Python code, without the one that starts them."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            parents[int(entry.name)] = (int(fields[1]), b"pyspark.daemon" in words)
+    daemons = {pid for pid, (parent, named) in parents.items() if named and not parents.get(parent, (0, False))[1]}
+    mine = {pid for pid in daemons if os.getpid() in ancestors(pid, parents)}
+    return [pid for pid, (parent, named) in parents.items() if named and parent in mine]
+
+
+def ancestors(pid, parents):
+    found = []
+    while pid in parents and len(found) < len(parents):
+        pid = parents[pid][0]
+        found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("step", ["decoded", "reassembled"])
+def test_a_killed_worker_costs_a_second_attempt_and_nothing_else(made, spark, tmp_path, step):
+    killed, timers = [], []
+
+    def kill_all():
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+
+    def stop_workers(progress):
+        if progress.step == step and progress.result is None:
+            killed.extend(python_workers())
+            for pid in killed:
+                os.kill(pid, signal.SIGSTOP)  # so that it is in the middle of its task when it dies
+            timers.append(threading.Timer(0.7, kill_all))
+            timers[0].start()
+
+    summary = run([made.source], tmp_path / "run", spark=spark, progress=stop_workers)
+    timers[0].join(timeout=WAIT_S)
+    assert killed
+    assert not any(map(is_alive, killed))
+    assert summary.balance == made.summary.balance
+    assert_same(made, tmp_path / "run")
+
+
+def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(made, spark, tmp_path):
+    ended = threading.Event()
+
+    def kill_them_all():
+        while not ended.wait(0.02):
+            for pid in python_workers():
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_them_all)
+
+    def begin(progress):
+        if progress.step == "decoded" and progress.result is None:
+            killer.start()
+
+    try:
+        with pytest.raises(PipelineError, match="the same command goes on from the last table that is whole"):
+            run([made.source], tmp_path / "run", spark=spark, progress=begin)
+    finally:
+        ended.set()
+        killer.join(timeout=WAIT_S)
+    assert run([made.source], tmp_path / "run", spark=spark).resumed == 1
+    assert_same(made, tmp_path / "run")

@@ -1,0 +1,289 @@
+"""The same messages behind every kind of URI: ``fairway pipeline run`` makes the same tables of them.
+
+PostgreSQL is a real server that lives as long as these tests, where its programs are; the store node is one that
+answers as nwaku does, over HTTP.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from typer.testing import CliRunner
+
+from fairway import pipeline
+from fairway.cli import app
+from fairway.options import SegmentationConfig
+from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.sources import open_source
+from fairway.pipeline.tables import TABLES
+from fairway.storage.archive import ArchivedMessage
+from fairway.storage.lip76 import write_lip76
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, message_hash
+
+pytestmark = pytest.mark.spark
+
+KINDS = ("lip76", "http", "parquet", "postgresql")
+SCHEMA = """
+CREATE TABLE messages (
+    pubsubTopic VARCHAR NOT NULL, contentTopic VARCHAR NOT NULL, payload VARCHAR, version INTEGER NOT NULL,
+    id VARCHAR NOT NULL, messageHash VARCHAR NOT NULL, timestamp BIGINT NOT NULL, meta VARCHAR DEFAULT NULL,
+    CONSTRAINT messageIndex PRIMARY KEY (messageHash, timestamp)
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def messages(log):
+    """Two channels, a file in segments, something that is no message, and a loss; as archives keep them."""
+    rng = random.Random(5)
+    channels = [log("team"), log("other")]
+    for number in range(40):
+        rng.choice(channels).message(rng.choice(["alice", "bob"]), b"said %d" % number)
+    channels[0].file("alice", rng.randbytes(900), SegmentationConfig(segment_size_bytes=128))
+    channels[0].message("bob", b"thanks")
+    sent = [waku for channel in channels for number, (_, waku) in enumerate(channel.sent) if number != 5]
+    sent.append(channels[1].wrapped(b"\xff\xff garbage"))
+    kept = []
+    for waku in sent:
+        shard = autoshard(waku.content_topic, 1, 8)
+        told = {name: getattr(waku, name) for name in ("content_topic", "payload", "timestamp_ns")}
+        hashed = message_hash(shard, waku)
+        kept.append(ArchivedMessage(message_hash=hashed, pubsub_topic=shard, version=0, meta=None, **told))
+    return sorted(kept, key=lambda message: message.cursor)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("every-source")
+
+
+@pytest.fixture(scope="module")
+def sqlite(messages, folder):
+    with NwakuArchive(folder / "store.db") as archive:
+        for kept in messages:
+            told = {name: getattr(kept, name) for name in ("content_topic", "payload", "timestamp_ns")}
+            archive.append(kept.pubsub_topic, WakuMessage(**told))
+    return f"sqlite:{folder / 'store.db'}"
+
+
+@pytest.fixture(scope="module")
+def lip76(messages, folder):
+    write_lip76(folder / "lip76", messages)
+    return f"lip76:{folder / 'lip76'}?cluster=1&shards=8"
+
+
+@pytest.fixture(scope="module")
+def parquet(sqlite, spark, folder):
+    open_source(spark, sqlite, label="whoever").write.parquet(str(folder / "rows"))
+    return f"parquet:{folder / 'rows'}"
+
+
+@pytest.fixture(scope="module")
+def http(messages):
+    """A store node that gives pages of seven messages."""
+    entries = [
+        {
+            "messageHash": f"0x{kept.message_hash.hex()}",
+            "message": {
+                "payload": base64.b64encode(kept.payload).decode(),
+                "contentTopic": kept.content_topic,
+                "timestamp": kept.timestamp_ns,
+            },
+            "pubsubTopic": kept.pubsub_topic,
+        }
+        for kept in messages
+    ]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            times = int(asked.get("startTime", 0)), int(asked.get("endTime", 2**63))
+            found = [entry for entry in entries if times[0] <= entry["message"]["timestamp"] <= times[1]]
+            found = found[:: -1 if asked["ascending"] == "false" else 1]
+            if "cursor" in asked:
+                found = found[[entry["messageHash"] for entry in found].index(asked["cursor"]) + 1 :]
+            body = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": found[:7]}
+            if len(found) > 7:
+                body["paginationCursor"] = found[6]["messageHash"]
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args):
+            """Be quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def postgresql(messages):
+    """A PostgreSQL with nwaku's table; it refuses to run as root, for which Debian's package brings a user."""
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+    found = [Path(initdb).parent] if (initdb := shutil.which("initdb")) else []
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    programs = next((place for place in found if (place / "postgres").exists()), None)
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    user = "postgres" if root else getpass.getuser()
+    if programs is None:
+        pytest.skip("needs a PostgreSQL server: apt-get install postgresql")
+    place = Path(tempfile.mkdtemp(prefix="fairway-pg-"))
+    process = None
+    try:
+        shutil.chown(place, user)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": place}
+        quiet |= {"user": user} if root else {}
+        data, uri = place / "data", f"postgresql://fairway@/postgres?host={place}"
+        words = [programs / "initdb", "-D", data, "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"]
+        subprocess.run(words, check=True, timeout=60, **quiet)
+        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(place)]
+        process = subprocess.Popen([programs / "postgres", "-D", data, *settings], **quiet)
+        for _ in range(100):
+            try:
+                psycopg.connect(uri).close()
+                break
+            except psycopg.OperationalError:
+                assert process.poll() is None, "the server ended"
+                time.sleep(0.1)
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute(SCHEMA)
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp)"
+                    " VALUES ('0', %s, %s, %s, %s, 0, %s)",
+                    [
+                        (
+                            kept.message_hash.hex(),
+                            kept.pubsub_topic,
+                            kept.content_topic,
+                            kept.payload.hex(),
+                            kept.timestamp_ns,
+                        )
+                        for kept in messages
+                    ],
+                )
+        yield uri
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
+            process.wait(timeout=30)
+        shutil.rmtree(place)
+
+
+def pipeline_run(out, *sources):
+    """Let the command do its work, in the session of the tests, and return what it prints."""
+    words = [word for source in sources for word in ("--source", source)]
+    done = CliRunner().invoke(app, ["pipeline", "run", *words, "--out", str(out), "--json"])
+    assert done.exit_code == 0, (done.exception, done.output)
+    return json.loads(done.stdout)
+
+
+def rows(out, name):
+    return sorted(map(repr, RunTables(out).all(name)))
+
+
+@pytest.fixture(scope="module")
+def expected(spark, sqlite, folder, messages):
+    told = pipeline_run(folder / "expected", f"store={sqlite}")
+    return SimpleNamespace(out=folder / "expected", balance=told["balance"], tables=told["tables"])
+
+
+def test_the_tables_of_sqlite_hold_what_was_put_in(expected, messages):
+    assert expected.balance["rows_in"] == len(messages)
+    assert expected.balance["quarantined"] == 1
+    assert expected.tables["delivered"]["rows"] == 40 + 2 - 2
+    assert expected.tables["missing_messages"]["rows"] == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_source_gives_the_tables_of_sqlite(request, expected, tmp_path, kind):
+    uri = request.getfixturevalue(kind)
+    told = pipeline_run(tmp_path / "run", f"store={uri}")
+    assert told["balance"] == expected.balance
+    for table in TABLES:
+        assert rows(tmp_path / "run", table.name) == rows(expected.out, table.name), table.name
+
+
+def test_several_stores_at_once_are_one_archive_that_remembers_who_had_what(
+    sqlite, lip76, http, parquet, expected, messages, tmp_path
+):
+    uris = {"a": sqlite, "b": lip76, "c": http, "d": parquet}
+    told = pipeline_run(tmp_path / "run", *(f"{label}={uri}" for label, uri in uris.items()))
+    assert told["balance"] == expected.balance | {
+        "rows_in": 4 * len(messages),
+        "duplicates": 3 * len(messages),
+    }
+    with_sources = {"waku_messages", "quarantine", "store_completeness"}
+    for table in TABLES:
+        if table.name not in with_sources:
+            assert rows(tmp_path / "run", table.name) == rows(expected.out, table.name), table.name
+    stores = RunTables(tmp_path / "run").all("store_completeness")
+    assert {row["source"]: (row["messages"], row["missing"]) for row in stores} == dict.fromkeys(
+        uris, (len(messages), 0)
+    )
+    assert {tuple(row["sources"]) for row in RunTables(tmp_path / "run").all("waku_messages")} == {tuple(uris)}
+
+
+def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, messages, folder):
+    pipeline.register(spark)
+
+    def read(**options):
+        found = spark.read.format("waku").options(**options).load(sqlite)
+        return sorted(
+            (row.timestamp, bytes(row.message_hash)) for row in found.select("timestamp", "message_hash").collect()
+        )
+
+    def offset(message):
+        return json.dumps({"timestamp": message.timestamp_ns, "hash": message.message_hash.hex()})
+
+    places = [(message.timestamp_ns, message.message_hash) for message in messages]
+    first, last = messages[4], messages[30]
+    assert read(
+        startingtimestamp=first.timestamp_ns, ENDINGTIMESTAMP=last.timestamp_ns, minPartitions=3, label="north"
+    ) == [place for place in places if first.timestamp_ns <= place[0] <= last.timestamp_ns]
+    assert read(startingOffsets=offset(first), endingOffsets=offset(last), failOnDataLoss="false") == places[5:31]
+    topic = "/tests/1/team/proto"
+    of_team = [(kept.timestamp_ns, kept.message_hash) for kept in messages if kept.content_topic == topic]
+    assert (
+        read(
+            contentTopics=f"{topic}, /none",
+            pubsubTopic=autoshard(topic, 1, 8),
+            channels="team",
+            startingOffsets="earliest",
+        )
+        == of_team
+    )
+    gone = json.dumps({"timestamp": 1, "hash": "ab" * 32})
+    assert read(startingOffsets=gone, failOnDataLoss="false") == places
+    with pytest.raises(Exception, match="dropped unread"):
+        read(startingOffsets=gone)

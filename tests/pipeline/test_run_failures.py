@@ -1,0 +1,250 @@
+"""What keeps a run from beginning or going on is told in one sentence, and nothing that was whole is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from fairway.cli import app
+from fairway.errors import (
+    ConfigurationError,
+    DecodeError,
+    FairwayError,
+    PipelineError,
+    StorageError,
+    StoreFullError,
+)
+from fairway.pipeline.run import run
+from fairway.pipeline.run_failures import failure_of
+from fairway.pipeline.run_sources import RunSource
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.wire.sds import WAKU_SDS, SdsMessage
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/1/0"
+START_NS = 1_760_000_000_000_000_000
+
+
+def fill(path: Path, numbers, *, size: int = 20) -> Path:
+    rng = random.Random(3)
+    with NwakuArchive(path) as archive:
+        for number in numbers:
+            message = SdsMessage(
+                message_id=f"m{number}",
+                sender_id="alice",
+                channel_id="team",
+                lamport_timestamp=number + 1,
+                content=rng.randbytes(size),
+            )
+            archive.append(
+                SHARD,
+                WakuMessage(
+                    payload=WAKU_SDS.encode(message),
+                    content_topic="/app/1/team/proto",
+                    timestamp_ns=START_NS + number,
+                ),
+            )
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    return fill(tmp_path / "store.db", range(10))
+
+
+def job(words, **settings):
+    return subprocess.run(
+        [sys.executable, "-m", "fairway.pipeline.jobs.run", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), StoreFullError, "no room is left for"),
+        (
+            sqlite3.OperationalError("database is locked"),
+            StorageError,
+            "another program has it for itself: database is",
+        ),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), StoreFullError, "no room is left for"),
+        (PermissionError(errno.EACCES, "Permission denied"), StorageError, "cannot be written"),
+        (
+            ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+            PipelineError,
+            "Java process of Spark ended",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, error, kind, words):
+    found = failure_of(error, tmp_path)
+    assert type(found) is kind
+    assert words in str(found)
+    assert "the same command goes on from the last table that is whole" in str(found)
+
+
+def test_what_has_a_name_already_or_nobody_foresaw_stays_what_it_is(tmp_path):
+    assert failure_of(DecodeError("x"), tmp_path) is None
+    assert failure_of(ZeroDivisionError(), tmp_path) is None
+
+
+def folder(path):
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "words"),
+    [
+        ("sqlite:{}/none.db", ConfigurationError, "cannot be read: No such file"),
+        ("parquet:{}/none", ConfigurationError, "cannot be read: No such file"),
+        ("parquet:{}/*.none", ConfigurationError, "cannot be read: No such file"),
+        ("lip76:{}/none?cluster=2", ConfigurationError, "none cannot be read: No such file"),
+        ("sqlite:{}", ConfigurationError, "is a folder"),
+        ("sqlite:{}/store.db/in-a-file", ConfigurationError, "cannot be read: Not a directory"),
+    ],
+)
+def test_a_source_that_is_not_there_is_named_before_spark_starts(store, tmp_path, uri, kind, words):
+    with pytest.raises(kind, match=words):
+        run([uri.format(store.parent)], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(store, tmp_path):
+    done = CliRunner().invoke(app, ["pipeline", "run", "--source", str(store), "--out", str(store / "run")])
+    assert isinstance(done.exception, ConfigurationError)
+    assert "give --out a folder that you may write to" in str(done.exception)
+
+
+def test_what_is_behind_a_question_mark_or_on_another_file_system_is_no_path(tmp_path, monkeypatch):
+    for name in ("data", "index"):
+        (tmp_path / name).write_bytes(b"1")
+    plain = RunSource.parse(f"lip76:{tmp_path}")
+    sharded = RunSource.parse(f"lip76:{tmp_path}?cluster=2&shards=4")
+    assert sharded.fingerprint() == plain.fingerprint() != []
+    assert sharded.described() != plain.described()
+    assert sharded.uri.endswith("?cluster=2&shards=4")
+    assert RunSource.parse("parquet:hdfs://cluster/tables/waku_messages").fingerprint() == []
+    assert RunSource.parse("parquet:s3a://bucket/key").size_bytes() == 0
+    assert RunSource.parse(f"parquet:{tmp_path}/{{a,b}}").fingerprint() == []
+    monkeypatch.chdir(tmp_path)
+    assert RunSource.parse("parquet:.").size_bytes() == 2
+    named = RunSource.parse(f"parquet:file://{tmp_path}/data")
+    pattern = RunSource.parse(f"parquet:{tmp_path}/d*")
+    assert [name for name, _, _ in named.fingerprint()] == [name for name, _, _ in pattern.fingerprint()] == ["data"]
+
+
+@pytest.mark.spark
+def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store, tmp_path):
+    damaged = fill(tmp_path / "damaged.db", range(2_000))
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 20_000] = b"\x07" * 20_000
+    damaged.write_bytes(content)
+    (tmp_path / "text.db").write_text("not a database " * 1_000)
+    (tmp_path / "text.parquet").write_text("not a table")
+    pq.write_table(pa.table({"number": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "empty").mkdir()
+    cases = {
+        "sqlite:damaged.db": DecodeError,
+        "sqlite:text.db": DecodeError,
+        "parquet:text.parquet": FairwayError,
+        "parquet:other.parquet": ConfigurationError,
+        "parquet:empty": ConfigurationError,
+        "lip76:empty": ConfigurationError,
+    }
+    for number, (uri, kind) in enumerate(cases.items()):
+        scheme, _, place = uri.partition(":")
+        with pytest.raises(kind) as raised:
+            run([f"{scheme}:{tmp_path / place}"], tmp_path / f"run-{number}", spark=spark)
+        assert len(str(raised.value)) < 500, uri
+        assert place in str(raised.value), uri
+
+
+@pytest.mark.spark
+def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_himself_is_not(spark, store, tmp_path):
+    writer = sqlite3.connect(store)
+    assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("DELETE FROM Message")
+    assert run([f"a={store}"], tmp_path / "run", spark=spark).balance.rows_in == 10
+    writer.rollback()
+    writer.execute("PRAGMA journal_mode = DELETE")
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(ConfigurationError, match="database is locked"):
+        run([f"a={store}"], tmp_path / "other", spark=spark)
+    writer.close()
+
+
+@pytest.mark.spark
+def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spark, tmp_path):
+    store = fill(tmp_path / "store.db", range(50))
+
+    def grow(progress):
+        if progress.step == "waku_messages" and progress.result is None:
+            fill(store, range(50, 60))
+
+    first = run([f"a={store}"], tmp_path / "run", spark=spark, progress=grow)
+    assert first.balance.adds_up
+    assert 50 <= first.balance.rows_in <= 60
+    again = run([f"a={store}"], tmp_path / "run", spark=spark)
+    assert (again.resumed, again.balance.rows_in) == (0, 60)
+
+
+@pytest.mark.spark
+def test_of_two_runs_into_one_folder_the_second_is_refused_and_the_first_goes_on(spark, store, tmp_path):
+    refused = []
+
+    def begin_another(progress):
+        if progress.step == "decoded" and progress.result is None:
+            refused.append(job(["--source", store, "--out", tmp_path / "run"]))
+
+    assert run([f"a={store}"], tmp_path / "run", spark=spark, progress=begin_another).balance.adds_up
+    assert refused[0].returncode == 2
+    assert refused[0].stderr.startswith("fairway: another run works on")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 200 KB."""
+    disk = folder(tmp_path / "disk")
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.spark
+def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_disk, tmp_path):
+    store = fill(tmp_path / "store.db", range(200), size=700)
+    with pytest.raises(StoreFullError, match="no room is left for"):
+        run([f"a={store}"], small_disk / "run", spark=spark)
+    manifest = json.loads((small_disk / "run" / "manifest.json").read_text())
+    assert manifest["state"] == "running"
+    subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True)
+    summary = run([f"a={store}"], small_disk / "run", spark=spark)
+    assert summary.resumed == len([name for name, told in manifest["tables"].items() if not told["work"]])
+    assert summary.balance.delivered == 200
