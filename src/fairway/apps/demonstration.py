@@ -37,8 +37,7 @@ _ASK_EVERY_STEPS: Final = 2
 _AWAY_MS: Final = 1_500
 _SETTLING_MS: Final = 1_000
 """How long it goes on listening for anything that comes once too often."""
-_MIN_DELAY_MS: Final = 50
-_MAX_DELAY_MS: Final = 1_000
+_NODE: Final = "node"
 
 # Somebody is watching: what takes minutes by default takes seconds here.
 OPTIONS: Final[Mapping[str, Any]] = {
@@ -118,7 +117,7 @@ class Demonstration:
         options = self._folder / "options.json"
         options.write_text(json.dumps(OPTIONS), encoding="utf-8")
         async with ProcessGroup() as group:
-            address = await self._start_network(group)
+            address = await self._start_node(group)
             for name in self.plan.names:
                 self._add_participant(group, name, address, options)
             await _all(*(self._start(name) for name in self.plan.names))
@@ -135,7 +134,7 @@ class Demonstration:
             for name in self.plan.names:
                 self._processes[name].tell(command="stop")
             await asyncio.gather(*(self._processes[name].end() for name in self.plan.names))
-            await self._processes["network"].end()
+            await self._processes[_NODE].end()
         return self._result()
 
     def _go_on(self) -> None:
@@ -161,21 +160,20 @@ class Demonstration:
             _Line(7_000, last, "What a picture.", None),
         ]
 
-    async def _start_network(self, group: ProcessGroup) -> str:
+    async def _start_node(self, group: ProcessGroup) -> str:
         command = fairway_command(
-            *("network", "--json", "--until-stdin-closes"),
+            *("node", "--json", "--until-stdin-closes"),
             *("--loss", str(self.plan.loss), "--seed", str(self.plan.seed)),
-            *("--min-delay-ms", str(_MIN_DELAY_MS), "--max-delay-ms", str(_MAX_DELAY_MS)),
-            *("--archive", str(self._archive)),
+            *("--archive", f"sqlite:{self._archive}"),
         )
-        network = Process("network", command, self._folder / "network.log", self._hear_network)
-        self._processes["network"] = group.add(network)
-        await network.start()
-        async with _bounded("the network process"):
+        node = Process(_NODE, command, self._folder / f"{_NODE}.log", self._hear_node)
+        self._processes[_NODE] = group.add(node)
+        await node.start()
+        async with _bounded("the Waku node"):
             while self._address is None:
                 group.check()
                 await asyncio.sleep(_STEP_S)
-        self._tell(f"a network is up that loses {self.plan.loss:.0%} of all deliveries", at_ms=0)
+        self._tell(f"a Waku node is up that loses {self.plan.loss:.0%} of what it should hand on", at_ms=0)
         return self._address
 
     def _add_participant(self, group: ProcessGroup, name: str, address: str, options: Path) -> None:
@@ -195,8 +193,8 @@ class Demonstration:
                 process.check()
                 await asyncio.sleep(_STEP_S)
 
-    def _hear_network(self, line: Mapping[str, Any]) -> None:
-        self._address = line.get("address", self._address)
+    def _hear_node(self, line: Mapping[str, Any]) -> None:
+        self._address = next(iter(line.get("multiaddrs", ())), self._address)
         self.network = line.get("statistics", self.network)
 
     def _hear(self, name: str, line: Mapping[str, Any]) -> None:

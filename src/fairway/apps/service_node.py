@@ -1,7 +1,7 @@
 """``fairway node`` without its command line: a service node as a process, from the first line it prints to the last.
 
-Invariant: the first line is printed when the node serves, and with ``as_json`` it holds all that a program needs to reach
-it; when the process ends what was archived is on disk.
+Invariant: the first line is printed when the node serves, and with ``as_json`` it holds all that a program needs to
+reach it; when the process ends what was archived is on disk.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.waku.libp2p.keys import PrivateKey
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.until_stopped import stop_event
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
@@ -46,7 +46,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
         said = introduction(node)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         await stopped.wait()
-        statistics = asdict(node.distribution.statistics())
+        statistics = traffic(node)
         say(
             json.dumps({"statistics": statistics})
             if settings.as_json
@@ -61,6 +61,18 @@ def introduction(node: ServiceNode) -> dict[str, Any]:
         "multiaddrs": [str(address) for address in node.addresses],
         "cluster": node.options.cluster_id,
         "shards": list(node.options.shards),
+    }
+
+
+def traffic(node: ServiceNode) -> dict[str, int]:
+    """Return what a node did, under the names that ``fairway network`` has for the same."""
+    handed_out, pushed = node.distribution.statistics(), node.pusher.statistics()
+    return {
+        "published": handed_out.messages,
+        "published_bytes": handed_out.message_bytes,
+        "delivered": pushed.pushed,
+        "lost": handed_out.lost_on_purpose + pushed.dropped,
+        "duplicates": handed_out.duplicates,
     }
 
 

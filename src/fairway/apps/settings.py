@@ -95,6 +95,16 @@ def shared_key(text: str) -> Encryption:
     return SymmetricPayload(key)
 
 
+_LOCAL: Final = (
+    "local:",
+    "/ip4/127.",
+    "/ip6/::1/",
+    "/dns4/localhost/",
+    "/dns/localhost/",
+    "http://127.",
+    "http://localhost",
+)
+"""How addresses of this machine begin."""
 LOCAL_INTERVAL_MS: Final = 5_000
 """Between sync messages at most, and between retries, on the network of one machine."""
 
@@ -119,7 +129,7 @@ def load_options(
         raise ConfigurationError(f"--profile says {profile.value}, {file} says {named!r}: leave one of them out")
     is_logos = named == Profile.LOGOS.value or profile is Profile.LOGOS
     base = ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions.waku()
-    if node is not None and node.startswith("local:") and not is_logos:
+    if node is not None and node.startswith(_LOCAL) and not is_logos:
         base = replace(
             base,
             sync_min_interval_ms=LOCAL_INTERVAL_MS,

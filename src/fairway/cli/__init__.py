@@ -30,11 +30,11 @@ Examples:
 
 [bold]fairway demo[/bold]    send a file over a lossy network and see who has it
 
-[bold]fairway network --port 60010[/bold]    have a network on this machine, for the commands below
+[bold]fairway node[/bold]    have a Waku node on this machine; export FAIRWAY_NODE= one of the addresses that it prints
 
-[bold]fairway chat --node local://127.0.0.1:60010 --channel team --sender alice[/bold]    talk to whoever joins
+[bold]fairway chat --channel team --sender alice[/bold]    talk to whoever joins
 
-[bold]fairway send --node local://127.0.0.1:60010 --channel team --sender bob hello[/bold]    send one message
+[bold]fairway send --channel team --sender bob hello[/bold]    send one message
 
 [bold]fairway pipeline run --source store.db --out run[/bold]    what an archive holds, who lost what, and all files
 
