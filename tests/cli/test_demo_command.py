@@ -38,7 +38,7 @@ def test_a_file_and_texts_reach_everybody_once_although_a_receiver_is_killed(tmp
     sha256 = hashlib.sha256(content).hexdigest()
     assert told["saved"] == {"bob": sha256}
     assert (kept / "bob" / sha256).read_bytes() == content
-    assert {"alice.db", "bob.db", "network.log", "alice.log", "bob.log"} <= {path.name for path in kept.iterdir()}
+    assert {"alice.db", "bob.db", "node.log", "alice.log", "bob.log"} <= {path.name for path in kept.iterdir()}
     with NwakuArchive(tmp_path / "a.sqlite") as archive:
         assert archive.count() == told["network"]["stored"]
     # What happened was told to whoever watches, beside the object for programs.
@@ -82,8 +82,8 @@ def test_an_interrupt_ends_every_process(tmp_path):
 def test_a_child_that_dies_is_told_with_the_end_of_its_log(tmp_path):
     ran = demo("--no-spark", "--archive", tmp_path / "no" / "such" / "folder" / "a.sqlite")
     assert ran.returncode != 0
-    assert "the process of network ended with exit code" in ran.stderr
-    assert "the log of network ends:" in ran.stdout
+    assert "the process of node ended with exit code" in ran.stderr
+    assert "the log of node ends:" in ran.stdout
 
 
 @pytest.mark.parametrize(
