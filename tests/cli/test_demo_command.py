@@ -40,7 +40,7 @@ def test_a_file_and_texts_reach_everybody_once_although_a_receiver_is_killed(tmp
     assert (kept / "bob" / sha256).read_bytes() == content
     assert {"alice.db", "bob.db", "node.log", "alice.log", "bob.log"} <= {path.name for path in kept.iterdir()}
     with NwakuArchive(tmp_path / "a.sqlite") as archive:
-        assert archive.count() == told["network"]["stored"]
+        assert archive.count() == told["network"]["published"]
     # What happened was told to whoever watches, beside the object for programs.
     for milestone in ("2 processes are up", "bob was killed (SIGKILL)", "bob is back", "What was sent", "nothing lost"):
         assert milestone in ran.stderr
