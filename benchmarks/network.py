@@ -1,0 +1,70 @@
+"""The service node: light push with few and many clients, and filter to many subscribers, over libp2p on loopback.
+
+Each figure is a client process (`benchmarks.network_workloads`) and a node process, ``fairway node``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure
+from benchmarks.session import Benchmark, Row, Session
+
+_ROOT = Path(__file__).parents[1]
+_SECONDS = 1_800
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return the rows of this file."""
+    return [
+        _benchmark("network: light push, 1 KiB, 1 client", partial(_push, clients=1, size=1_024)),
+        _benchmark("network: light push, 1 KiB, 50 clients", partial(_push, clients=50, size=1_024)),
+        _benchmark("network: light push, 100 KB, 1 client", partial(_push, clients=1, size=100_000)),
+        _benchmark("network: filter, 1 KiB to 200 subscribers", _fanout),
+    ]
+
+
+def _benchmark(name: str, measure: Callable[[str, Session], Row]) -> Benchmark:
+    return Benchmark(name=name, measure=partial(measure, name))
+
+
+def _push(name: str, session: Session, *, clients: int, size: int) -> Row:
+    messages = (500 if session.quick else 5_000) // (1 if size < 10_000 else 5)
+    got = _measured("lightpush", clients=clients, messages=messages, size=size)
+    remark = (
+        f"round trip p50 {got['p50_ms']:.2f} ms, p99 {got['p99_ms']:.2f} ms; node: {got['node_cpu_ms']:.2f} ms of CPU "
+        f"for each, {got['node_rss_mib']:.0f} MiB"
+    )
+    return _row(name, got["rate"], "requests/s", remark)
+
+
+def _fanout(name: str, session: Session) -> Row:
+    got = _measured("fanout", subscribers=200, messages=50 if session.quick else 300, size=1_024)
+    remark = (
+        f"{got['messages_per_s']:.0f} messages/s; node: {got['node_cpu_us']:.0f} us of CPU for each delivery, "
+        f"{got['node_rss_mib']:.0f} MiB; all subscribers share one process"
+    )
+    return _row(name, got["deliveries_per_s"], "deliveries/s", remark)
+
+
+def _row(name: str, ours: float, unit: str, remark: str) -> Row:
+    return Row(figure=Figure(name=name, ours=ours, peer=None, peer_name="", unit=unit), remark=remark)
+
+
+def _measured(workload: str, **parameters: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.network_workloads", workload, json.dumps(parameters)],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=True,
+    )
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
