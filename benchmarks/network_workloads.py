@@ -1,4 +1,4 @@
-"""The workloads of `benchmarks.network`: ``python -m benchmarks.network_workloads NAME JSON`` is a process with clients.
+"""The workloads of `benchmarks.network`: ``python -m benchmarks.network_workloads NAME JSON``, the clients' process.
 
 A service node runs in a further process, as ``fairway node`` does for a user, so that its CPU time is its own.
 """

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.service.rest import RestOptions, RestServer
 from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.until_stopped import stop_event
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
@@ -30,6 +33,8 @@ class NodeSettings:
     """What a node process is told."""
 
     options: ServiceOptions
+    rest: RestOptions | None = field(default_factory=RestOptions)
+    """The REST API; None for none."""
     key: Path | None = None
     """File with the node's key, made if it is not there; a new key each time if None."""
     until_stdin_closes: bool = False
@@ -42,8 +47,12 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         await ServiceNode.start(settings.options, key=key) as node,
+        AsyncExitStack() as exits,
     ):
-        said = introduction(node)
+        rest = None
+        if settings.rest is not None:
+            rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
+        said = introduction(node, rest)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         await stopped.wait()
         statistics = traffic(node)
@@ -54,11 +63,12 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
         )
 
 
-def introduction(node: ServiceNode) -> dict[str, Any]:
+def introduction(node: ServiceNode, rest: RestServer | None) -> dict[str, Any]:
     """Return who a node is and where, as JSON knows it."""
     return {
         "peer_id": str(node.peer_id),
         "multiaddrs": [str(address) for address in node.addresses],
+        "rest": rest.url if rest else None,
         "cluster": node.options.cluster_id,
         "shards": list(node.options.shards),
     }
@@ -96,6 +106,11 @@ def parse_size(text: str | None) -> int | None:
     return round(float(found[1]) * _BYTES[(found[2] or "b").lower()])
 
 
+def request_rate(per_second: float) -> RequestRate | None:
+    """Return what each peer may ask, twice as much at once; None for 0."""
+    return RequestRate(per_second=per_second, burst=max(1, round(2 * per_second))) if per_second else None
+
+
 def _key_in(path: Path) -> PrivateKey:
     if path.exists():
         return PrivateKey.load(path)
@@ -109,6 +124,7 @@ def _for_people(said: dict[str, Any]) -> str:
         f"node {said['peer_id']}",
         f"cluster {said['cluster']}, shards {', '.join(map(str, said['shards']))}",
         *(f"  {address}" for address in said["multiaddrs"]),
+        *([f"  {said['rest']} (REST; the page about it is at /docs)"] if said["rest"] else []),
         "Ctrl-C ends it",
     ]
     return "\n".join(lines)

@@ -39,6 +39,8 @@ _PARQUET_OPTIONS: Final = {
     # How full a page or a row group is, is looked at first after so many rows: by default 100, of a megabyte each.
     "parquet.page.size.row.check.min": "4",
     "parquet.block.size.row.check.min": "4",
+    # Level 3, the default, takes twice the time and makes payloads no smaller: they are bloom filters and ciphertext.
+    "parquet.compression.codec.zstd.level": "1",
 }
 _SETTINGS: Final = {
     # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.

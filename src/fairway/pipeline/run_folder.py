@@ -41,6 +41,8 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 
 _MOVABLE: Final = frozenset({"parquet", "delta"})
 _SALT_BYTES: Final = 16
+_RUN_KIND: Final = "run"
+"""The command whose tables a folder holds, where the options do not tell another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,8 @@ class RunFolder:
     ) -> RunFolder:
         """Take a folder for a run: go on with what is there if it is of the same run, else begin anew.
 
-        Raises `ConfigurationError` for a folder that holds something else, or that another run uses.
+        Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
+        run is to begin and the other way round included, or that another run uses.
         """
         path = path.absolute()
         try:
@@ -88,6 +91,7 @@ class RunFolder:
         try:
             plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}
             known = _read(path / MANIFEST)
+            _refuse_another_kind(path, known, plan)
             if known is None or not _same_run(known, plan, keys):
                 known = _new_manifest(plan, keys)
                 shutil.rmtree(path / "tables", ignore_errors=True)
@@ -210,6 +214,18 @@ def _refuse_foreign(path: Path) -> None:
             raise ConfigurationError(
                 f"{path} holds something else ({strangers[0]}): choose an empty folder, or a new one"
             )
+
+
+def _refuse_another_kind(path: Path, known: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> None:
+    """Raise if a folder has the tables of another command, which would be removed as those of other options are."""
+    if known is None:
+        return
+    held, wanted = (told["options"].get("kind", _RUN_KIND) for told in (known, plan))
+    if held != wanted:
+        raise ConfigurationError(
+            f"{path} holds the tables of 'fairway pipeline {held}': choose another folder for those of "
+            f"'fairway pipeline {wanted}', or remove that one"
+        )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -21,6 +21,8 @@ from fairway.waku.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 
 Wanted = Callable[[RoutedMessage], bool]
+MAX_LISTENER_BYTES: Final = 134_217_728
+"""Of messages that wait for somebody in this process, unless agreed otherwise."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 
@@ -80,11 +82,12 @@ class Distribution:
                 subscription.put(message)
         return True
 
-    def listen(self, wanted: Wanted) -> Subscription[RoutedMessage]:
-        """Return what comes from now on and is wanted."""
+    def listen(self, wanted: Wanted, *, max_bytes: int = MAX_LISTENER_BYTES) -> Subscription[RoutedMessage]:
+        """Return what comes from now on and is wanted; of more than ``max_bytes`` that wait, the oldest give way."""
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._listeners.pop(subscription, None) and None,
             size_of=lambda message: len(message.encoded),
+            max_bytes=max_bytes,
         )
         self._listeners[subscription] = wanted
         return subscription

@@ -1,104 +1,109 @@
 """A service node's archive in one SQLite file laid out as nwaku's, written and read away from the event loop.
 
-One thread writes, in transactions that take in everything that came meanwhile; another one reads over a connection of
-its own, which the write-ahead log lets it do beside the writer. See `NodeArchive` for what is promised.
+One thread writes, in transactions that take in everything that came meanwhile; a few others read, each over a
+connection of its own, which the write-ahead log lets them do beside the writer; one more removes what is too old and,
+in a file that has none, makes the index by topics. See `NodeArchive` for what is promised.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
-from fairway.errors import FairwayError, StorageError, StoreQueryError
+from fairway.errors import StorageError, StoreQueryError
+from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
+from fairway.service.reader_pool import ReaderPool
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
-from fairway.waku.local.archive import ArchiveStore
+from fairway.waku.local.archive import page_of
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
-FLUSH_AFTER_S: Final = 0.05
-"""How long a message may wait before it is written, unless a query comes."""
-MAX_WAITING_BYTES: Final = 67_108_864
-"""Of messages that wait; beyond it, when the disk does not keep up or is full, messages are dropped."""
+QUERY_LIMIT_S: Final = 5.0
+"""How long a query may read; one that takes longer is answered with an error."""
+FLUSH_LIMIT_S: Final = 2.0
+"""How long a query waits for what was put before it; on a full disk it is answered from what is there."""
+INDEX_AT_ONCE_BYTES: Final = 16_777_216
+"""A smaller file gets its index before it is used, a larger one meanwhile."""
+_CLOSE_LIMIT_S: Final = 10.0
 _UPKEEP_S: Final = 60.0
+_COUNT_SHARE: Final = 0.01
+"""Of the time may go into counting the messages anew; between two counts what is added and removed is counted."""
 
 _LOG: Final = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 
 class SqliteArchive(NodeArchive):
     """Made by `SqliteArchive.open`."""
 
     def __init__(
-        self, writer: ThreadPoolExecutor, reader: ThreadPoolExecutor, file: NwakuArchive, upkeep: NwakuUpkeep
+        self,
+        path: Path,
+        file: NwakuArchive,
+        upkeep: NwakuUpkeep,
+        readers: ReaderPool[NwakuArchive],
+        threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
     ) -> None:
-        self._writer: Final = writer
-        self._reader: Final = reader
+        self._path: Final = path
         self._file: Final = file
         self._upkeep: Final = upkeep
-        self._pages: ArchiveStore | None = None
-        self._waiting: list[tuple[RoutedMessage, int]] = []
-        self._accepted_bytes = self._written_bytes = 0
-        self._writing: asyncio.Task[None] | None = None
-        self._keeping: asyncio.Task[None] | None = None
-        self._dropped = self._queries = 0
+        self._readers: Final = readers
+        self._threads: Final = threads
+        self._writer: Final = ArchiveWriter(self._write, threads[0])
+        self._counted = self._removed = self._added = 0
+        self._size_bytes = 0
+        self._queries = 0
         self._closed = False
+        self._keeping: Final = asyncio.get_running_loop().create_task(self._keep_up())
 
     @classmethod
-    async def open(cls, path: Path, retention: Retention) -> Self:
+    async def open(cls, path: Path, retention: Retention, *, query_limit_s: float = QUERY_LIMIT_S) -> Self:
         """Open or make a file; raises what `NwakuArchive` raises."""
         loop = asyncio.get_running_loop()
-        writer = ThreadPoolExecutor(1, "archive-writer")
-        reader = ThreadPoolExecutor(1, "archive-reader")
+        threads = ThreadPoolExecutor(1, "archive-writer"), ThreadPoolExecutor(1, "archive-upkeep")
+
+        def look_after() -> NwakuUpkeep:
+            upkeep = NwakuUpkeep(path, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
+            if upkeep.used_bytes() < INDEX_AT_ONCE_BYTES:
+                upkeep.index_topics()
+            return upkeep
+
         try:
-            file = await loop.run_in_executor(writer, NwakuArchive, path)
-            upkeep = await loop.run_in_executor(
-                writer, lambda: NwakuUpkeep(path, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
-            )
-            archive = cls(writer, reader, file, upkeep)
-            archive._pages = await loop.run_in_executor(
-                reader, lambda: ArchiveStore(NwakuArchive(path, read_only=True))
-            )
+            file = await loop.run_in_executor(threads[0], NwakuArchive, path)
+            upkeep = await loop.run_in_executor(threads[1], look_after)
+            readers = await ReaderPool.open(partial(NwakuArchive, path, read_only=True, read_limit_s=query_limit_s))
         except BaseException:
-            writer.shutdown()
-            reader.shutdown()
+            for thread in threads:
+                thread.shutdown()
             raise
-        archive._keeping = loop.create_task(archive._keep_up())
-        return archive
+        return cls(path, file, upkeep, readers, threads)
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message, soon."""
-        if self._closed or self._accepted_bytes - self._written_bytes > MAX_WAITING_BYTES:
-            self._dropped += 1
-            return
-        self._waiting.append((message, received_ns))
-        self._accepted_bytes += len(message.encoded)
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_soon())
+        self._writer.put(message, received_ns)
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query."""
-        if self._closed or self._pages is None:
+        if self._closed:
             raise StoreQueryError("the archive is closed")
         self._queries += 1
-        await self._write()
-        pages = self._pages
-        return await self._in(self._reader, lambda: pages.page(query, cursor, lambda _: True))
+        await self._writer.flush(FLUSH_LIMIT_S)
+        return await self._readers.run(lambda file: page_of(file, query, cursor, lambda _: True), slow=reads_on(query))
 
     async def statistics(self) -> ArchiveStatistics:
-        """Return what the archive holds and has done."""
-        messages, size_bytes = await self._in(self._writer, self._upkeep.size)
+        """Return what the archive holds and has done, without looking into the file."""
         return ArchiveStatistics(
-            messages=messages,
-            size_bytes=size_bytes,
-            waiting=len(self._waiting),
-            dropped=self._dropped,
+            messages=max(0, self._counted + self._added - self._removed),
+            size_bytes=self._size_bytes,
+            waiting=len(self._writer),
+            dropped=self._writer.dropped,
             queries=self._queries,
         )
 
@@ -107,58 +112,59 @@ class SqliteArchive(NodeArchive):
         if self._closed:
             return
         self._closed = True
-        for task in (self._writing, self._keeping):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*filter(None, (self._writing, self._keeping)), return_exceptions=True)
+        self._keeping.cancel()
+        self._upkeep.stop()
+        await asyncio.gather(self._keeping, return_exceptions=True)
         try:
-            await self._write()
-            if self._pages is not None:
-                await self._in(self._reader, self._pages.close)
-            await self._in(self._writer, self._upkeep.close)
-            await self._in(self._writer, self._file.close)
+            await in_thread(self._threads[1], self._upkeep.close)
+            await self._writer.close(_CLOSE_LIMIT_S)
+            await self._readers.close()
+            await in_thread(self._threads[0], self._file.close)
         finally:
-            self._writer.shutdown()
-            self._reader.shutdown()
+            for thread in self._threads:
+                thread.shutdown()
 
-    async def _write_soon(self) -> None:
-        await asyncio.sleep(FLUSH_AFTER_S)
-        self._writing = None
-        try:
-            await self._write()
-        except StorageError as error:
-            _LOG.warning("messages were not kept: %s", error)
-
-    async def _write(self) -> None:
-        """Write what is waiting; what cannot be written now is tried again with what comes next."""
-        batch, self._waiting = self._waiting, []
-        accepted_bytes = self._accepted_bytes
-
-        def write() -> None:
-            for message, received_ns in batch:
-                self._file.append(message.pubsub_topic, message.message, message.message_hash, received_ns=received_ns)
-            self._file.flush()
-
-        await self._in(self._writer, write)
-        self._written_bytes = max(self._written_bytes, accepted_bytes)
+    def _write(self, batch: Sequence[Waiting]) -> int:
+        before = self._file.added
+        for message, received_ns in batch:
+            self._file.append(message.pubsub_topic, message.message, message.message_hash, received_ns=received_ns)
+        self._file.flush()
+        self._added += self._file.added - before
+        return 0
 
     async def _keep_up(self) -> None:
-        """Remove what is too old or too much, now and then."""
+        """Look after the file now and then: its index, what is too old or too much, how many messages it holds."""
+        count_at_s = 0.0
         while True:
             try:
-                removed = await self._in(self._writer, lambda: self._upkeep.enforce(time.time_ns()))
-            except StorageError as error:
-                _LOG.warning("old messages could not be removed: %s", error)
-            else:
+                await self._index_topics()
+                removed = await in_thread(self._threads[1], lambda: self._upkeep.enforce(time.time_ns()))
+                self._removed += removed
                 if removed:
                     _LOG.info("removed %d old messages", removed)
+                if (started_s := time.monotonic()) >= count_at_s:
+                    await self._count()
+                    count_at_s = started_s + (time.monotonic() - started_s) / _COUNT_SHARE
+                self._size_bytes = await in_thread(self._threads[1], self._upkeep.used_bytes)
+            except StorageError as error:
+                _LOG.warning("the archive could not be looked after: %s", error)
             await asyncio.sleep(_UPKEEP_S)
 
-    @staticmethod
-    async def _in(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(thread, work)
-        except StoreQueryError:
-            raise
-        except (sqlite3.Error, OSError, FairwayError) as error:
-            raise StorageError(f"the archive failed: {error}") from error
+    async def _index_topics(self) -> None:
+        if await in_thread(self._threads[1], lambda: self._upkeep.indexed):
+            return
+        _LOG.info("%s gets an index by topics; until it has one, queries by topic are slower", self._path)
+        started_s = time.monotonic()
+        await in_thread(self._threads[1], self._upkeep.index_topics)
+        _LOG.info("%s has its index by topics, made in %.1f s", self._path, time.monotonic() - started_s)
+
+    async def _count(self) -> None:
+        added = self._added
+        messages, _ = await in_thread(self._threads[1], self._upkeep.size)
+        self._counted, self._added, self._removed = messages, self._added - added, 0
+
+
+def reads_on(query: StoreQuery) -> bool:
+    """Return whether a query is answered by reading on until there is enough, instead of by an index."""
+    topics = len(query.content_topics)
+    return not query.message_hashes and (topics > MAX_MERGED_TOPICS or bool(query.pubsub_topic and not topics))

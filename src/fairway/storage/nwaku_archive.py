@@ -11,13 +11,13 @@ order (timestamp, message hash), the order in which nwaku pages its answers; mem
 
 from __future__ import annotations
 
-import json
 import sqlite3
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import ConfigurationError, DecodeError, StorageError
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -30,6 +30,7 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
+from fairway.storage.nwaku_pages import RANGE, ROW, Row, page_rows, range_of
 from fairway.storage.nwaku_schema import open_to_read, open_to_write
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
 from fairway.wire.waku_message import message_hash as hash_of
@@ -57,45 +58,19 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (messageHash) DO NOTHING
 """
 
-# Both bounds are row values so that one static statement serves every query; i_ts holds the primary key as
-# well, so the range and the order come from the index alone. Topics are blobs in nwaku's files, text in some
-# of others; and SQLite keeps a value of any type in any column, so each is made into what is expected there.
-_SELECT: Final = """
-SELECT CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
-       CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
-FROM Message
-WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
-  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
-  AND (:pubsub_topic IS NULL OR CAST(pubsubTopic AS BLOB) = :pubsub_topic)
-  AND (:content_topics IS NULL OR CAST(contentTopic AS BLOB) IN
-       (SELECT CAST(value AS BLOB) FROM json_each(:content_topics)))
-ORDER BY timestamp, messageHash
-LIMIT :rows
-"""
-_SELECT_NEWEST: Final = _SELECT.replace("timestamp, messageHash\nLIMIT", "timestamp DESC, messageHash DESC\nLIMIT")
-_FIND: Final = """
-SELECT CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
-       CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
-FROM Message WHERE messageHash = ?
-"""
-_STEP: Final = """
-SELECT timestamp, messageHash FROM Message
-WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
-  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
-ORDER BY timestamp, messageHash
-LIMIT 1 OFFSET :skip
-"""
-_COUNT: Final = """
-SELECT count(*) FROM Message
-WHERE (timestamp, messageHash) > (:after_ns, :after_hash)
-  AND (timestamp, messageHash) <= (:through_ns, :through_hash)
-"""
+_FIND: Final = f"SELECT {ROW} FROM Message WHERE messageHash = ?"  # noqa: S608 - constants only; so below
+_PLACE: Final = "SELECT timestamp FROM Message WHERE messageHash = ?"
+_STEP: Final = f"""
+SELECT timestamp, messageHash FROM Message WHERE {RANGE} ORDER BY timestamp, messageHash LIMIT 1 OFFSET :skip
+"""  # noqa: S608
+_COUNT: Final = f"SELECT count(*) FROM Message WHERE {RANGE}"  # noqa: S608
 # Numbers that are no 64-bit integers, text and blobs: an index has them at its ends, so this reads nothing else.
 _ODD_TIMES: Final = """
 SELECT messageHash FROM Message WHERE timestamp > 9223372036854775807 OR timestamp < -9223372036854775808 LIMIT 1
 """
 
-_Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
+_STEPS_BETWEEN_CHECKS: Final = 20_000
+"""Steps of SQLite's machine, about a millisecond's worth, between two looks at the clock."""
 
 
 class NwakuArchive(ReadableArchive):
@@ -104,6 +79,9 @@ class NwakuArchive(ReadableArchive):
     A new file is created unless ``read_only``. Appended messages are buffered and written in short
     transactions of up to ``batch_rows`` messages or ``batch_bytes`` of payload: a crash loses at most the
     batch that was not yet flushed, and another process can write to the file in between.
+
+    With ``read_limit_s`` a page or a look-up that takes longer is broken off with `StorageError`, for readers whose
+    queries come from strangers.
 
     Raises `ConfigurationError` for a path that cannot be opened, `DecodeError` for a file that is no such
     archive, and `SnapshotError` for one whose schema is older or newer than nwaku's newest.
@@ -116,14 +94,19 @@ class NwakuArchive(ReadableArchive):
         read_only: bool = False,
         batch_rows: int = 1_000,
         batch_bytes: int = 16_777_216,
+        read_limit_s: float | None = None,
     ) -> None:
         self.path: Final = Path(path)
         self._read_only: Final = read_only
         self._batch_rows: Final = batch_rows
         self._batch_bytes: Final = batch_bytes
-        self._pending: dict[bytes, _Row] = {}
+        self._pending: dict[bytes, Row] = {}
         self._pending_bytes = 0
         self._database: Final = open_to_read(self.path) if read_only else open_to_write(self.path)
+        self._read_limit_s: Final = read_limit_s
+        self._read_until_s = float("inf")
+        if read_limit_s is not None:
+            self._database.set_progress_handler(self._is_late, _STEPS_BETWEEN_CHECKS)
 
     def __repr__(self) -> str:
         """Show the file and what is not yet written to it."""
@@ -174,6 +157,11 @@ class NwakuArchive(ReadableArchive):
             self.flush()
         return True
 
+    @property
+    def added(self) -> int:
+        """How many messages were written that were not there before, since the archive was opened."""
+        return self._database.total_changes
+
     def flush(self) -> None:
         """Write everything appended so far, in one transaction."""
         if not self._pending:
@@ -189,9 +177,9 @@ class NwakuArchive(ReadableArchive):
         Raises `DecodeError` for an archive with timestamps of another type, whose messages are in no slice.
         """
         self.flush()
-        with _reading(self.path):
+        with self._reading():
             odd = self._database.execute(_ODD_TIMES).fetchone()
-            (count,) = self._database.execute(_COUNT, _range(part or time_slice())).fetchone()
+            (count,) = self._database.execute(_COUNT, range_of(part or time_slice())).fetchone()
         if odd is not None:
             raise DecodeError(
                 f"{self.path}: a message of the archive has a timestamp that is no integer of 64 bits, so that no "
@@ -206,8 +194,8 @@ class NwakuArchive(ReadableArchive):
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
         self.flush()
-        with _reading(self.path):
-            row = self._database.execute(_STEP, {**_range(part), "skip": number - 1}).fetchone()
+        with self._reading():
+            row = self._database.execute(_STEP, {**range_of(part), "skip": number - 1}).fetchone()
         return None if row is None else ArchiveCursor(*row)
 
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
@@ -269,10 +257,22 @@ class NwakuArchive(ReadableArchive):
         """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
         self.flush()
         found: list[ArchivedMessage] = []
-        with _reading(self.path):
+        with self._reading():
             for message_hash in set(message_hashes):
                 found += [_message(row) for row in self._database.execute(_FIND, (message_hash,))]
         return tuple(sorted(found, key=lambda message: message.cursor))
+
+    def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
+        """Return where those of these messages are that the archive has, in order, without reading them."""
+        self.flush()
+        found: list[ArchiveCursor] = []
+        with self._reading():
+            for message_hash in set(message_hashes):
+                found += [
+                    ArchiveCursor(time_ns, message_hash)
+                    for (time_ns,) in self._database.execute(_PLACE, (message_hash,))
+                ]
+        return tuple(sorted(found))
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
         """Split the archive, or a slice of it, into at most ``count`` slices of equally many messages.
@@ -298,36 +298,54 @@ class NwakuArchive(ReadableArchive):
         part: ArchiveSlice,
         pubsub_topic: str | None,
         content_topics: Collection[str],
-        page_rows: int,
+        rows: int,
         page_bytes: int,
         *,
         newest_first: bool = False,
     ) -> tuple[ArchivedMessage, ...]:
         page: list[ArchivedMessage] = []
         size = 0
-        parameters = {
-            **_range(part),
-            "pubsub_topic": None if pubsub_topic is None else pubsub_topic.encode(),
-            "content_topics": json.dumps(list(content_topics)) if content_topics else None,
-            "rows": page_rows,
-        }
-        statement = _SELECT_NEWEST if newest_first else _SELECT
-        with _reading(self.path), closing(self._database.execute(statement, parameters)) as rows:
-            for row in rows:
+        with (
+            self._reading(),
+            closing(
+                page_rows(
+                    self._database,
+                    part,
+                    pubsub_topic=pubsub_topic,
+                    content_topics=content_topics,
+                    rows=rows,
+                    newest_first=newest_first,
+                )
+            ) as found,
+        ):
+            for row in found:
                 page.append(_message(row))
                 size += len(page[-1].payload)
                 if size >= page_bytes:
                     break
         return tuple(page)
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn damage found while reading into the error of the house; a busy file stays what it is."""
+        if self._read_limit_s is not None:
+            self._read_until_s = time.monotonic() + self._read_limit_s
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise StorageError(
+                    f"{self.path}: reading was broken off after {self._read_limit_s} s; ask for less time or fewer "
+                    "topics"
+                ) from error
+            raise
+        except sqlite3.DatabaseError as error:
+            raise DecodeError(f"{self.path}: the archive is damaged: {error}") from error
+        finally:
+            self._read_until_s = float("inf")
 
-def _range(part: ArchiveSlice) -> dict[str, int | bytes]:
-    return {
-        "after_ns": part.after.timestamp_ns,
-        "after_hash": part.after.message_hash,
-        "through_ns": part.through.timestamp_ns,
-        "through_hash": part.through.message_hash,
-    }
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._read_until_s
 
 
 def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
@@ -336,7 +354,7 @@ def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
     return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big") if number else b"")
 
 
-def _message(row: _Row) -> ArchivedMessage:
+def _message(row: Row) -> ArchivedMessage:
     key, pubsub_topic, content_topic, payload, version, timestamp_ns, meta = row
     return ArchivedMessage(
         message_hash=key,
@@ -349,14 +367,3 @@ def _message(row: _Row) -> ArchivedMessage:
         timestamp_ns=timestamp_ns,
         meta=meta,
     )
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn damage found while reading into the error of the house; a busy file stays what it is."""
-    try:
-        yield
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        raise DecodeError(f"{path}: the archive is damaged: {error}") from error

@@ -16,6 +16,8 @@ from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.local.process_wide import process_network
 from fairway.waku.local.remote import RemoteNode
 from fairway.waku.node import WakuNode
+from fairway.waku.rest.node import RestNode
+from fairway.waku.rest.options import RestNodeOptions
 
 
 async def connect(address: str, **options: Any) -> WakuNode:
@@ -23,6 +25,8 @@ async def connect(address: str, **options: Any) -> WakuNode:
 
     - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
       separated by commas. Options ``options`` (`LightOptions`) and ``connect_timeout_s``, see `LightNode.start`.
+    - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of a nwaku, or of a
+      ``fairway node``. Options ``options`` (`RestNodeOptions`) and ``connect_timeout_s``, see `RestNode.start`.
     - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. Option ``name``: how the network
       calls the node.
     - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``). Options
@@ -68,12 +72,19 @@ async def _light_client(
     return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s)
 
 
+async def _rest_client(
+    rest: str, *, options: RestNodeOptions | None = None, connect_timeout_s: float | None = 10.0
+) -> WakuNode:
+    return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s)
+
+
 async def _this_process(network: str, *, name: str | None = None) -> WakuNode:
     return process_network(network).node(name)
 
 
 _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = {
     "/": ("/ip4/127.0.0.1/tcp/PORT/p2p/PEER", _light_client),
+    "http": ("http://127.0.0.1:8645", _rest_client),
     "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),
 }

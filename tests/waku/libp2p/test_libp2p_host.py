@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 
@@ -336,5 +337,32 @@ def test_wss_is_trusted_by_its_certificate(run, certificate):
             async with await Host.start() as stranger:
                 with pytest.raises(DialError, match="certificate"):
                     await stranger.connect(address)
+
+    run(scenario())
+
+
+def test_who_says_nothing_or_nonsense_at_a_wss_listener_is_counted_at_the_door_and_bounded(run, certificate):
+    async def scenario():
+        key, chain = certificate
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(chain, key)
+        limits = HostLimits(max_pending_handshakes_per_ip=5, handshake_timeout_s=20.0)
+        listen = ["/ip4/127.0.0.1/tcp/0/wss"]
+        async with await Host.start(listen=listen, listen_ssl=served, limits=limits) as server:
+            port = server.addresses[0].port
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            while server.statistics().refused_connections < 15:  # noqa: ASYNC110  nothing tells a door's state
+                await asyncio.sleep(0.005)
+            assert server.statistics().pending_handshakes == 5
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            assert await reader.read(100) is not None
+            async with await Host.start(dial_ssl=ssl.create_default_context(cafile=chain)) as client:
+                connection = await client.connect(f"/dns4/localhost/tcp/{port}/wss")
+                assert connection.peer_id == server.peer_id
+            for _, one in [*silent, (reader, writer)]:
+                one.close()
+                with contextlib.suppress(ConnectionError):
+                    await one.wait_closed()
 
     run(scenario())

@@ -214,6 +214,12 @@ def test_a_malformed_frame_costs_only_its_connection(run, muxer, name):
     run(scenario())
 
 
+async def pings_without_end(writer):
+    while True:
+        writer.write((b"\x89\xfd" + bytes(4 + 125)) * 1000)
+        await writer.drain()
+
+
 def test_a_peer_that_sends_websocket_pings_and_takes_no_answer_is_cut_off(run):
     async def scenario():
         async with node() as host:
@@ -222,9 +228,7 @@ def test_a_peer_that_sends_websocket_pings_and_takes_no_answer_is_cut_off(run):
             await reader.readuntil(b"\r\n\r\n")
             writer.transport.pause_reading()
             with pytest.raises(ConnectionError):
-                while True:
-                    writer.write((b"\x89\xfd" + bytes(4 + 125)) * 1000)
-                    await writer.drain()
+                await pings_without_end(writer)
             writer.close()
             await until(lambda: host.statistics().failed_handshakes == 1)
             await serves(host)

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import LimitError, NegotiationError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
@@ -41,6 +42,14 @@ class Door:
 
     def knock(self, ip, name):
         return self.admission.knock(ip, lambda: self.away.append(name))
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_that_allows_nothing_is_refused_where_it_is_written(value):
+    with pytest.raises(ConfigurationError, match=f"max_connections is {value}"):
+        HostLimits(max_connections=value)
+    with pytest.raises(ConfigurationError, match="send_frame_bytes"):
+        MuxerLimits(send_frame_bytes=value)
 
 
 def test_the_oldest_at_the_door_of_one_address_gives_way():

@@ -124,6 +124,13 @@ def test_nothing_is_sent_for_a_stream_that_the_peer_reset():
     assert core.data_to_send() == b""
 
 
+def test_there_is_neither_ping_nor_go_away():
+    core = server()
+    assert core.ping(1) is False
+    core.go_away(0)
+    assert core.data_to_send() == b""
+
+
 def test_late_frames_are_counted_and_answered_with_nothing():
     core = server()
     assert core.receive_data(frame(5, MESSAGE_INITIATOR, b"who?") + frame(5, CLOSE_INITIATOR)) == []

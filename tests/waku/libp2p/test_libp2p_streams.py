@@ -298,7 +298,7 @@ def test_closing_does_not_wait_for_ever_for_a_writer_that_is_held_up(run, muxer)
     async def scenario():
         limits = HostLimits(close_linger_s=0.1)
         async with Pair(muxer, limits) as pair:
-            mine, theirs = await pair.open()
+            _, theirs = await pair.open()
             writer = asyncio.create_task(theirs.write(bytes(30_000_000)))
             await until(lambda: pair.client.statistics().buffered_bytes > 200_000)
             await theirs.close()

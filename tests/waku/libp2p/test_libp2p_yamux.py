@@ -74,7 +74,7 @@ def test_a_ping_is_answered_with_its_own_number():
     core = server()
     assert core.receive_data(frame(PING, SYN, 0, 77)) == []
     assert core.data_to_send() == frame(PING, ACK, 0, 77)
-    core.ping(5)
+    assert core.ping(5)
     assert core.data_to_send() == frame(PING, SYN, 0, 5)
     assert core.receive_data(frame(PING, ACK, 0, 5)) == [PongReceived(5)]
 

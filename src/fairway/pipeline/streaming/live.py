@@ -151,7 +151,8 @@ class _Stream:
                     for failure in filter(None, failures):
                         raise failure
                 return
-            if not self.options.once and self.options.refresh_s and time.monotonic() >= due_s:
+            is_due = not self.options.once and self.options.refresh_s and time.monotonic() >= due_s
+            if is_due and self.figures.recorded:
                 took_s = self._timed_refresh()
                 due_s = time.monotonic() + max(self.options.refresh_s, took_s)
             self.stop.wait(_POLL_S)

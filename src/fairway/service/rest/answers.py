@@ -1,15 +1,16 @@
 """Answers as nwaku words them, and the bodies of requests as it reads them.
 
-nwaku, ``waku/rest_api/endpoint/responses.nim`` and ``rest_serdes.nim``: an error is its status and a line of plain text.
+nwaku, ``waku/rest_api/endpoint/responses.nim`` and ``rest_serdes.nim``: an error is a status and a line of plain text.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from fairway.errors import DecodeError, FairwayError
 from fairway.waku.rest.shapes import json_of, read_json
@@ -17,6 +18,13 @@ from fairway.waku.rest.shapes import json_of, read_json
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 _Shape = TypeVar("_Shape")
+
+
+class PlainText(Response):
+    """A line of text, labelled exactly as nwaku labels it."""
+
+    def __init__(self, text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text, status, {"Content-Type": TEXT, **(headers or {})})
 
 
 class RefusedError(FairwayError):
@@ -31,12 +39,12 @@ class RefusedError(FairwayError):
         """Return the answer."""
         # What is left of a body that is too long is not read: the connection ends.
         headers = {"Connection": "close"} if self.status in {408, 413} else None
-        return PlainTextResponse(self.text, self.status, headers)
+        return PlainText(self.text, self.status, headers)
 
 
 def fine() -> Response:
     """Return what nwaku says when there is nothing else to say."""
-    return PlainTextResponse("OK")
+    return PlainText("OK")
 
 
 def answer(shape: Any, status: int = 200) -> Response:
@@ -74,4 +82,6 @@ def decode_body(request: Request, body: bytes, shape: type[_Shape], *, text_too:
     try:
         return read_json(body, shape)
     except DecodeError as error:
-        raise RefusedError(400, f"Invalid content body, could not decode: Unable to deserialize data: {error}") from None
+        raise RefusedError(
+            400, f"Invalid content body, could not decode: Unable to deserialize data: {error}"
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -50,10 +51,10 @@ class RestContext:
         self.node: Final = node
         self.options: Final = options
         self.rules: Final = node.options.rules
-        limits = {"max_messages": options.cache_messages, "max_topics": options.cache_topics}
+        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=options.cache_topics)
         # As nwaku does it: relay keeps what comes on the node's shards from the beginning.
-        self.relayed: Final = FedCache(node, MessageCache(pubsub_topics=node.options.pubsub_topics, **limits))
-        self.filtered: Final = FedCache(node, MessageCache(**limits))
+        self.relayed: Final = FedCache(node, cache(pubsub_topics=node.options.pubsub_topics))
+        self.filtered: Final = FedCache(node, cache())
         self.closing: Final = asyncio.Event()
         """Set when event streams shall end."""
         self.requests: Counter[tuple[str, int]] = Counter()
@@ -63,9 +64,7 @@ class RestContext:
 
     async def body_of(self, request: Request) -> bytes:
         """Return the body of a request, within the limits."""
-        return await read_body(
-            request, max_bytes=self.options.max_body_bytes, timeout_s=self.options.request_timeout_s
-        )
+        return await read_body(request, max_bytes=self.options.max_body_bytes, timeout_s=self.options.request_timeout_s)
 
     def pubsub_topic_of(self, content_topic: str) -> str:
         """Return the shard of a content topic; raise `ConfigurationError` if it does not parse."""

@@ -55,14 +55,14 @@ class Carrier:
             self.stalled_since = self._loop.time()
 
     async def drain(self) -> None:
-        """Wait until a writer may go on; others get their turn in between."""
+        """Wait until a writer may look again whether it can go on; others get their turn in between."""
         self.flush()
-        if not self.is_full:
-            await asyncio.sleep(0)
-        while self.is_full and not self.link.transport.is_closed:
+        if self.is_full and not self.link.transport.is_closed:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
+        else:
+            await asyncio.sleep(0)
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Say that an application took bytes of a stream."""
@@ -72,7 +72,7 @@ class Carrier:
         self._on_consumed()
 
     def wake_writers(self) -> None:
-        """Let everybody who waits look again, because the transport has room or has ended."""
+        """Let everybody who waits look again: the transport has room, or it or a stream has ended."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

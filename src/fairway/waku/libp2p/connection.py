@@ -177,6 +177,7 @@ class Connection:
             self._closing = True
             self._core.go_away(_NORMAL)
             self.carrier.flush()
+            self._fail_streams()
             await self._link.transport.close()
         # A handler that closes its own connection cannot wait for its own end.
         if asyncio.current_task() not in {*self._tasks, self._runner}:
@@ -310,13 +311,7 @@ class Connection:
     async def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        fault = StreamResetError(f"the connection with {self.peer_id} has ended")
-        streams = list(self._streams.values())
-        self._streams.clear()
-        for stream in streams:
-            stream.fail(fault, keep_what_is_whole=True)
-        self.carrier.wake_writers()
-        self._acknowledged.set()
+        self._fail_streams()
         try:
             await self._link.transport.close()
             if self._tasks:
@@ -331,6 +326,16 @@ class Connection:
             self._budgeted = 0
             self._ended.set()
 
+    def _fail_streams(self) -> None:
+        """Tell everybody who waits for a stream, or for room to write, that there is nothing to wait for."""
+        fault = StreamResetError(f"the connection with {self.peer_id} has ended")
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            stream.fail(fault, keep_what_is_whole=True)
+        self.carrier.wake_writers()
+        self._acknowledged.set()
+
     def _tick(self) -> None:
         """Find a peer that is gone or that takes nothing; called by the clock."""
         loop = asyncio.get_running_loop()
@@ -341,14 +346,14 @@ class Connection:
         if stalled is not None and loop.time() - stalled > self.limits.write_stall_timeout_s:
             _log.debug("%s takes nothing: disconnected", self.peer_id)
             self._link.transport.abort()
-        elif not silent or not self._core.can_ping:
+        elif not silent:
             self._pinged = False
         elif self._pinged:
             _log.debug("%s does not answer a ping: disconnected", self.peer_id)
             self._link.transport.abort()
         else:
-            self._pinged = True
-            self._core.ping(self._seen_bytes & 0xFFFFFFFF)
+            # Where the wire has no ping (mplex), TCP's keep-alive has to do.
+            self._pinged = self._core.ping(self._seen_bytes & 0xFFFFFFFF)
             self.carrier.schedule_flush()
 
     def __repr__(self) -> str:

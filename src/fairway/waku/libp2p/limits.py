@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from fairway.waku.libp2p.errors import LimitError
-from fairway.waku.libp2p.mux.limits import MuxerLimits
+from fairway.waku.libp2p.mux.limits import MuxerLimits, require_positive
 from fairway.waku.libp2p.peer_id import PeerId
 
 _MIB: Final = 1_048_576
@@ -52,10 +52,14 @@ class HostLimits:
     """A peer that takes nothing of what waits for it for so long is disconnected."""
     max_buffered_bytes: int = 256 * _MIB
     """Received and unread bytes of all connections; the connection that goes beyond it loses its fullest stream."""
-    listen_backlog: int = 256
+    listen_backlog: int = 1024
     """Connections that the operating system holds for us while we are busy."""
     muxer: MuxerLimits = field(default_factory=MuxerLimits)
     """The bounds of each connection's muxer."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that nothing could be done within."""
+        require_positive(self)
 
 
 @dataclass(slots=True)

@@ -134,7 +134,7 @@ class Stream:
                     view = view[taken:]
                 else:
                     await self._window_opening()
-            if self._carrier.is_full:
+            while self._carrier.is_full and self._fault is None:
                 await self._carrier.drain()
 
     async def write_frame(self, data: bytes) -> None:
@@ -226,6 +226,8 @@ class Stream:
             self._buffer.clear()
         self._wake_reader()
         self.window_opened()
+        if self._writing.locked():
+            self._carrier.wake_writers()
 
     def __repr__(self) -> str:
         return f"<Stream {self._id} {self.protocol or 'unnegotiated'} with {self.peer_id}>"

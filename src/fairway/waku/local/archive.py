@@ -57,11 +57,11 @@ class ArchivedRow(Protocol):
         """At most 64 bytes for the application."""
 
 
-class MessageArchive(Protocol):
-    """What a local network needs of an archive."""
+class PagedArchive(Protocol):
+    """What answering queries needs of an archive."""
 
-    def append(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes, *, received_ns: int | None) -> bool:
-        """Keep a message, possibly only after `flush`; return whether it is one that archives keep."""
+    def places(self, message_hashes: Collection[bytes]) -> Sequence[tuple[int, bytes]]:
+        """Return (timestamp, hash) of what the archive has of these messages, in this order."""
 
     def find(self, message_hashes: Collection[bytes]) -> Sequence[ArchivedRow]:
         """Return what the archive has of these messages, ordered by (timestamp, hash)."""
@@ -79,6 +79,13 @@ class MessageArchive(Protocol):
         page_bytes: int,
     ) -> Sequence[ArchivedRow]:
         """Return one page of a time range, oldest message first; ``beyond`` is where the page before it ended."""
+
+
+class MessageArchive(PagedArchive, Protocol):
+    """What a local network needs of an archive."""
+
+    def append(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes, *, received_ns: int | None) -> bool:
+        """Keep a message, possibly only after `flush`; return whether it is one that archives keep."""
 
     def flush(self) -> None:
         """Write everything appended so far."""
@@ -112,16 +119,11 @@ class ArchiveStore(MessageStore):
     def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
         """Return one page of the answer to a query; what may not be seen makes it shorter."""
         try:
-            rows = self._found_by_hash(query, cursor) if query.message_hashes else self._in_range(query, cursor)
+            return page_of(self._archive, query, cursor, visible)
         except StoreQueryError:
             raise
         except _FAULTS as error:
             raise StoreQueryError(f"the archive cannot be read now ({error}); ask again") from error
-        size = page_size(query)
-        more = len(rows) > size or sum(len(row.payload) for row in rows) >= PAGE_BYTES
-        kept = rows[-size:] if query.newest_first else rows[:size]
-        reached = kept[0 if query.newest_first else -1].message_hash if more else None
-        return StorePage(messages=tuple(_routed(row) for row in kept if visible(row.message_hash)), cursor=reached)
 
     def close(self) -> None:
         """Write everything and close the archive."""
@@ -129,31 +131,6 @@ class ArchiveStore(MessageStore):
             self._archive.close()
         except (sqlite3.Error, OSError) as error:
             raise StorageError(f"the last messages could not be written to the archive: {error}") from error
-
-    def _found_by_hash(self, query: StoreQuery, cursor: bytes | None) -> Sequence[ArchivedRow]:
-        rows = self._archive.find(query.message_hashes)
-        if cursor is not None:
-            place = self._place(cursor)
-            rows = [row for row in rows if ((row.timestamp_ns, row.message_hash) < place) == query.newest_first]
-            rows = [row for row in rows if row.message_hash != cursor]
-        return _first_bytes(rows[::-1])[::-1] if query.newest_first else _first_bytes(rows)
-
-    def _in_range(self, query: StoreQuery, cursor: bytes | None) -> Sequence[ArchivedRow]:
-        return self._archive.page(
-            start_ns=query.start_ns,
-            end_ns=query.end_ns,
-            beyond=None if cursor is None else self._place(cursor),
-            newest_first=query.newest_first,
-            pubsub_topic=query.pubsub_topic or None,
-            content_topics=query.content_topics,
-            rows=page_size(query) + 1,
-            page_bytes=PAGE_BYTES,
-        )
-
-    def _place(self, cursor: bytes) -> tuple[int, bytes]:
-        for row in self._archive.find((cursor,)):
-            return row.timestamp_ns, row.message_hash
-        raise unknown_cursor(cursor)
 
     def _plan_flush(self) -> None:
         loop = asyncio.get_running_loop()
@@ -173,14 +150,53 @@ class ArchiveStore(MessageStore):
             self._failing = False
 
 
-def _first_bytes(rows: Sequence[ArchivedRow]) -> Sequence[ArchivedRow]:
-    """Return as many rows from the beginning as fill a page."""
-    size = 0
-    for count, row in enumerate(rows, 1):
-        size += len(row.payload)
-        if size >= PAGE_BYTES:
-            return rows[:count]
-    return rows
+def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
+    """Return one page of the answer to a query; raises `StoreQueryError` for an unknown cursor, and what reading does.
+
+    What may not be seen makes the page shorter.
+    """
+    place = None if cursor is None else _place(archive, cursor)
+    size = page_size(query)
+    if query.message_hashes:
+        rows = _found_by_hash(archive, query, place, size + 1)
+    else:
+        rows = archive.page(
+            start_ns=query.start_ns,
+            end_ns=query.end_ns,
+            beyond=place,
+            newest_first=query.newest_first,
+            pubsub_topic=query.pubsub_topic or None,
+            content_topics=query.content_topics,
+            rows=size + 1,
+            page_bytes=PAGE_BYTES,
+        )
+    more = len(rows) > size or sum(len(row.payload) for row in rows) >= PAGE_BYTES
+    kept = rows[-size:] if query.newest_first else rows[:size]
+    reached = kept[0 if query.newest_first else -1].message_hash if more else None
+    return StorePage(messages=tuple(_routed(row) for row in kept if visible(row.message_hash)), cursor=reached)
+
+
+def _found_by_hash(
+    archive: PagedArchive, query: StoreQuery, beyond: tuple[int, bytes] | None, rows: int
+) -> Sequence[ArchivedRow]:
+    """Return a page's worth, oldest first, and read no message that is not on it."""
+    places: Sequence[tuple[int, bytes]] = archive.places(query.message_hashes)
+    if beyond is not None:
+        places = [place for place in places if (place < beyond if query.newest_first else place > beyond)]
+    found: list[ArchivedRow] = []
+    size_bytes = 0
+    for _, message_hash in (places[::-1] if query.newest_first else places)[:rows]:
+        found += archive.find((message_hash,))
+        size_bytes += len(found[-1].payload) if found else 0
+        if size_bytes >= PAGE_BYTES:
+            break
+    return found[::-1] if query.newest_first else found
+
+
+def _place(archive: PagedArchive, cursor: bytes) -> tuple[int, bytes]:
+    for timestamp_ns, message_hash in archive.places((cursor,)):
+        return timestamp_ns, message_hash
+    raise unknown_cursor(cursor)
 
 
 def _routed(row: ArchivedRow) -> RoutedMessage:

@@ -18,6 +18,7 @@ from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
 from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, Verdict
 from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.protocols.rules import MessageRules, Refusal
 from fairway.waku.subscription import Subscription
 from fairway.wire.lightpush import StatusCode
@@ -51,6 +52,10 @@ class Relay:
         """Send a message that passed the rules, and return the number of peers that it was handed to."""
         publication = await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
         return len(publication.peers)
+
+    def peers_of(self, pubsub_topic: str) -> frozenset[PeerId]:
+        """Return the peers that are subscribed to a shard."""
+        return self._pubsub.peers_of(pubsub_topic)
 
     def peer_count(self, pubsub_topic: str) -> int:
         """Return how many peers are subscribed to a shard."""

@@ -27,26 +27,26 @@ class JsonMessage(msgspec.Struct, rename="camel"):
     """A WakuMessage; relay writes all but an empty ``meta``, filter no ``proof``, store neither when it is empty."""
 
     payload: str
-    content_topic: str | None | UnsetType = UNSET
-    version: Uint32 | None | UnsetType = UNSET
-    timestamp: Int64 | None | UnsetType = UNSET
-    meta: str | None | UnsetType = UNSET
-    ephemeral: bool | None | UnsetType = UNSET
-    proof: str | None | UnsetType = UNSET
+    content_topic: str | UnsetType | None = UNSET
+    version: Uint32 | UnsetType | None = UNSET
+    timestamp: Int64 | UnsetType | None = UNSET
+    meta: str | UnsetType | None = UNSET
+    ephemeral: bool | UnsetType | None = UNSET
+    proof: str | UnsetType | None = UNSET
 
 
 class PushRequest(msgspec.Struct, rename="camel"):
     """``POST /lightpush/v3/message``."""
 
     message: JsonMessage
-    pubsub_topic: str | None | UnsetType = UNSET
+    pubsub_topic: str | UnsetType | None = UNSET
 
 
 class PushAnswer(msgspec.Struct, rename="camel"):
     """Its answer: a count, or why not."""
 
-    status_desc: str | None | UnsetType = UNSET
-    relay_peer_count: Uint32 | None | UnsetType = UNSET
+    status_desc: str | UnsetType | None = UNSET
+    relay_peer_count: Uint32 | UnsetType | None = UNSET
 
 
 class FilterRequest(msgspec.Struct, rename="camel"):
@@ -54,7 +54,7 @@ class FilterRequest(msgspec.Struct, rename="camel"):
 
     request_id: str
     content_filters: Annotated[list[str], Meta(min_length=1)]
-    pubsub_topic: str | None | UnsetType = UNSET
+    pubsub_topic: str | UnsetType | None = UNSET
 
 
 class FilterAllRequest(msgspec.Struct, rename="camel"):

@@ -9,16 +9,15 @@ again with growing pauses, a few times and never longer than a bounded wait; wha
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Final, Self
-from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.waku.node import StoreQuery
+from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.store_messages import StoreAnswer, store_answer, store_request
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -51,21 +50,15 @@ class StoreClient:
         attempts: int = DEFAULT_ATTEMPTS,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        try:
-            parts = urlsplit(address)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            parts, host, port = urlsplit(""), None, None
-        if parts.scheme not in {"http", "https"} or not host:
-            raise ConfigurationError("not the address of a node's REST API; an example is http://127.0.0.1:8645")
-        self.name: Final = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-        self._base_path: Final = parts.path.rstrip("/")
-        self._peer: Final = parse_qs(parts.query).get("peerAddr", [None])[0]
-        self._headers: Final = {"Accept": "application/json", **_authorization(parts.username, parts.password)}
+        parsed = RestAddress.parse(address)
+        self.name: Final = parsed.name
+        self._base_path: Final = parsed.base_path
+        self._peer: Final = parsed.peer
+        self._headers: Final = {"Accept": "application/json", **parsed.headers}
         self._attempts: Final = attempts
         self._pause: Final = pause
-        connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection: Final = connection(host, port, timeout=timeout_s)
+        connection = HTTPSConnection if parsed.secure else HTTPConnection
+        self._connection: Final = connection(parsed.host, parsed.port, timeout=timeout_s)
 
     def __repr__(self) -> str:
         """Show the node, without credentials."""
@@ -145,10 +138,3 @@ def _retry_after(response: HTTPResponse) -> float:
     with suppress(ValueError):
         return float(response.headers.get("Retry-After", ""))
     return 0.0
-
-
-def _authorization(user: str | None, password: str | None) -> dict[str, str]:
-    if user is None:
-        return {}
-    credentials = f"{unquote(user)}:{unquote(password or '')}"
-    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}

@@ -70,6 +70,10 @@ class _Entry(msgspec.Struct, rename="camel"):
     pubsub_topic: str
 
 
+class _Key(msgspec.Struct, rename="camel"):
+    message_hash: str
+
+
 class _Answer(msgspec.Struct, rename="camel"):
     status_code: int
     messages: list[msgspec.Raw]
@@ -81,14 +85,16 @@ _ANSWER: Final = msgspec.json.Decoder(_Answer)
 _ENTRY: Final = msgspec.json.Decoder(_Entry)
 
 
-def store_request(query: StoreQuery, cursor: bytes | None = None, *, peer: str | None = None) -> str:
-    """Return path and query string that ask for a page.
+def store_request(
+    query: StoreQuery, cursor: bytes | None = None, *, peer: str | None = None, include_data: bool = True
+) -> str:
+    """Return path and query string that ask for a page, with messages or only with their hashes.
 
     ``peer`` is the multiaddress of the store node that the node shall ask; without it, it asks itself if it keeps
     messages. More than `MAX_CONTENT_TOPICS` content topics, or one with a comma, cannot be asked for: then the page is
     of all of them, and the caller selects.
     """
-    parameters: dict[str, str] = {"includeData": "true"}
+    parameters: dict[str, str] = {"includeData": "true" if include_data else "false"}
     if peer:
         parameters["peerAddr"] = peer
     if query.message_hashes:
@@ -111,14 +117,19 @@ def store_request(query: StoreQuery, cursor: bytes | None = None, *, peer: str |
     return f"{STORE_PATH}?{urlencode(parameters)}"
 
 
+def store_hashes(body: bytes) -> tuple[tuple[bytes, ...], bytes | None]:
+    """Return the hashes and the cursor in a response without messages; raise `StoreQueryError`."""
+    answer = _decoded(body)
+    try:
+        hashes = tuple(_hash(msgspec.json.decode(raw, type=_Key).message_hash) for raw in answer.messages)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreQueryError(f"not the answer of a store: {error}") from error
+    return hashes, _cursor(answer)
+
+
 def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
     """Return the page in a response, without messages that the query did not ask for; raise `StoreQueryError`."""
-    try:
-        answer = _ANSWER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise StoreQueryError(f"not the answer of a store: {error}") from error
-    if answer.status_code != _SUCCESS:
-        raise StoreQueryError(f"the store node answers {answer.status_code}: {answer.status_desc}")
+    answer = _decoded(body)
     entries: list[StoreEntry] = []
     undecodable: list[bytes] = []
     for raw in answer.messages:
@@ -129,13 +140,26 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
             continue
         if _asked_for(entry, query):
             entries.append(entry)
-    cursor = None
-    if answer.pagination_cursor:
-        try:
-            cursor = _hash(answer.pagination_cursor)
-        except ValueError as error:
-            raise StoreQueryError(f"the cursor {answer.pagination_cursor[:80]!r} is no message hash") from error
-    return StoreAnswer(entries=tuple(entries), cursor=cursor, undecodable=tuple(undecodable))
+    return StoreAnswer(entries=tuple(entries), cursor=_cursor(answer), undecodable=tuple(undecodable))
+
+
+def _decoded(body: bytes) -> _Answer:
+    try:
+        answer = _ANSWER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise StoreQueryError(f"not the answer of a store: {error}") from error
+    if answer.status_code != _SUCCESS:
+        raise StoreQueryError(f"the store node answers {answer.status_code}: {answer.status_desc}")
+    return answer
+
+
+def _cursor(answer: _Answer) -> bytes | None:
+    if not answer.pagination_cursor:
+        return None
+    try:
+        return _hash(answer.pagination_cursor)
+    except ValueError as error:
+        raise StoreQueryError(f"the cursor {answer.pagination_cursor[:80]!r} is no message hash") from error
 
 
 def _asked_for(entry: StoreEntry, query: StoreQuery) -> bool:

@@ -7,6 +7,7 @@ number, a key or a signature is malformed. What is beyond the bounds of `Gossips
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -162,14 +163,14 @@ def control_frame(controls: tuple[Control, ...]) -> bytes:
 
 
 def _controls(parsed: Any, options: GossipsubOptions) -> tuple[Control, ...]:
-    bound, ids = options.max_control_per_rpc, options.max_ihave_length
+    bound = options.max_control_per_rpc
     controls: list[Control] = []
     controls += (
-        IHave(topic=have.topic, message_ids=tuple(islice(have.message_ids, ids)))
+        IHave(topic=have.topic, message_ids=_ids(have.message_ids, options))
         for have in islice(parsed.ihave, bound)
         if _is_topic(have.topic, options)
     )
-    controls += (IWant(message_ids=tuple(islice(want.message_ids, ids))) for want in islice(parsed.iwant, bound))
+    controls += (IWant(message_ids=_ids(want.message_ids, options)) for want in islice(parsed.iwant, bound))
     controls += (Graft(topic=graft.topic) for graft in islice(parsed.graft, bound) if _is_topic(graft.topic, options))
     controls += (
         Prune(topic=prune.topic, backoff_s=prune.backoff if prune.HasField("backoff") else None)
@@ -177,6 +178,10 @@ def _controls(parsed: Any, options: GossipsubOptions) -> tuple[Control, ...]:
         if _is_topic(prune.topic, options)
     )
     return tuple(controls)
+
+
+def _ids(given: Iterable[bytes], options: GossipsubOptions) -> tuple[bytes, ...]:
+    return tuple(one for one in islice(given, options.max_ihave_length) if len(one) <= options.max_id_bytes)
 
 
 def _is_topic(topic: str, options: GossipsubOptions) -> bool:

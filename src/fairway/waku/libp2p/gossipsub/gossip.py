@@ -7,7 +7,7 @@ does not bring what was asked for loses score (1.1, "Spam protection measures", 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,6 +18,8 @@ from fairway.waku.libp2p.gossipsub.score import PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 
 _MAX_PROMISES_PER_PEER: Final = 100
+_MAX_AWAITED: Final = 20_000
+"""Messages that were asked for and are recognised when they come; the oldest are forgotten."""
 
 
 class Gossip:
@@ -41,8 +43,11 @@ class Gossip:
         self._answered: defaultdict[PeerId, int] = defaultdict(int)
         self._promises: dict[PeerId, dict[bytes, float]] = {}
         self._promised_by: dict[bytes, set[PeerId]] = {}
+        self._awaited: OrderedDict[bytes, set[PeerId]] = OrderedDict()
         self.asked_for = 0
         """Messages asked for since the beginning."""
+        self.recovered = 0
+        """Messages that came first from somebody who was asked for them."""
         self.served = 0
         """Messages that peers asked for and got."""
 
@@ -70,6 +75,10 @@ class Gossip:
         self._asked[peer] += len(wanted)
         self.asked_for += len(wanted)
         self._promise(peer, wanted[0], now_s + options.iwant_followup_s)
+        for message_id in wanted:
+            self._awaited.setdefault(message_id, set()).add(peer)
+        while len(self._awaited) > _MAX_AWAITED:
+            self._awaited.popitem(last=False)
         return IWant(message_ids=tuple(wanted))
 
     def wanted(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
@@ -86,10 +95,11 @@ class Gossip:
             self.served += 1
             yield found[0]
 
-    def arrived(self, message_id: bytes) -> None:
+    def arrived(self, message_id: bytes, peer: PeerId) -> None:
         """Note that a message came: whoever promised it is quit."""
-        for peer in tuple(self._promised_by.get(message_id, ())):
-            self._fulfil(peer, message_id)
+        self.recovered += peer in self._awaited.pop(message_id, ())
+        for promiser in tuple(self._promised_by.get(message_id, ())):
+            self._fulfil(promiser, message_id)
 
     def news(self, topic: str, outsiders: Sequence[PeerId], now_s: float) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
         """Yield who is to be told of which messages of a topic."""

@@ -72,6 +72,12 @@ class Mesh:
         for topic in known.topics if known else ():
             self._lose_interest(peer, topic)
 
+    def leave_meshes(self, peer: PeerId) -> None:
+        """Take a peer out of all meshes without telling it, or holding it against it; it stays a subscriber."""
+        for topic, mesh in self._topics.items():
+            if peer in mesh.members:
+                self._drop(peer, topic)
+
     def interest(self, peer: PeerId, topic: str, *, subscribed: bool) -> None:
         """Note that a peer subscribed to a topic or unsubscribed from it."""
         known = self._peers[peer]
@@ -222,17 +228,20 @@ class Mesh:
         return peers
 
     def _let_go(self, topic: str, now_s: float) -> list[PeerId]:
-        """Reduce a mesh to ``d``: the best stay, enough dialled ones stay, chance decides about the rest."""
+        """Reduce a mesh to ``d``: the best stay and chance decides about the rest, but enough dialled ones stay."""
         options, members = self._options, list(self._topics[topic].members)
         self._rng.shuffle(members)
         members.sort(key=lambda peer: self._scores.score(peer, now_s), reverse=True)
-        best, rest = members[: options.d_score], members[options.d_score :]
+        rest = members[options.d_score :]
         self._rng.shuffle(rest)
-        rest.sort(key=lambda peer: not self._peers[peer].dialled)
-        lacking = options.d_out - sum(self._peers[peer].dialled for peer in best)
-        reserved, others = rest[: max(0, lacking)], rest[max(0, lacking) :]
-        self._rng.shuffle(others)
-        staying = [*best, *reserved, *others][: options.d]
+        members[options.d_score :] = rest
+        staying, others = members[: options.d], members[options.d :]
+        # 1.1, "Heartbeat Maintenance": dialled peers take the places of the last ones, who are not dialled.
+        spare = [peer for peer in staying if not self._peers[peer].dialled]
+        lacking = options.d_out - (len(staying) - len(spare))
+        for peer in [peer for peer in others if self._peers[peer].dialled][: max(0, min(lacking, len(spare)))]:
+            staying.remove(spare.pop())
+            staying.append(peer)
         gone = [peer for peer in members if peer not in staying]
         for peer in gone:
             self._prune(peer, topic, now_s)
@@ -267,7 +276,9 @@ class Mesh:
         self._scores.pruned(peer, topic)
 
     def _back_off(self, peer: PeerId, topic: str, due_s: float) -> None:
-        self._backoffs[peer, topic] = max(due_s, self._backoffs.get((peer, topic), due_s))
+        self._backoffs[peer, topic] = max(due_s, self._backoffs.pop((peer, topic), due_s))
+        if len(self._backoffs) > self._options.max_backoffs:
+            del self._backoffs[next(iter(self._backoffs))]
 
     def _lose_interest(self, peer: PeerId, topic: str) -> None:
         subscribers = self._subscribers[topic]

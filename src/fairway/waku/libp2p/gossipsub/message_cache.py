@@ -44,7 +44,7 @@ class SeenMessages:
 @dataclass(slots=True)
 class _Cached:
     topic: str
-    message: bytes
+    frame: bytes
     served: dict[PeerId, int] = field(default_factory=dict)
 
 
@@ -66,13 +66,13 @@ class MessageCache:
         """Bytes of all messages in it."""
         return self._bytes
 
-    def put(self, message_id: bytes, topic: str, message: bytes) -> None:
-        """Keep an encoded message."""
+    def put(self, message_id: bytes, topic: str, frame: bytes) -> None:
+        """Keep a message as the frame in which it goes to peers: all of them are handed the same bytes."""
         if message_id in self._messages:
             return
-        self._messages[message_id] = _Cached(topic, message)
+        self._messages[message_id] = _Cached(topic, frame)
         self._windows[-1].append(message_id)
-        self._bytes += len(message)
+        self._bytes += len(frame)
         while self._bytes > self._max_bytes:
             self._drop_oldest()
 
@@ -82,7 +82,7 @@ class MessageCache:
         if cached is None:
             return None
         count = cached.served[peer] = cached.served.get(peer, 0) + 1
-        return cached.message, count
+        return cached.frame, count
 
     def gossip_ids(self, topic: str) -> list[bytes]:
         """Return the ids of the messages of a topic that peers should be told of."""
@@ -107,4 +107,4 @@ class MessageCache:
     def _forget(self, message_id: bytes) -> None:
         cached = self._messages.pop(message_id, None)
         if cached is not None:
-            self._bytes -= len(cached.message)
+            self._bytes -= len(cached.frame)

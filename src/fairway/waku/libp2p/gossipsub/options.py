@@ -1,7 +1,7 @@
 """What decides about a gossipsub router: its parameters, under the names of the specification, and its bounds.
 
 Source: libp2p "gossipsub" 1.0 ("Parameters") and 1.1 ("Peer scoring"); the values are those that Waku nodes use
-(29/WAKU2-CONFIG). Times are seconds of a steady clock.
+(29/WAKU2-CONFIG, nwaku's relay). Times are seconds of a steady clock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class ScoreOptions:
 
     time_in_mesh_weight: float = 0.01
     """P1, for each second that a peer has been in a mesh."""
-    time_in_mesh_cap_s: float = 100.0
+    time_in_mesh_cap_s: float = 10.0
     """Seconds after which P1 grows no more."""
-    first_message_deliveries_weight: float = 0.5
+    first_message_deliveries_weight: float = 1.0
     """P2, for each message that a peer was the first to bring."""
-    first_message_deliveries_cap: float = 20.0
+    first_message_deliveries_cap: float = 10.0
     """Messages after which P2 grows no more."""
-    first_message_deliveries_decay: float = 0.9
+    first_message_deliveries_decay: float = 0.5
     """What is left of P2's counter after a decay interval."""
     invalid_message_deliveries_weight: float = -100.0
     """P4, for the square of the number of invalid messages."""
@@ -32,7 +32,7 @@ class ScoreOptions:
     ip_colocation_weight: float = -50.0
     """P6, for the square of the number of peers of one address above the threshold."""
     ip_colocation_threshold: int = 20
-    """Peers of one address that are nothing special; many users share one."""
+    """Peers of one address that are nothing special; nwaku says 5, which a few nodes behind one NAT exceed."""
     behaviour_penalty_weight: float = -10.0
     """P7, for the square of the number of broken promises and of grafts during a backoff above the threshold."""
     behaviour_penalty_threshold: float = 2.0
@@ -50,7 +50,7 @@ class ScoreOptions:
     publish_threshold: float = -1_000.0
     """Below this own messages are not handed to a peer."""
     graylist_threshold: float = -10_000.0
-    """Below this nothing that a peer says is heard."""
+    """Below this nothing that a peer says is heard, and it is parted with."""
     opportunistic_graft_threshold: float = 0.0
     """A mesh whose median score is below this takes in better peers."""
 
@@ -65,9 +65,9 @@ class GossipsubOptions:
     """With fewer a mesh takes in more."""
     d_high: int = 8
     """With more a mesh lets some go."""
-    d_score: int = 4
+    d_score: int = 6
     """Of those that stay when some are let go, so many are the best ones."""
-    d_out: int = 2
+    d_out: int = 3
     """Of those that stay, so many are peers that this node dialled: they are harder to arrange for an attacker."""
     d_lazy: int = 6
     """Peers outside the mesh that are told of messages, at least."""
@@ -84,7 +84,7 @@ class GossipsubOptions:
     """How long a message counts as seen."""
     prune_backoff_s: float = 60.0
     """How long a pruned peer must wait before it grafts again."""
-    unsubscribe_backoff_s: float = 10.0
+    unsubscribe_backoff_s: float = 5.0
     """The same after this node unsubscribed."""
     graft_flood_threshold_s: float = 10.0
     """A graft this soon after a prune counts twice."""
@@ -112,10 +112,16 @@ class GossipsubOptions:
     max_topics_per_peer: int = 1_024
     """Subscriptions of a peer that are remembered."""
     max_topic_bytes: int = 256
+    max_id_bytes: int = 128
+    """Length of a message id; a longer one is of nobody who speaks this protocol."""
     max_seen: int = 1_000_000
     """Messages that are remembered as seen."""
     max_cached_bytes: int = 67_108_864
     """Data of messages that can be asked for again."""
+    max_outbox_bytes: int = 16_777_216
+    """Messages that wait for one peer; beyond it the oldest give way."""
+    max_backoffs: int = 100_000
+    """Pairs of peer and topic that are remembered as pruned."""
     score: ScoreOptions = field(default_factory=ScoreOptions)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """What waits to be written to one peer: control before messages, bounded, the oldest messages giving way.
 
-Invariant: at most ``max_bytes`` wait, whatever the peer reads; what gave way is counted, and gossip tells the peer of it
-a heartbeat later. Control is small and must not be lost, so a peer that lets that pile up is `stuck`.
+Invariant: at most ``max_bytes`` of messages wait, whatever the peer reads; what gave way is counted, and gossip tells
+the peer of it a heartbeat later. Control is small and must not be lost, so a peer that lets that pile up is `stuck`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import asyncio
 from collections import deque
 from typing import Final
 
-_MAX_CONTROL_FRAMES: Final = 10_000
+MAX_CONTROL_FRAMES: Final = 10_000
+"""Control frames that may wait."""
+MAX_CONTROL_BYTES: Final = 8_388_608
+"""Bytes of them: some dozens of the longest IHAVEs."""
 
 
 class Outbox:
@@ -19,23 +22,37 @@ class Outbox:
     def __init__(self, *, max_bytes: int) -> None:
         self.dropped = 0
         """Messages that gave way to newer ones."""
+        self.lags = False
+        """Whether the peer was waited for in vain since there last was room: nobody waits for it again until then."""
         self._max_bytes: Final = max_bytes
         self._control: deque[bytes] = deque()
         self._messages: deque[bytes] = deque()
+        self._control_bytes = 0
         self._bytes = 0
         self._filled: Final = asyncio.Event()
         self._drained: Final = asyncio.Event()
         self._drained.set()
 
     @property
+    def waiting_bytes(self) -> int:
+        """Bytes that wait."""
+        return self._bytes + self._control_bytes
+
+    @property
     def stuck(self) -> bool:
         """Whether even control piles up: the peer does not read."""
-        return len(self._control) > _MAX_CONTROL_FRAMES
+        return len(self._control) > MAX_CONTROL_FRAMES or self._control_bytes > MAX_CONTROL_BYTES
+
+    @property
+    def has_room(self) -> bool:
+        """Whether at most half of what may wait is waiting."""
+        return self._drained.is_set()
 
     def put(self, frame: bytes, *, control: bool) -> None:
         """Add a frame."""
         if control:
             self._control.append(frame)
+            self._control_bytes += len(frame)
         else:
             self._messages.append(frame)
             self._bytes += len(frame)
@@ -46,23 +63,32 @@ class Outbox:
                 self._drained.clear()
         self._filled.set()
 
+    def forget_control(self) -> None:
+        """Drop the control that waits: it was meant for a stream that has ended."""
+        self._control.clear()
+        self._control_bytes = 0
+
     async def take(self, max_bytes: int) -> bytes:
         """Wait for frames, and return about ``max_bytes`` of them as one piece, at least one."""
         while not (self._control or self._messages):
             self._filled.clear()
             await self._filled.wait()
-        piece = list(self._control)
-        self._control.clear()
-        size = sum(map(len, piece))
-        while self._messages and (size < max_bytes or not piece):
-            frame = self._messages.popleft()
-            self._bytes -= len(frame)
+        piece: list[bytes] = []
+        size = 0
+        while size < max_bytes and (self._control or self._messages):
+            if self._control:
+                frame = self._control.popleft()
+                self._control_bytes -= len(frame)
+            else:
+                frame = self._messages.popleft()
+                self._bytes -= len(frame)
             size += len(frame)
             piece.append(frame)
         if self._bytes <= self._max_bytes // 2:
             self._drained.set()
+            self.lags = False
         return b"".join(piece)
 
     async def room(self) -> None:
-        """Wait until at most half of what may wait is waiting."""
+        """Wait until there is room."""
         await self._drained.wait()

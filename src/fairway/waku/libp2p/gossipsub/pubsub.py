@@ -1,8 +1,8 @@
 """What joins a gossipsub `Router` to a `Host`: a stream each way for every peer, a heartbeat, and subscriptions.
 
-Invariants: a peer that reads slowly costs at most its outbox and then the oldest messages in it, a subscriber that
-reads slowly the oldest ones of its own queue; a peer that sends what is no RPC loses its stream, and nobody else
-anything; when `PubSub.close` returns, no task of it is left.
+Invariants: a peer that reads slowly costs at most its outbox and then the oldest messages in it, and a publisher one
+short wait; a subscriber that reads slowly costs the oldest ones of its own queue; a peer that sends what is no RPC
+loses its stream, and nobody else anything; when `PubSub.close` returns, no task of it is left.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fairway.waku.subscription import Subscription
 _LOG: Final = logging.getLogger(__name__)
 _WRITE_BYTES: Final = 65_536
 _OPEN_TIMEOUT_S: Final = 10.0
-_MAX_OUTBOX_BYTES: Final = 16_777_216
 _MAX_INBOUND_STREAMS: Final = 4
 """A peer uses one, and another one when it begins anew."""
-_ROOM_TIMEOUT_S: Final = 5.0
-_REST_S: Final = 1.0
+_ROOM_TIMEOUT_S: Final = 1.0
+_FIRST_REST_S: Final = 1.0
+_LONGEST_REST_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,22 @@ class Publication:
 
     peers: tuple[PeerId, ...]
     """Those that it was handed to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubSubStatistics:
+    """What waits for the peers of a `PubSub`."""
+
+    peers: int
+    waiting_bytes: int
+    dropped: int
+    """Messages that gave way to newer ones because a peer that is still here was slow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Link:
+    outbox: Outbox
+    writer: asyncio.Task[None]
 
 
 class PubSub:
@@ -61,10 +77,11 @@ class PubSub:
         self._router: Final = router
         self._options: Final = options
         self._clock: Final = clock
-        self._outboxes: dict[PeerId, Outbox] = {}
+        self._links: dict[PeerId, _Link] = {}
         self._readers: dict[str, Subscription[Deliver]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._events: Subscription[HostEvent] | None = None
+        self._closed = False
 
     def start(self) -> None:
         """Begin to speak the protocol with every peer that does."""
@@ -72,9 +89,7 @@ class PubSub:
         self._events = self._host.watch()
         self._spawn(self._follow(self._events))
         self._spawn(self._beat())
-        for connection in self._host.connections():
-            if self._protocol in self._host.protocols_of(connection.peer_id):
-                self._meet(connection.peer_id)
+        self._look_around()
 
     async def close(self) -> None:
         """End all streams, tasks and subscriptions. May be called twice."""
@@ -82,6 +97,7 @@ class PubSub:
             self._events.close()
         for reader in list(self._readers.values()):
             reader.close()
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -112,17 +128,23 @@ class PubSub:
         """Send a message to the peers of its topic; waits, for a while, for those that are behind."""
         effects = self._router.publish(message, self._clock())
         self._run(effects)
-        peers = tuple(
-            peer for effect in effects if isinstance(effect, Send) for peer in effect.peers if peer in self._outboxes
-        )
-        waiting = [outbox.room() for peer in peers if (outbox := self._outboxes.get(peer)) is not None]
+        links = {
+            peer: link
+            for effect in effects
+            if isinstance(effect, Send)
+            for peer in effect.peers
+            if (link := self._links.get(peer)) is not None
+        }
+        behind = [link.outbox for link in links.values() if not (link.outbox.has_room or link.outbox.lags)]
         try:
             async with asyncio.timeout(_ROOM_TIMEOUT_S):
-                for room in waiting:
-                    await room
+                for outbox in behind:
+                    await outbox.room()
         except TimeoutError:
-            _LOG.debug("a peer is behind; its oldest messages give way")
-        return Publication(peers=peers)
+            # A peer that does not keep up must not slow down what the others get: nobody waits for it a second time.
+            for outbox in behind:
+                outbox.lags = not outbox.has_room
+        return Publication(peers=tuple(links))
 
     def peers_of(self, topic: str) -> frozenset[PeerId]:
         """Return the peers that are subscribed to a topic."""
@@ -136,10 +158,20 @@ class PubSub:
         """Return what the router holds and has done."""
         return self._router.statistics()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def outbox_statistics(self) -> PubSubStatistics:
+        """Return what waits for the peers."""
+        outboxes = [link.outbox for link in self._links.values()]
+        return PubSubStatistics(
+            peers=len(outboxes),
+            waiting_bytes=sum(outbox.waiting_bytes for outbox in outboxes),
+            dropped=sum(outbox.dropped for outbox in outboxes),
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
@@ -152,46 +184,68 @@ class PubSub:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._options.heartbeat_interval_s)
-            self._run(self._router.heartbeat(self._clock()))
+            now_s = self._clock()
+            for peer in self._router.graylisted(now_s):
+                self._part_with(peer, "its score is too low")
+            self._look_around()
+            self._run(self._router.heartbeat(now_s))
+
+    def _look_around(self) -> None:
+        """Meet who speaks the protocol, and forget who is gone: events may have been missed."""
+        here = {connection.peer_id for connection in self._host.connections()}
+        for peer in self._links.keys() - here:
+            self._part(peer)
+        for peer in here - self._links.keys():
+            if self._protocol in self._host.protocols_of(peer):
+                self._meet(peer)
 
     def _meet(self, peer: PeerId) -> None:
-        if peer in self._outboxes:
+        if peer in self._links or self._closed:
             return
         connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
         if connection is None:
             return
-        outbox = self._outboxes[peer] = Outbox(max_bytes=_MAX_OUTBOX_BYTES)
+        outbox = Outbox(max_bytes=self._options.max_outbox_bytes)
+        self._links[peer] = _Link(outbox, self._spawn(self._write(peer, outbox)))
         effects = self._router.add_peer(
-            peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.remote_address.host
+            peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.observed_address.host
         )
         self._run(effects)
-        self._spawn(self._write(peer, outbox))
 
     def _part(self, peer: PeerId) -> None:
-        if self._outboxes.pop(peer, None) is not None:
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.writer.cancel()
             self._router.remove_peer(peer, self._clock())
 
+    def _part_with(self, peer: PeerId, reason: str) -> None:
+        _LOG.debug("parting with %s: %s", peer, reason)
+        self._part(peer)
+        self._spawn(self._host.disconnect(peer))
+
     async def _write(self, peer: PeerId, outbox: Outbox) -> None:
-        try:
-            stream = await self._host.open_stream(peer, [self._protocol], timeout_s=_OPEN_TIMEOUT_S)
+        """Write what waits for a peer until it leaves; when the stream breaks, begin anew after a pause."""
+        pause_s = _FIRST_REST_S
+        while True:
             try:
-                while not outbox.stuck:
-                    await stream.write(await outbox.take(_WRITE_BYTES))
-            finally:
-                await stream.reset()
-        except (Libp2pError, TimeoutError) as error:
-            _LOG.debug("the stream to %s has ended: %s", peer, error)
-            # Whoever is still there is met again with the next thing it says, but not more often than this.
-            await asyncio.sleep(_REST_S)
-        finally:
-            if self._outboxes.get(peer) is outbox:
-                self._part(peer)
+                stream = await self._host.open_stream(peer, [self._protocol], timeout_s=_OPEN_TIMEOUT_S)
+                pause_s = _FIRST_REST_S
+                try:
+                    while True:
+                        await stream.write(await outbox.take(_WRITE_BYTES))
+                finally:
+                    await stream.reset()
+            except (Libp2pError, TimeoutError) as error:
+                _LOG.debug("the stream to %s has ended: %s", peer, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_REST_S)
+            outbox.forget_control()
+            self._run(self._router.renew_peer(peer))
 
     async def _inbound(self, stream: Stream) -> None:
         peer = stream.peer_id
-        self._meet(peer)
         try:
-            while (frame := await stream.read_frame(self._options.max_rpc_bytes)) is not None:
+            while (frame := await stream.read_frame(self._options.max_rpc_bytes)) is not None and not self._closed:
                 self._meet(peer)
                 self._run(self._router.receive(peer, frame, self._clock()))
         except FrameError as error:
@@ -208,9 +262,11 @@ class PubSub:
                     reader.put(effect)
                 continue
             for peer in effect.peers:
-                outbox = self._outboxes.get(peer)
-                if outbox is not None:
-                    outbox.put(effect.frame, control=effect.control)
+                link = self._links.get(peer)
+                if link is not None:
+                    link.outbox.put(effect.frame, control=effect.control)
+                    if link.outbox.stuck:
+                        self._part_with(peer, "it does not read")
 
     def _leave(self, topic: str) -> None:
         del self._readers[topic]

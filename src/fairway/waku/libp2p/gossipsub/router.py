@@ -94,8 +94,10 @@ class RouterStatistics:
     duplicates: int
     invalid: int
     published: int
-    recovered: int
+    asked_for: int
     """Messages asked for with IWANT."""
+    recovered: int
+    """Of those, the ones that a peer who was asked brought before anybody else did."""
     served: int
     """Messages that peers asked for with IWANT."""
 
@@ -138,10 +140,12 @@ class Router:
         """Take in a peer that speaks the protocol; ``address`` is its IP address."""
         self._scores.add_peer(peer, address)
         self._mesh.add_peer(peer, dialled=dialled)
-        if not self._validators:
-            return []
-        hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._validators)
-        return [Send(peers=(peer,), frame=subscription_frame(hello), control=True)]
+        return self._hello(peer)
+
+    def renew_peer(self, peer: PeerId) -> list[Effect]:
+        """Begin anew with a peer that is still here but missed what was sent: what it told of itself stays known."""
+        self._mesh.leave_meshes(peer)
+        return self._hello(peer) if self._mesh.has(peer) else []
 
     def remove_peer(self, peer: PeerId, now_s: float) -> None:
         """Forget a peer that left."""
@@ -160,6 +164,11 @@ class Router:
     def score_of(self, peer: PeerId, now_s: float) -> float:
         """Return how good a peer is; what is bad is below zero."""
         return self._scores.score(peer, now_s)
+
+    def graylisted(self, now_s: float) -> tuple[PeerId, ...]:
+        """Return the peers that are so bad that nothing they say is heard."""
+        threshold = self._options.score.graylist_threshold
+        return tuple(peer for peer in self._mesh.peers if self._scores.score(peer, now_s) < threshold)
 
     def subscribe(self, topic: str, validator: Validator, now_s: float) -> list[Effect]:
         """Join the mesh of a topic; ``validator`` judges its messages, also one's own."""
@@ -191,11 +200,11 @@ class Router:
         message_id = self._message_id(message)
         if not self._seen.add(message_id, now_s):
             return []
-        encoded = encode_message(message)
-        self._cache.put(message_id, message.topic, encoded)
+        frame = publish_frame(encode_message(message))
+        self._cache.put(message_id, message.topic, frame)
         self._published += 1
         takers = self._mesh.takers_of_own(message.topic, now_s)
-        return [Send(peers=takers, frame=publish_frame(encoded), control=False)] if takers else []
+        return [Send(peers=takers, frame=frame, control=False)] if takers else []
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Take an RPC of a peer. Raises `FrameError` for one that cannot be read: the peer is at fault."""
@@ -213,7 +222,7 @@ class Router:
                     effects += self._asked(peer, control, now_s)
                 case IWant():
                     frames = self._gossip.wanted(peer, control, now_s)
-                    effects += (Send(peers=(peer,), frame=publish_frame(found), control=False) for found in frames)
+                    effects += (Send(peers=(peer,), frame=frame, control=False) for frame in frames)
                 case Graft():
                     refusal = self._mesh.grafted_by(peer, control.topic, now_s)
                     effects += _to((peer,), control_frame((refusal,))) if refusal else []
@@ -250,9 +259,16 @@ class Router:
             duplicates=self._duplicates,
             invalid=self._invalid,
             published=self._published,
-            recovered=self._gossip.asked_for,
+            asked_for=self._gossip.asked_for,
+            recovered=self._gossip.recovered,
             served=self._gossip.served,
         )
+
+    def _hello(self, peer: PeerId) -> list[Effect]:
+        if not self._validators:
+            return []
+        hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._validators)
+        return [Send(peers=(peer,), frame=subscription_frame(hello), control=True)]
 
     def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
         try:
@@ -265,7 +281,7 @@ class Router:
         if validator is None:
             return []  # a topic that this node left a moment ago, or never had
         message_id = self._message_id(message)
-        self._gossip.arrived(message_id)
+        self._gossip.arrived(message_id, peer)
         if message_id in self._seen:
             self._duplicates += 1
             return []
@@ -279,11 +295,12 @@ class Router:
             return []
         self._received += 1
         self._scores.delivered_first(peer, message.topic)
-        self._cache.put(message_id, message.topic, encoded)
+        frame = publish_frame(encoded)
+        self._cache.put(message_id, message.topic, frame)
         onward = tuple(member for member in self._mesh.members(message.topic) if member != peer)
         effects: list[Effect] = [Deliver(message=message, message_id=message_id, received_from=peer)]
         if onward:
-            effects.append(Send(peers=onward, frame=publish_frame(encoded), control=False))
+            effects.append(Send(peers=onward, frame=frame, control=False))
         return effects
 
     def _asked(self, peer: PeerId, have: IHave, now_s: float) -> list[Effect]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError
 
 KIB: Final = 1024
 
@@ -30,6 +32,18 @@ class MuxerLimits:
     """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
     max_queued_replies: int = 16_384
     """Answers (to pings, to streams too many) that wait because the peer does not read; more is a `FrameError`."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that nothing could be done within."""
+        require_positive(self)
+
+
+def require_positive(limits: Any) -> None:
+    """Raise `ConfigurationError` for the first number of a dataclass of limits that bounds nothing: none may be 0."""
+    for field in fields(limits):
+        value = getattr(limits, field.name)
+        if isinstance(value, int | float) and not value > 0:
+            raise ConfigurationError(f"{field.name} is {value}: a limit is a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

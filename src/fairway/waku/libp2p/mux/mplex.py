@@ -33,12 +33,15 @@ class Mplex(Muxer):
     """
 
     protocol: ClassVar[str] = "/mplex/6.7.0"
-    can_ping: ClassVar[bool] = False
 
     def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
         super().__init__(initiator=initiator, limits=limits)
         self._next_number = 0
         self._full: dict[int, None] = {}
+
+    def ping(self, value: int) -> bool:  # noqa: ARG002  the interface of every muxer
+        """Do nothing: mplex has no ping."""
+        return False
 
     def go_away(self, code: int) -> None:
         """Do nothing: mplex has no word for leaving."""

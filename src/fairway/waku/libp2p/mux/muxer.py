@@ -57,8 +57,6 @@ class Muxer(ABC):
 
     protocol: ClassVar[str]
     """The name under which it is negotiated."""
-    can_ping: ClassVar[bool]
-    """Whether the wire has a ping, which keeps an idle connection alive and finds a dead one."""
 
     def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
         """Begin a connection; ``initiator`` says whether we dialled."""
@@ -188,9 +186,9 @@ class Muxer(ABC):
         self._replies = 0
         return data
 
-    def ping(self, value: int) -> None:
-        """Queue a ping, whose answer is a `PongReceived`; only where `can_ping`."""
-        raise NotImplementedError(f"{self.protocol} has no ping ({value})")
+    @abstractmethod
+    def ping(self, value: int) -> bool:
+        """Queue a ping with a value below 2**32, whose answer is a `PongReceived`; False where the wire has none."""
 
     @abstractmethod
     def go_away(self, code: int) -> None:

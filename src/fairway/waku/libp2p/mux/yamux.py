@@ -37,7 +37,6 @@ class Yamux(Muxer):
     """The yamux side of a connection."""
 
     protocol: ClassVar[str] = "/yamux/1.0.0"
-    can_ping: ClassVar[bool] = True
 
     def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
         super().__init__(initiator=initiator, limits=limits)
@@ -71,9 +70,10 @@ class Yamux(Muxer):
             raise LimitError("the peer said that it goes away: connect again")
         return super().open_stream()
 
-    def ping(self, value: int) -> None:
+    def ping(self, value: int) -> bool:
         """Queue a ping with a value below 2**32."""
         self._queue(_HEADER.pack(_VERSION, _PING, _SYN, 0, value))
+        return True
 
     def go_away(self, code: int) -> None:
         """Queue the announcement that we leave: 0 normally, 1 for a protocol error, 2 for an internal one."""

@@ -1,0 +1,158 @@
+"""What waits to be written into an archive, and the one thread that writes it, in large transactions.
+
+Invariants: putting returns at once; messages are written in the order in which they came, each batch whole or not at
+all, and a batch that cannot be written now is tried again, before anything newer; what waits is bounded in bytes, and a
+message that finds no room is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from fairway.errors import FairwayError, StorageError
+from fairway.waku.node import RoutedMessage
+
+FLUSH_AFTER_S: Final = 0.05
+"""How long a message may wait before it is written, unless a query comes."""
+RETRY_AFTER_S: Final = 1.0
+"""How long a batch that could not be written waits, unless a query comes."""
+MAX_WAITING_BYTES: Final = 67_108_864
+"""Of messages that wait; beyond it, when the disk does not keep up or is full, messages are dropped."""
+OVERHEAD_BYTES: Final = 1_024
+"""Counted for each message besides its own bytes: what it takes in memory."""
+_BATCH_ROWS: Final = 5_000
+_BATCH_BYTES: Final = 16_777_216
+
+Waiting = tuple[RoutedMessage, int]
+"""A message, and when it was received in nanoseconds."""
+
+_LOG: Final = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class ArchiveWriter:
+    """``write`` is called in the writer's thread; it keeps a batch and returns how many of it it had to refuse."""
+
+    def __init__(self, write: Callable[[Sequence[Waiting]], int], thread: ThreadPoolExecutor) -> None:
+        self._write: Final = write
+        self._thread: Final = thread
+        self._waiting: Final[deque[Waiting]] = deque()
+        self._waiting_bytes = 0
+        self._put = self._done = 0
+        self._hurry: Final = asyncio.Event()
+        self._waiters: Final[list[tuple[int, asyncio.Future[None]]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self._closed = False
+        self.dropped = 0
+        """Messages that found no room, or that the archive cannot hold."""
+
+    def __len__(self) -> int:
+        """Return how many messages are not yet written."""
+        return self._put - self._done
+
+    def put(self, message: RoutedMessage, received_ns: int) -> None:
+        """Write a message, soon."""
+        if self._closed or self._waiting_bytes >= MAX_WAITING_BYTES:
+            self.dropped += 1
+            return
+        self._waiting.append((message, received_ns))
+        self._waiting_bytes += _size(message)
+        self._put += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until everything put so far is written, or cannot be, or until the time is over."""
+        if not len(self):
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append((self._put, waiter))
+        self._hurry.set()
+        await asyncio.wait([waiter], timeout=timeout_s)
+
+    async def close(self, timeout_s: float) -> None:
+        """Write what is waiting, as far as it can be written in time, and take no more. May be called twice."""
+        self._closed = True
+        end = asyncio.get_running_loop().time() + timeout_s
+        while len(self):
+            rest_s = end - asyncio.get_running_loop().time()
+            if rest_s <= 0:
+                break
+            await self.flush(rest_s)
+            if self._failing:
+                await asyncio.sleep(min(rest_s, RETRY_AFTER_S / 10))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if len(self):
+            _LOG.warning("%d messages could not be written before the archive was closed", len(self))
+            self.dropped += len(self)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await self._rest(RETRY_AFTER_S if self._failing else FLUSH_AFTER_S)
+            batch = self._take()
+            try:
+                refused = await in_thread(self._thread, partial(self._write, batch))
+            except StorageError as error:
+                self._waiting.extendleft(reversed(batch))
+                if not self._failing:
+                    _LOG.warning("messages cannot be written now and wait: %s", error)
+                self._failing = True
+                self._answer(self._put)
+            else:
+                if self._failing:
+                    _LOG.warning("messages are written again")
+                self._failing = False
+                self.dropped += refused
+                self._done += len(batch)
+                self._waiting_bytes -= sum(_size(message) for message, _ in batch)
+                self._answer(self._done)
+        self._task = None
+
+    async def _rest(self, seconds: float) -> None:
+        if self._waiters and not self._failing:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    def _take(self) -> list[Waiting]:
+        self._hurry.clear()
+        batch: list[Waiting] = []
+        size = 0
+        while self._waiting and len(batch) < _BATCH_ROWS and size < _BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1][0].encoded)
+        return batch
+
+    def _answer(self, through: int) -> None:
+        for waiter in self._waiters[:]:
+            if waiter[0] <= through:
+                self._waiters.remove(waiter)
+                if not waiter[1].done():
+                    waiter[1].set_result(None)
+
+
+async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
+    """Return what ``work`` returns in a thread; whatever an archive may do there is a `StorageError`."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    except StorageError:
+        raise
+    except (sqlite3.Error, OSError, FairwayError) as error:
+        raise StorageError(f"the archive failed: {error}") from error
+
+
+def _size(message: RoutedMessage) -> int:
+    return len(message.encoded) + OVERHEAD_BYTES

@@ -1,0 +1,166 @@
+"""From the OpenAPI document to an application: each operation gets its handler, and all get the same limits."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fairway.errors import FairwayError
+from fairway.service.rest.admin import AdminEndpoints
+from fairway.service.rest.answers import PlainText, RefusedError
+from fairway.service.rest.context import RestContext
+from fairway.service.rest.docs_page import DocsEndpoints
+from fairway.service.rest.events import EventEndpoints
+from fairway.service.rest.filter import FilterEndpoints
+from fairway.service.rest.health import HealthEndpoints
+from fairway.service.rest.lightpush import LightPushEndpoints
+from fairway.service.rest.metrics import MetricsEndpoints
+from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.relay import RelayEndpoints
+from fairway.service.rest.store import StoreEndpoints
+
+Handler = Callable[[Request], Awaitable[Response]]
+_NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
+_NO_ADMIN: Final = "/admin endpoints are not available. Please check your configuration: --rest-admin=true"
+_LOG: Final = logging.getLogger(__name__)
+
+
+def make_app(context: RestContext) -> ASGIApp:
+    """Return the application over a node."""
+    handlers = handlers_of(context)
+    routes = [
+        Route(
+            path.replace("Topic}", "Topic:path}"),
+            _limited(context, operation["operationId"], handlers[operation["operationId"]]),
+            methods=[verb],
+        )
+        for path, operations in PATHS.items()
+        for verb, operation in operations.items()
+    ]
+    origins = context.options.allowed_origins
+    cross_origin = Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST", "PUT", "DELETE"], allow_headers=["*"]
+    )
+    app = Starlette(
+        routes=routes,
+        middleware=[cross_origin] if origins else [],
+        exception_handlers={HTTPException: _no_route},
+    )
+    return _Gate(context, app)
+
+
+def handlers_of(context: RestContext) -> Mapping[str, Handler]:
+    """Return the handlers by operation id."""
+    health, relay, pushing = HealthEndpoints(context), RelayEndpoints(context), LightPushEndpoints(context)
+    filters, admin, docs = FilterEndpoints(context), AdminEndpoints(context), DocsEndpoints()
+    return {
+        "node_health": health.health,
+        "node_info": health.info,
+        "node_version": health.version,
+        "node_debug_info": health.info,
+        "node_debug_version": health.version,
+        "relay_subscribe": relay.subscribe,
+        "relay_unsubscribe": relay.unsubscribe,
+        "relay_messages": relay.messages,
+        "relay_publish": relay.publish,
+        "relay_auto_subscribe": relay.auto_subscribe,
+        "relay_auto_unsubscribe": relay.auto_unsubscribe,
+        "relay_auto_messages": relay.auto_messages,
+        "relay_auto_publish": relay.auto_publish,
+        "lightpush_push": pushing.push,
+        "filter_subscribe": filters.subscribe,
+        "filter_resubscribe": filters.subscribe,
+        "filter_unsubscribe": filters.unsubscribe,
+        "filter_unsubscribe_all": filters.unsubscribe_all,
+        "filter_ping": filters.ping,
+        "filter_messages": filters.messages,
+        "store_messages": StoreEndpoints(context).messages,
+        "admin_peers": admin.peers if context.options.admin else _no_admin,
+        "admin_connect": admin.connect if context.options.admin else _no_admin,
+        "events_stream": EventEndpoints(context).events,
+        "metrics_text": MetricsEndpoints(context).text,
+        "docs_openapi": docs.openapi,
+        "docs_page": docs.page,
+    }
+
+
+def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handler:
+    async def handle(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(2 * context.options.request_timeout_s):
+                response = await handler(request)
+        except RefusedError as refusal:
+            response = refusal.response()
+        except TimeoutError:
+            response = PlainText("the node did not answer in time", 503)
+        except FairwayError as error:
+            _LOG.warning("%s failed: %s", operation_id, error)
+            response = PlainText(str(error), 500)
+        context.requests[operation_id, response.status_code] += 1
+        return response
+
+    return handle
+
+
+class _Gate:
+    """What every request passes first: web pages of strangers and too many at once are turned away."""
+
+    def __init__(self, context: RestContext, app: ASGIApp) -> None:
+        self._context: Final = context
+        self._app: Final = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = self._context
+        headers = Headers(scope=scope)
+        # A page of any web site could otherwise use the node of whoever looks at it.
+        if not self._admits(headers.get("origin"), headers.get("host", "")):
+            await PlainText("Origin not allowed", 403)(scope, receive, send)
+        elif scope["path"] == "/events":
+            await self._app(scope, receive, send)  # has a limit of its own
+        elif context.under_way >= context.options.max_requests:
+            await PlainText("too many requests at once; try again", 503)(scope, receive, send)
+        else:
+            context.under_way += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                context.under_way -= 1
+
+    def _admits(self, origin: str | None, host: str) -> bool:
+        allowed = self._context.options.allowed_origins
+        if origin is None or origin in allowed or "*" in allowed:
+            return True
+        return urlsplit(origin).netloc == host and _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    """Return whether a Host header is no name that somebody could have made point here."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+async def _no_admin(_: Request) -> Response:
+    raise RefusedError(404, _NO_ADMIN)
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
+        return PlainText(error.detail, error.status_code)
+    return PlainText(_NO_ROUTE, 400)

@@ -1,0 +1,172 @@
+"""``GET /events``: messages as they come, as server-sent events (WHATWG HTML, "Server-sent events").
+
+An event ``message`` has the shape of a store's entry and the message's hash as its id. A client that was cut off names
+the last id it saw (``Last-Event-ID``) and first gets what the archive has after it. An event ``gap`` says that messages
+are missing and a store query is due: the id is not known here, or the client read too slowly. When nothing comes, a
+comment does, every `RestOptions.heartbeat_s`. Invariant: what waits for a client is bounded, and none delays another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fairway.errors import FairwayError
+from fairway.service.rest.answers import RefusedError
+from fairway.service.rest.context import RestContext
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.rest.recent import RecentHashes
+from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
+from fairway.waku.subscription import Subscription
+from fairway.wire.waku_message import MESSAGE_HASH_BYTES
+
+MAX_CONTENT_TOPICS: Final = 1_000
+_PAGE: Final = 100
+_REPLAYED: Final = 20_000
+"""Hashes of what came from the archive that are kept apart from what comes live; more than can wait for a reader."""
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+HEARTBEAT: Final = b": still here\n\n"
+RETRY: Final = b"retry: 1000\n\n"
+"""Milliseconds after which a browser connects again."""
+
+
+class EventEndpoints:
+    """One for each server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def events(self, request: Request) -> Response:
+        """Begin a stream."""
+        context, asked = self._context, request.query_params
+        topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
+        if not topics or len(topics) > MAX_CONTENT_TOPICS:
+            raise RefusedError(
+                400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between"
+            )
+        wanted = frozenset(
+            (shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items()
+        )
+        last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
+        if context.event_streams >= context.options.max_event_streams:
+            raise RefusedError(503, "too many event streams are open; try again later")
+        return EventStream(context, wanted, last)
+
+
+class EventStream(Response):
+    """The answer that does not end before the client or the server does."""
+
+    def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
+        super().__init__()
+        self._context: Final = context
+        self._wanted: Final = wanted
+        self._last: Final = last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - what ASGI gives
+        """Send events until somebody ends it."""
+        context = self._context
+        context.event_streams += 1
+        live = context.node.distribution.listen(self._wants, max_bytes=context.options.event_stream_bytes)
+        ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
+        writing = asyncio.ensure_future(self._write(live, send))
+        try:
+            await asyncio.wait([*ends, writing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            live.close()
+            context.event_streams -= 1
+            for task in (*ends, writing):
+                task.cancel()
+            await asyncio.gather(*ends, writing, return_exceptions=True)
+        if context.closing.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, live: Subscription[RoutedMessage], send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await _chunk(send, RETRY)
+        replayed = RecentHashes(_REPLAYED)
+        if self._last:
+            async for page in self._missed():
+                for message in page:
+                    replayed.add(message.message_hash)
+                await _chunk(send, b"".join(_event(message) for message in page))
+            if not replayed and not await self._known():
+                await _chunk(send, _gap("the last event id is not known"))
+        dropped = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._context.options.heartbeat_s):
+                    batch = await live.next_batch()
+            except TimeoutError:
+                await _chunk(send, HEARTBEAT)
+                continue
+            if not batch:
+                return
+            if live.dropped > dropped:
+                await _chunk(send, _gap(f"{live.dropped - dropped} messages were dropped: the reader is too slow"))
+                dropped = live.dropped
+            for message in batch:
+                if message.message_hash not in replayed:
+                    await _chunk(send, _event(message))
+
+    async def _missed(self) -> AsyncIterator[tuple[RoutedMessage, ...]]:
+        """Yield what the archive has after the last event, oldest first."""
+        cursor = _hash(self._last)
+        topics = tuple(sorted({topic for _, topic in self._wanted}))
+        archive = self._context.node.archive
+        while cursor is not None and archive is not None:
+            try:
+                page = await archive.page(StoreQuery(content_topics=topics, page_size=_PAGE), cursor)
+            except FairwayError:
+                return
+            if chosen := tuple(message for message in page.messages if self._wants(message)):
+                yield chosen
+            cursor = page.cursor
+
+    async def _known(self) -> bool:
+        last, archive = _hash(self._last), self._context.node.archive
+        if last is None or archive is None:
+            return False
+        try:
+            page = await archive.page(StoreQuery(message_hashes=(last,), page_size=1))
+        except FairwayError:
+            return False
+        return bool(page.messages)
+
+    def _wants(self, message: RoutedMessage) -> bool:
+        return (message.pubsub_topic, message.message.content_topic) in self._wanted
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _chunk(send: Send, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _event(message: RoutedMessage) -> bytes:
+    name = hex_of(message.message_hash)
+    entry = StoredEntry(message_hash=name, message=store_shape(message.message), pubsub_topic=message.pubsub_topic)
+    return b"id: %s\nevent: message\ndata: %s\n\n" % (name.encode(), json_of(entry))
+
+
+def _gap(reason: str) -> bytes:
+    return b"event: gap\ndata: %s\n\n" % json_of({"reason": reason})
+
+
+def _hash(text: str) -> bytes | None:
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        return None
+    return value if len(value) == MESSAGE_HASH_BYTES else None

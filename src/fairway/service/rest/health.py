@@ -1,0 +1,65 @@
+"""``/health``, ``/info`` and ``/version``, the last two also under ``/debug/v1``.
+
+nwaku, ``waku/rest_api/endpoint/{health,debug}`` and ``waku/node/health_monitor``: the protocols, their order and words.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.service.rest.answers import PlainText, answer
+from fairway.service.rest.context import RestContext
+
+READY, NOT_READY, NOT_MOUNTED = "READY", "NOT_READY", "NOT_MOUNTED"
+_NO_PEERS: Final = "No connected peers"
+_NO_RELAY: Final = "Node has no relay peers to fullfill push requests"
+_DEAF: Final = "Relay is not ready, filter will not be able to sort out messages"
+_SERVED_ELSEWHERE: Final = (
+    "Peer Exchange",
+    "Rendezvous",
+    "Mix",
+    "Lightpush Client",
+    "Legacy Lightpush Client",
+    "Store Client",
+    "Legacy Store Client",
+    "Filter Client",
+)
+
+
+class HealthEndpoints:
+    """One for each server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def health(self, _: Request) -> Response:
+        """Say how the node and its protocols are."""
+        status = self._context.node.status
+        ready = status.connected
+
+        def of(name: str, problem: str) -> dict[str, Any]:
+            return {name: READY} if ready else {name: NOT_READY, "desc": problem}
+
+        protocols = [
+            of("Relay", _NO_PEERS),
+            {"Rln Relay": NOT_MOUNTED},
+            of("Lightpush", _NO_RELAY),
+            of("Legacy Lightpush", _NO_RELAY),
+            of("Filter", _DEAF),
+            {"Store": READY if status.store else NOT_MOUNTED},
+            {"Legacy Store": NOT_MOUNTED},
+            *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
+        ]
+        return answer({"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols})
+
+    async def info(self, _: Request) -> Response:
+        """Say where the node listens."""
+        return answer({"listenAddresses": [str(address) for address in self._context.node.addresses]})
+
+    async def version(self, _: Request) -> Response:
+        """Say which program this is."""
+        return PlainText(f"fairway {metadata.version('fairway')}")

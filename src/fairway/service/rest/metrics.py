@@ -1,0 +1,111 @@
+"""``/metrics``: the node in numbers, for Prometheus.
+
+Nothing is counted for this: each look reads the statistics that the parts of the node keep anyway. Every look has a
+registry of its own, so that two nodes in one process do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.errors import FairwayError
+from fairway.service.archives import ArchiveStatistics
+from fairway.service.rest.context import RestContext
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_COUNTERS: Final = {
+    "host": {"refused_connections", "failed_handshakes"},
+    "relay": {"received", "duplicates", "invalid", "published", "recovered", "served"},
+    "messages": {"messages", "message_bytes", "duplicates", "lost_on_purpose"},
+    "filter_push": {"pushed", "dropped"},
+    "archive": {"dropped", "queries"},
+}
+"""What only grows, by part; the rest of a part's statistics are gauges."""
+
+
+class MetricsEndpoints:
+    """One for each server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def text(self, _: Request) -> Response:
+        """Return all numbers as they are now."""
+        archive: ArchiveStatistics | None = None
+        if self._context.node.archive is not None:
+            try:
+                archive = await self._context.node.archive.statistics()
+            except FairwayError:
+                archive = None  # an archive that cannot be read shows in the numbers that are missing
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Numbers(self._context, archive))
+        ProcessCollector(registry=registry)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE)
+
+
+class _Numbers(Collector):
+    """The numbers of one look."""
+
+    def __init__(self, context: RestContext, archive: ArchiveStatistics | None) -> None:
+        self._context: Final = context
+        self._archive: Final = archive
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every number."""
+        context, node = self._context, self._context.node
+        parts: dict[str, Any] = {
+            "host": node.host.statistics(),
+            "relay": node.relay.statistics(),
+            "messages": node.distribution.statistics(),
+            "filter_push": node.pusher.statistics(),
+        }
+        if self._archive is not None:
+            parts["archive"] = self._archive
+        for part, statistics in parts.items():
+            yield from _family(part, asdict(statistics))
+        yield _gauge("healthy", "1 while the node is connected as it was told to be", node.status.connected)
+        yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
+        mesh = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
+        for topic in node.options.pubsub_topics:
+            mesh.add_metric([topic], node.relay.peer_count(topic))
+        yield mesh
+        refused = CounterMetricFamily(
+            "fairway_refused_requests", "Requests beyond the rate that each peer is allowed", labels=["service"]
+        )
+        for name, limiter in node.limiters.items():
+            refused.add_metric([name], limiter.refused)
+        yield refused
+        answered = CounterMetricFamily("fairway_rest_requests", "Answered", labels=["operation", "status"])
+        for (operation, status), count in context.requests.items():
+            answered.add_metric([operation, str(status)], count)
+        yield answered
+        yield _gauge("rest_requests_under_way", "Requests that are not answered yet", context.under_way)
+        yield _gauge("rest_event_streams", "Readers of /events", context.event_streams)
+        overflowed = CounterMetricFamily(
+            "fairway_rest_cache_overflowed", "Messages that gave way before they were fetched", labels=["cache"]
+        )
+        for name, fed in (("relay", context.relayed), ("filter", context.filtered)):
+            overflowed.add_metric([name], fed.cache.overflowed)
+        yield overflowed
+
+
+def _family(part: str, numbers: dict[str, int]) -> Iterator[Metric]:
+    for name, number in numbers.items():
+        whole = f"fairway_{part}" if name == part else f"fairway_{part}_{name}"
+        described = f"{part.replace('_', ' ')}: {name.replace('_', ' ')}"
+        if name in _COUNTERS.get(part, ()):
+            yield CounterMetricFamily(whole, described, value=number)
+        else:
+            yield GaugeMetricFamily(whole, described, value=number)
+
+
+def _gauge(name: str, description: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"fairway_{name}", description, value=value)

@@ -1,0 +1,248 @@
+"""The REST API as data: the OpenAPI 3.0 document, from which the server takes its routes.
+
+Invariant: an operation is served if and only if it is here; ``operationId`` names its handler. Paths, parameters and
+schemas follow nwaku's (``waku/rest_api/endpoint``); ``/events`` and ``/metrics`` are our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+
+def _text(description: str) -> Json:
+    return {"description": description, "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+def _json(schema: Json, description: str = "OK") -> Json:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _array(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _body(schema: Json) -> Json:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _path(name: str, description: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
+
+
+def _query(name: str, kind: str, description: str) -> Json:
+    return {"name": name, "in": "query", "schema": {"type": kind}, "description": description}
+
+
+def _operation(
+    operation_id: str, summary: str, *, answers: Json, parameters: list[Json] | None = None, body: Json | None = None
+) -> Json:
+    tag = operation_id.partition("_")[0]
+    operation: Json = {"operationId": operation_id, "tags": [tag], "summary": summary, "responses": answers}
+    if parameters:
+        operation["parameters"] = parameters
+    if body:
+        operation["requestBody"] = body
+    return operation
+
+
+_DONE: Final = _text("OK")
+_BAD: Final = _text("The request cannot be understood or granted; the text says why.")
+_UNKNOWN: Final = _text("Not subscribed.")
+_TOO_LONG: Final = _text("The body is too long.")
+_TOPICS: Final = _body(_array({"type": "string"}))
+_PUBSUB: Final = _path("pubsubTopic", "Percent-encoded, like %2Fwaku%2F2%2Frs%2F1%2F0.")
+_CONTENT: Final = _path("contentTopic", "Percent-encoded, like %2Fmyapp%2F1%2Froom%2Fproto.")
+_CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
+_FILTERED: Final = {
+    "200": _json(_ref("FilterAnswer")),
+    "400": _json(_ref("FilterAnswer"), "The request cannot be understood."),
+    "404": _json(_ref("FilterAnswer"), "There is no such subscription."),
+    "413": _TOO_LONG,
+    "503": _json(_ref("FilterAnswer"), "Too many content topics."),
+}
+_REFUSED_PUSH: Final = {
+    str(status): _json(_ref("PushAnswer"), description)
+    for status, description in {
+        400: "The request or the message is malformed.",
+        413: "The message is too large.",
+        420: "The message breaks a rule of the network, like its timestamp.",
+        421: "The node does not serve the pubsub topic.",
+        429: "Too many requests.",
+        505: "The node has no relay peers.",
+    }.items()
+}
+
+PATHS: Final[Json] = {
+    "/health": {
+        "get": _operation("node_health", "How the node is", answers={"200": _json(_ref("Health"))}),
+    },
+    "/info": {
+        "get": _operation("node_info", "Where the node listens", answers={"200": _json(_ref("Info"))}),
+    },
+    "/version": {
+        "get": _operation("node_version", "Which program this is", answers={"200": _text("Name and version.")}),
+    },
+    "/debug/v1/info": {
+        "get": _operation("node_debug_info", "The same as /info", answers={"200": _json(_ref("Info"))}),
+    },
+    "/debug/v1/version": {
+        "get": _operation("node_debug_version", "The same as /version", answers={"200": _text("Name and version.")}),
+    },
+    "/relay/v1/subscriptions": {
+        "post": _operation("relay_subscribe", "Keep what comes on pubsub topics", answers=_CHANGED, body=_TOPICS),
+        "delete": _operation("relay_unsubscribe", "Keep it no more", answers=_CHANGED, body=_TOPICS),
+    },
+    "/relay/v1/messages/{pubsubTopic}": {
+        "get": _operation(
+            "relay_messages",
+            "What came on a pubsub topic since the last call",
+            parameters=[_PUBSUB],
+            answers={"200": _json(_array(_ref("Message"))), "404": _UNKNOWN},
+        ),
+        "post": _operation(
+            "relay_publish",
+            "Publish on a pubsub topic",
+            parameters=[_PUBSUB],
+            body=_body(_ref("Message")),
+            answers=_CHANGED,
+        ),
+    },
+    "/relay/v1/auto/subscriptions": {
+        "post": _operation("relay_auto_subscribe", "Keep what comes on content topics", answers=_CHANGED, body=_TOPICS),
+        "delete": _operation("relay_auto_unsubscribe", "Keep it no more", answers=_CHANGED, body=_TOPICS),
+    },
+    "/relay/v1/auto/messages/{contentTopic}": {
+        "get": _operation(
+            "relay_auto_messages",
+            "What came on a content topic since the last call",
+            parameters=[_CONTENT],
+            answers={"200": _json(_array(_ref("Message"))), "404": _UNKNOWN},
+        ),
+    },
+    "/relay/v1/auto/messages": {
+        "post": _operation(
+            "relay_auto_publish",
+            "Publish on the shard of the content topic",
+            body=_body(_ref("Message")),
+            answers=_CHANGED,
+        ),
+    },
+    "/lightpush/v3/message": {
+        "post": _operation(
+            "lightpush_push",
+            "Publish, and hear what became of it",
+            body=_body(_ref("PushRequest")),
+            answers={"200": _json(_ref("PushAnswer")), **_REFUSED_PUSH},
+        ),
+    },
+    "/filter/v2/subscriptions": {
+        "post": _operation(
+            "filter_subscribe",
+            "Keep what comes on content topics",
+            body=_body(_ref("FilterRequest")),
+            answers=_FILTERED,
+        ),
+        "put": _operation(
+            "filter_resubscribe", "The same as POST", body=_body(_ref("FilterRequest")), answers=_FILTERED
+        ),
+        "delete": _operation(
+            "filter_unsubscribe", "Keep it no more", body=_body(_ref("FilterRequest")), answers=_FILTERED
+        ),
+    },
+    "/filter/v2/subscriptions/all": {
+        "delete": _operation(
+            "filter_unsubscribe_all", "Keep nothing more", body=_body(_ref("FilterAllRequest")), answers=_FILTERED
+        ),
+    },
+    "/filter/v2/subscriptions/{requestId}": {
+        "get": _operation(
+            "filter_ping",
+            "Whether there is a subscription",
+            parameters=[_path("requestId", "Repeated in the answer.")],
+            answers={status: _FILTERED[status] for status in ("200", "404")},
+        ),
+    },
+    "/filter/v2/messages/{contentTopic}": {
+        "get": _operation(
+            "filter_messages",
+            "What came on a content topic since the last call",
+            parameters=[_CONTENT],
+            answers={"200": _json(_array(_ref("Message"))), "400": _text("Not subscribed.")},
+        ),
+    },
+    "/store/v3/messages": {
+        "get": _operation(
+            "store_messages",
+            "A page of what is archived",
+            parameters=[
+                _query("peerAddr", "string", "Multiaddr of another store node to ask; this one without it."),
+                _query("includeData", "boolean", "Messages, and not only their hashes; false without it."),
+                _query("pubsubTopic", "string", "Messages of this pubsub topic."),
+                _query("contentTopics", "string", "Messages of any of these, with commas between."),
+                _query("startTime", "integer", "Timestamps from here on, nanoseconds."),
+                _query("endTime", "integer", "Timestamps up to here, included."),
+                _query("hashes", "string", "Messages with any of these hashes, 0x..., with commas between."),
+                _query("cursor", "string", "paginationCursor of the page before."),
+                _query("ascending", "string", "true: the oldest page first; true without it."),
+                _query("pageSize", "integer", "20 without it, at most 100."),
+            ],
+            answers={
+                "200": _json(_ref("Page")),
+                "400": _BAD,
+                "412": _text("The node keeps no archive."),
+                "429": _text("Too many queries."),
+                "500": _text("The archive, or the other store node, failed."),
+            },
+        ),
+    },
+    "/admin/v1/peers": {
+        "get": _operation("admin_peers", "Who is connected", answers={"200": _json(_array(_ref("Peer")))}),
+        "post": _operation("admin_connect", "Connect to the peers at multiaddrs", answers=_CHANGED, body=_TOPICS),
+    },
+    "/events": {
+        "get": _operation(
+            "events_stream",
+            "Messages as they come: server-sent events",
+            parameters=[
+                _query("contentTopics", "string", "Messages of any of these, with commas between."),
+                _query("pubsubTopic", "string", "Their pubsub topic; that of autosharding without it."),
+                _query(
+                    "lastEventId", "string", "The same as the header Last-Event-ID, for clients that cannot set it."
+                ),
+                {
+                    "name": "Last-Event-ID",
+                    "in": "header",
+                    "schema": {"type": "string"},
+                    "description": "Hash of the last message that was received; first comes what followed it.",
+                },
+            ],
+            answers={
+                "200": {
+                    "description": "Events `message` (data: an entry of a store page, id: its hash) and `gap`.",
+                    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+                },
+                "400": _BAD,
+                "503": _text("Too many event streams."),
+            },
+        ),
+    },
+    "/metrics": {
+        "get": _operation("metrics_text", "Numbers for Prometheus", answers={"200": _text("The text format.")}),
+    },
+    "/openapi.json": {
+        "get": _operation("docs_openapi", "This document", answers={"200": _json({"type": "object"})}),
+    },
+    "/docs": {
+        "get": _operation(
+            "docs_page",
+            "This document for people",
+            answers={"200": {"description": "A page.", "content": {"text/html": {"schema": {"type": "string"}}}}},
+        ),
+    },
+}

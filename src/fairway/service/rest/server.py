@@ -1,0 +1,125 @@
+"""A REST server in the event loop of the node that it serves.
+
+Invariant: when `RestServer.start` returns, the port is known and answers; when `RestServer.close` returns, nothing of
+the server is left, event streams included, and the node goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+
+from fairway.service.node import ServiceNode
+from fairway.service.rest.app import make_app
+from fairway.service.rest.context import RestContext
+from fairway.service.rest.options import RestOptions
+from fairway.service.rest.protocol import KEEP_ALIVE_S, bounded
+
+_BACKLOG: Final = 512
+_GRACE_S: Final = 2
+
+
+class RestServer:
+    """An async context manager over a running node. Made by `RestServer.start`."""
+
+    def __init__(self, context: RestContext, server: _Server, listening: socket.socket) -> None:
+        self.context: Final = context
+        self._server: Final = server
+        self._listening: Final = listening
+        host, self._port, *_ = listening.getsockname()
+        self._host: Final = f"[{host}]" if ":" in host else host
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, node: ServiceNode, options: RestOptions | None = None) -> Self:
+        """Listen and serve; raises `OSError` for an address that cannot be had."""
+        chosen = options or RestOptions()
+        family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
+        listening = socket.create_server((chosen.host, chosen.port), family=family, backlog=_BACKLOG)
+        context = RestContext(node, chosen)
+        config = uvicorn.Config(
+            make_app(context),
+            http=bounded(chosen),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+            h11_max_incomplete_event_size=chosen.max_header_bytes,
+        )
+        server = cls(context, _Server(config), listening)
+        await server._run()
+        return server
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._port)
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"http://{self._host}:{self.port}"
+
+    async def close(self) -> None:
+        """Stop serving. May be called twice."""
+        self.context.closing.set()
+        self._server.should_exit = True
+        serving, *feeding = self._tasks
+        await asyncio.gather(serving, return_exceptions=True)
+        for fed in (self.context.relayed, self.context.filtered):
+            fed.close()
+        await asyncio.gather(*feeding, return_exceptions=True)
+        self._listening.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the server itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the server."""
+        await self.close()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._server.serve(sockets=[self._listening])),
+            loop.create_task(self.context.relayed.run()),
+            loop.create_task(self.context.filtered.run()),
+        ]
+        listening = loop.create_task(self._server.listening.wait())
+        try:
+            await asyncio.wait([listening, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            listening.cancel()
+        if self._tasks[0].done():
+            await self.close()
+            self._tasks[0].result()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server as a guest: signals are its host's business, and it says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening: Final = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

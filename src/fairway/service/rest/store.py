@@ -1,0 +1,176 @@
+"""``GET /store/v3/messages``: the archive of this node, or of the store node that ``peerAddr`` names.
+
+nwaku, ``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, times that are not
+positive are no bound, pages have 20 entries unless asked otherwise and never more than 100.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from msgspec import UNSET
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fairway.errors import ConfigurationError, DecodeError, NetworkError
+from fairway.service.rest.answers import RefusedError, answer
+from fairway.service.rest.context import RestContext, client_of, clocks
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.protocols.exchange import ask
+from fairway.waku.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
+from fairway.wire.store import (
+    MAX_RESPONSE_BYTES,
+    STORE_QUERY_PROTOCOL,
+    StoredMessage,
+    StoreQueryRequest,
+    StoreQueryResponse,
+    decode_store_query_response,
+    encode_store_query_request,
+)
+from fairway.wire.waku_message import MESSAGE_HASH_BYTES
+
+MAX_PAGE_SIZE: Final = 100
+DEFAULT_PAGE_SIZE: Final = 20
+PEER_TIMEOUT_S: Final = 5.0
+"""nwaku's patience with another store node."""
+
+_TRUE: Final = {"y", "yes", "true", "1", "on"}
+_FALSE: Final = {"n", "no", "false", "0", "off"}
+_INT64: Final = 2**63
+
+
+class StoreEndpoints:
+    """One for each server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def messages(self, request: Request) -> Response:
+        """Return a page of messages."""
+        asked = store_query_of(request.query_params)
+        address = request.query_params.get("peerAddr", "")
+        peer = _peer_in(address) if address else None
+        node = self._context.node
+        if peer is not None and peer.peer_id != node.peer_id:
+            response = await self._ask(peer, asked)
+        elif node.store is None:
+            raise RefusedError(412, "No suitable service peer & no discovery method")
+        else:
+            response = await node.store.query(client_of(request), asked, now_s=clocks()[0])
+        if response.status_code == 429:
+            raise RefusedError(429, "Request rate limit reached")
+        if not response.is_success:
+            refused = 400 <= (response.status_code or 0) < 500
+            raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
+        return answer(_page(response))
+
+    async def _ask(self, address: Multiaddr, asked: StoreQueryRequest) -> StoreQueryResponse:
+        host = self._context.node.host
+        try:
+            connection = await host.connect(address, timeout_s=PEER_TIMEOUT_S)
+            encoded = await ask(
+                host,
+                connection.peer_id,
+                STORE_QUERY_PROTOCOL,
+                encode_store_query_request(asked, checked=False),
+                max_response_bytes=MAX_RESPONSE_BYTES,
+                timeout_s=PEER_TIMEOUT_S,
+            )
+            return decode_store_query_response(encoded)
+        except TimeoutError:
+            raise RefusedError(500, "No history response received (timeout)") from None
+        except (NetworkError, DecodeError) as error:
+            raise RefusedError(500, f"Error occurred in queryFut.read() [{error}]") from None
+
+
+def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
+    """Return the query that a query string means, or raise `RefusedError`."""
+    include = parameters.get("includeData", "").lower()
+    if include and include not in _TRUE | _FALSE:
+        raise RefusedError(400, f"include data parsing error: cannot interpret as a bool: {include[:80]}")
+    end_ns = _time(parameters.get("endTime", ""))
+    page_size = _number(parameters.get("pageSize", ""), "page size parsing error")
+    if page_size is None or page_size == 0:
+        page_size = DEFAULT_PAGE_SIZE
+    hashes = tuple(_hash(text) for text in parameters.get("hashes", "").split(",") if text)
+    cursor = parameters.get("cursor", "")
+    return StoreQueryRequest(
+        request_id=str(uuid.uuid4()),
+        include_data=include in _TRUE,
+        pubsub_topic=parameters.get("pubsubTopic") or None,
+        content_topics=tuple(text for text in parameters.get("contentTopics", "").split(",") if text),
+        time_start_ns=_time(parameters.get("startTime", "")),
+        # On the wire the end of the range is not in it.
+        time_end_ns=None if end_ns is None else min(end_ns + 1, _INT64 - 1),
+        message_hashes=hashes,
+        pagination_cursor=_hash(cursor) if cursor else None,
+        pagination_forward=parameters.get("ascending", "true") in {"true", ""},
+        # A negative number is a large unsigned one to nwaku.
+        pagination_limit=page_size if 0 < page_size < MAX_PAGE_SIZE else MAX_PAGE_SIZE,
+    )
+
+
+def entry_of(stored: StoredMessage) -> StoredEntry:
+    """Return an entry of a page as JSON knows it; raises `DecodeError` for a message that is none."""
+    return StoredEntry(
+        message_hash=hex_of(stored.message_hash),
+        message=UNSET if stored.message_bytes is None else store_shape(stored.message()),
+        pubsub_topic=UNSET if stored.pubsub_topic is None else stored.pubsub_topic,
+    )
+
+
+def _page(response: StoreQueryResponse) -> StoredPage:
+    entries = []
+    for stored in response.messages:
+        try:
+            entries.append(entry_of(stored))
+        except DecodeError:
+            entries.append(StoredEntry(message_hash=hex_of(stored.message_hash)))
+    return StoredPage(
+        request_id=response.request_id,
+        status_code=response.status_code or 200,
+        status_desc=response.status_desc or "OK",
+        messages=entries,
+        pagination_cursor=hex_of(response.pagination_cursor) if response.pagination_cursor else UNSET,
+    )
+
+
+def _peer_in(address: str) -> Multiaddr:
+    try:
+        parsed = Multiaddr.parse(address)
+        known = parsed.peer_id
+    except ConfigurationError as error:
+        raise RefusedError(400, f"Failed parsing remote peer info: {error}") from None
+    if not isinstance(known, PeerId):
+        raise RefusedError(400, "Failed parsing remote peer info: the address names no peer: /p2p/... is missing")
+    return parsed
+
+
+def _number(text: str, what: str) -> int | None:
+    if not text:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        raise RefusedError(400, f"{what}: invalid integer: {text[:80]}") from None
+    if not -_INT64 <= number < _INT64:
+        raise RefusedError(400, f"{what}: Parsed integer outside of valid range: {text[:80]}")
+    return number
+
+
+def _time(text: str) -> int | None:
+    number = _number(text, "time parsing error")
+    return number if number is not None and number > 0 else None
+
+
+def _hash(text: str) -> bytes:
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError as error:
+        raise RefusedError(400, f"Exception converting hex string to bytes: {error}") from None
+    if len(value) != MESSAGE_HASH_BYTES:
+        raise RefusedError(400, f"waku message hash parsing error: invalid hash length: {len(value)}")
+    return value

@@ -1,0 +1,166 @@
+"""The rows of a nwaku store's file for one page: a range of its order, in either direction, of some topics.
+
+nwaku's own file has an index on timestamps alone, so that a rare content topic is found by reading everything that lies
+between. A service node adds a second index, which neither nwaku nor the pipeline minds, by content topic, pubsub topic
+and time. With it a page of a few topics is merged from the runs of each, at a cost that does not grow with the file.
+
+Invariant: with the index and without it the rows and their order are the same, (timestamp, message hash); all of a page
+is read from one snapshot of the file; at most `MAX_RUNS` rows are held beside those that the caller takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from contextlib import ExitStack, closing, contextmanager
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Generator, Iterator
+
+    from fairway.storage.archive import ArchiveSlice
+
+Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
+"""Hash, pubsub topic, content topic, payload, version, timestamp, meta."""
+
+MAX_MERGED_TOPICS: Final = 50
+"""Content topics of one query that are looked up one by one; for more of them the range of time is read."""
+MAX_RUNS: Final = 200
+"""Pairs of content topic and pubsub topic that are merged into one page."""
+
+_TOPIC_INDEX: Final = "i_fairway_topics"
+_CREATE_TOPIC_INDEX: Final = (
+    f"CREATE INDEX IF NOT EXISTS {_TOPIC_INDEX} ON Message (contentTopic, pubsubTopic, timestamp)"
+)
+_HAS_TOPIC_INDEX: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?"
+
+# Topics are blobs in nwaku's files, text in some of others; and SQLite keeps a value of any type in any column, so each
+# is made into what is expected there.
+ROW: Final = """
+CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
+CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
+"""
+# Both bounds are row values so that one static statement serves every query; an index holds the primary key as well, so
+# the range and the order come from the index alone.
+RANGE: Final = """
+(timestamp, messageHash) > (:after_ns, :after_hash) AND (timestamp, messageHash) <= (:through_ns, :through_hash)
+"""
+_OLDEST_FIRST: Final = "ORDER BY timestamp, messageHash LIMIT :rows"
+_NEWEST_FIRST: Final = "ORDER BY timestamp DESC, messageHash DESC LIMIT :rows"
+_SCAN: Final = f"""
+SELECT {ROW} FROM Message WHERE {RANGE}
+  AND (:pubsub_topic IS NULL OR CAST(pubsubTopic AS BLOB) = :pubsub_topic)
+  AND (:content_topics IS NULL OR CAST(contentTopic AS BLOB) IN
+       (SELECT CAST(value AS BLOB) FROM json_each(:content_topics)))
+"""  # noqa: S608 - constants only; so below
+_RUN: Final = f"""
+SELECT {ROW} FROM Message INDEXED BY {_TOPIC_INDEX}
+WHERE contentTopic = :content_topic AND pubsubTopic = :pubsub_topic AND {RANGE}
+"""  # noqa: S608
+_NEXT_PUBSUB_TOPIC: Final = f"""
+SELECT min(pubsubTopic) FROM Message INDEXED BY {_TOPIC_INDEX} WHERE contentTopic = ? AND pubsubTopic > ?
+"""  # noqa: S608
+_ANY_TEXT: Final = f"""
+SELECT 1 FROM Message INDEXED BY {_TOPIC_INDEX} WHERE contentTopic < x'' LIMIT 1
+"""  # noqa: S608
+_BEFORE_EVERY_TEXT: Final = float("-inf")
+
+_Topic = str | bytes
+_in_order = itemgetter(5, 0)
+
+
+def has_topic_index(database: sqlite3.Connection) -> bool:
+    """Return whether a file has the index by topics, finished."""
+    return database.execute(_HAS_TOPIC_INDEX, (_TOPIC_INDEX,)).fetchone() is not None
+
+
+def create_topic_index(database: sqlite3.Connection) -> None:
+    """Make the index by topics unless it is there; nobody else can write meanwhile, reading goes on."""
+    with database:
+        database.execute(_CREATE_TOPIC_INDEX)
+
+
+def range_of(part: ArchiveSlice) -> dict[str, int | bytes]:
+    """Return the parameters of `RANGE`."""
+    return {
+        "after_ns": part.after.timestamp_ns,
+        "after_hash": part.after.message_hash,
+        "through_ns": part.through.timestamp_ns,
+        "through_hash": part.through.message_hash,
+    }
+
+
+def page_rows(
+    database: sqlite3.Connection,
+    part: ArchiveSlice,
+    *,
+    pubsub_topic: str | None,
+    content_topics: Collection[str],
+    rows: int,
+    newest_first: bool,
+) -> Generator[Row, None, None]:
+    """Yield up to ``rows`` rows in the order asked for; to be closed by a caller who takes fewer."""
+    order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
+    topics = {topic.encode() for topic in content_topics}
+    parameters: dict[str, int | str | bytes | None] = {**range_of(part), "rows": rows}
+    with _one_snapshot(database):
+        runs = _runs(database, None if pubsub_topic is None else pubsub_topic.encode(), topics)
+        if runs is None:
+            parameters |= {
+                "pubsub_topic": None if pubsub_topic is None else pubsub_topic.encode(),
+                "content_topics": json.dumps(list(content_topics)) if content_topics else None,
+            }
+            with closing(database.execute(_SCAN + order, parameters)) as found:
+                yield from found
+            return
+        with ExitStack() as open_runs:
+            cursors = [
+                open_runs.enter_context(
+                    closing(
+                        database.execute(_RUN + order, {**parameters, "content_topic": content, "pubsub_topic": pubsub})
+                    )
+                )
+                for content, pubsub in runs
+            ]
+            merged = heapq.merge(*cursors, key=_in_order, reverse=newest_first)
+            yield from (row for _, row in zip(range(rows), merged, strict=False))
+
+
+def _runs(
+    database: sqlite3.Connection, pubsub_topic: bytes | None, content_topics: set[bytes]
+) -> list[tuple[_Topic, _Topic]] | None:
+    """Return the pairs of topics to merge, as the file has them, or None if that is not the way to read this page."""
+    if not 0 < len(content_topics) <= MAX_MERGED_TOPICS or not has_topic_index(database):
+        return None
+    any_text = database.execute(_ANY_TEXT).fetchone() is not None
+    runs: list[tuple[_Topic, _Topic]] = []
+    for content in (form for topic in content_topics for form in (_forms(topic) if any_text else (topic,))):
+        if pubsub_topic is not None:
+            runs += [(content, form) for form in _forms(pubsub_topic)]
+            continue
+        (found,) = database.execute(_NEXT_PUBSUB_TOPIC, (content, _BEFORE_EVERY_TEXT)).fetchone()
+        while found is not None:
+            runs.append((content, found))
+            if len(runs) > MAX_RUNS:
+                return None
+            (found,) = database.execute(_NEXT_PUBSUB_TOPIC, (content, found)).fetchone()
+    return runs
+
+
+def _forms(topic: bytes) -> tuple[_Topic, _Topic]:
+    return topic, topic.decode()
+
+
+@contextmanager
+def _one_snapshot(database: sqlite3.Connection) -> Iterator[None]:
+    """See the file as it is at the first read until the end, whatever others write meanwhile."""
+    if database.in_transaction:
+        yield
+        return
+    database.execute("BEGIN")
+    try:
+        yield
+    finally:
+        database.rollback()

@@ -1,0 +1,99 @@
+"""What a feed missed, from the store: the hashes of a time range first, then the messages that were never seen.
+
+Invariant: when `CatchUp.run` returns, every message of the criterion that the store has from `covered_ns` on was handed
+on once, and `covered_ns` has moved to ``overlap`` before the beginning of the run. Timestamps are the senders'; the
+overlap is for clocks that differ and for messages that were under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from fairway.errors import StoreQueryError
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.rest.recent import RecentHashes
+from fairway.waku.rest.store_reader import StoreReader
+
+_PAGE: Final = 100
+_FETCH: Final = 50
+"""Hashes in one question: 3,400 characters of its address."""
+
+
+class CatchUp:
+    """The gaps of one pubsub and content topic."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        criterion: tuple[str, str],
+        *,
+        seen: RecentHashes,
+        hand_on: Callable[[RoutedMessage], None],
+        overlap_ns: int,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._reader: Final = reader
+        self._criterion: Final = criterion
+        self._seen: Final = seen
+        self._hand_on: Final = hand_on
+        self._overlap_ns: Final = overlap_ns
+        self._now_ns: Final = now_ns
+        self.covered_ns = now_ns() - overlap_ns
+        """Where the next run begins."""
+
+    async def begin(self) -> None:
+        """Note what was there before anybody asked, so that it is not handed on; raise `StoreQueryError`."""
+        async for page in self._hashes():
+            for message_hash in page:
+                self._seen.add(message_hash)
+
+    def live(self) -> None:
+        """Note that nothing is missing up to now."""
+        self.covered_ns = max(self.covered_ns, self._now_ns() - self._overlap_ns)
+
+    def reach_back(self, duration_ns: int) -> None:
+        """Have the next run begin earlier."""
+        self.covered_ns = min(self.covered_ns, self._now_ns() - duration_ns)
+
+    async def run(self) -> int:
+        """Hand on what was missed, and return how many messages that were; raise `StoreQueryError`."""
+        begun_ns = self._now_ns()
+        found = 0
+        async for page in self._hashes():
+            missed = [message_hash for message_hash in page if message_hash not in self._seen]
+            for first in range(0, len(missed), _FETCH):
+                found += await self._fetch(tuple(missed[first : first + _FETCH]))
+        self.covered_ns = max(self.covered_ns, begun_ns - self._overlap_ns)
+        return found
+
+    async def _hashes(self) -> AsyncIterator[tuple[bytes, ...]]:
+        pubsub_topic, content_topic = self._criterion
+        query = StoreQuery(
+            pubsub_topic=pubsub_topic, content_topics=(content_topic,), start_ns=self.covered_ns, page_size=_PAGE
+        )
+        cursor: bytes | None = None
+        led = RecentHashes()
+        while True:
+            page, cursor = await self._reader.hashes(query, cursor)
+            yield page
+            if cursor is None:
+                return
+            if not led.add(cursor):
+                raise StoreQueryError(f"the node gives the cursor 0x{cursor.hex()} twice")
+
+    async def _fetch(self, hashes: tuple[bytes, ...]) -> int:
+        query = StoreQuery(message_hashes=hashes, page_size=_PAGE)
+        cursor: bytes | None = None
+        found = 0
+        for _ in hashes:  # every page has at least one of them
+            page = await self._reader.page(query, cursor)
+            for message in page.messages:
+                if message.message_hash not in self._seen:
+                    self._hand_on(message)
+                    self._seen.add(message.message_hash)
+                    found += 1
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found

@@ -1,0 +1,75 @@
+"""Server-sent events from bytes (WHATWG HTML, "Parsing an event stream").
+
+Pure: bytes in, events out, in whatever pieces they come. Invariant: at most ``max_bytes`` of an event are held; a
+longer one is a `DecodeError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.errors import DecodeError
+
+MAX_EVENT_BYTES: Final = 4_194_304
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent:
+    """One event."""
+
+    kind: str
+    """``message`` unless the stream names another."""
+    data: bytes
+    event_id: str
+    """That of the last event that had one."""
+
+
+class EventParser:
+    """One stream."""
+
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes: Final = max_bytes
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._kind = ""
+        self._event_id = ""
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Return the events that are complete now."""
+        self._rest += chunk
+        events: list[ServerEvent] = []
+        *lines, rest = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(rest)
+        for line in lines:
+            event = self._line(line.removesuffix(b"\r"))
+            if event is not None:
+                events.append(event)
+        if len(self._rest) + self._data_bytes > self._max_bytes:
+            raise DecodeError(f"a server-sent event of more than {self._max_bytes} bytes")
+        return events
+
+    def _line(self, line: bytes) -> ServerEvent | None:
+        if not line:
+            return self._dispatched()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"data":
+                self._data.append(value)
+                self._data_bytes += len(value)
+            case b"event":
+                self._kind = value.decode(errors="replace")
+            case b"id" if b"\0" not in value:
+                self._event_id = value.decode(errors="replace")
+            case _:
+                return None  # a comment, which says that the stream is alive, or a field that nobody knows
+        return None
+
+    def _dispatched(self) -> ServerEvent | None:
+        data, kind = self._data, self._kind
+        self._data, self._data_bytes, self._kind = [], 0, ""
+        if not data:
+            return None
+        return ServerEvent(kind=kind or "message", data=b"\n".join(data), event_id=self._event_id)

@@ -1,0 +1,174 @@
+"""The messages of one content topic, whatever happens to the node: received, or fetched from the store if missed.
+
+Two tasks. One receives, in the first way that the node offers, and begins again when that ends. The other looks through
+the store: when the first one began again, when something may have given way in a cache, and, where messages are asked
+for, every now and then. Invariant: a message that the store keeps and that came after the feed began is handed on once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from fairway.errors import NetworkError, StoreQueryError
+from fairway.waku.node import RoutedMessage
+from fairway.waku.rest.catch_up import CatchUp
+from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.options import ReceiveWay, RestNodeOptions
+from fairway.waku.rest.receivers import (
+    NotOfferedError,
+    Sink,
+    receive_by_filter,
+    receive_by_relay,
+    receive_events,
+)
+from fairway.waku.rest.recent import RecentHashes
+from fairway.waku.rest.store_reader import StoreReader
+
+_RECEIVERS: Final[dict[ReceiveWay, Callable[..., Awaitable[None]]]] = {
+    ReceiveWay.EVENTS: receive_events,
+    ReceiveWay.RELAY: receive_by_relay,
+    ReceiveWay.FILTER: receive_by_filter,
+}
+_SLOW_READER_NS: Final = 300_000_000_000
+"""What a node dropped because this program read too slowly may have been under way for so long."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class TopicFeed:
+    """One pubsub and content topic of one node."""
+
+    def __init__(
+        self,
+        http: HttpClient,
+        criterion: tuple[str, str],
+        options: RestNodeOptions,
+        *,
+        seen: RecentHashes,
+        hand_on: Callable[[RoutedMessage], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.criterion: Final = criterion
+        self.live = False
+        """Whether messages come in now."""
+        self.way: ReceiveWay | None = None
+        """In which way, at last."""
+        self.caught_up = 0
+        """Messages that came by the store."""
+        self._http: Final = http
+        self._options: Final = options
+        self._changed: Final = changed
+        self._catch_up: Final = CatchUp(
+            StoreReader(http),
+            criterion,
+            seen=seen,
+            hand_on=hand_on,
+            overlap_ns=int(options.overlap_s * 1e9),
+            now_ns=time.time_ns,
+        )
+        self._sink: Final = Sink(begun=self._begun, hand_on=hand_on, alive=self._alive, gap=self._gap)
+        self._behind = False
+        self._complaint = logging.WARNING
+        self._begin_worked = asyncio.Event()
+        self._due = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._pause_s = options.first_pause_s
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to receive."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._receive()), loop.create_task(self._complete())]
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when messages come in, or after ``timeout_s``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._begin_worked.wait()
+
+    def wake(self) -> None:
+        """Try again now: the node is back."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Stop. May be called twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        try:
+            await self._catch_up.begin()
+        except StoreQueryError as error:
+            _LOG.debug("%s: %s", self._http.address.name, error)
+            self._behind = True
+        ways = self._options.receive
+        index = 0
+        while True:
+            self.way = ways[index]
+            try:
+                await _RECEIVERS[self.way](self._http, self.criterion, self._sink, self._options)
+            except NotOfferedError as error:
+                _LOG.debug("%s: %s", self._http.address.name, error)
+                index = (index + 1) % len(ways)
+                if index:
+                    continue
+                _LOG.log(self._complaint, "%s offers no way to receive messages: %s", self._http.address.name, error)
+                self._complaint = logging.DEBUG
+            except NetworkError as error:
+                _LOG.debug("%s: %s", self._http.address.name, error)
+            self.live = False
+            self._changed()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s):
+                    await self._wake.wait()
+            self._pause_s = min(2 * self._pause_s, self._options.longest_pause_s)
+
+    async def _complete(self) -> None:
+        pause_s = self._options.first_pause_s
+        while True:
+            await self._until_due()
+            self._due.clear()
+            try:
+                self.caught_up += await self._catch_up.run()
+                self._behind = self._due.is_set()
+                pause_s = self._options.first_pause_s
+            except StoreQueryError as error:
+                _LOG.debug("the store could not be looked through: %s", error)
+                self._fall_behind()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, self._options.longest_pause_s)
+
+    async def _until_due(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.check_interval_s):
+                await self._due.wait()
+                return
+        if self.way is ReceiveWay.EVENTS or not self.live:
+            await self._due.wait()
+
+    def _begun(self) -> None:
+        if self._behind or self._begin_worked.is_set():
+            self._fall_behind()
+        self._pause_s = self._options.first_pause_s
+        self.live = True
+        self._begin_worked.set()
+        self._changed()
+
+    def _alive(self) -> None:
+        if not self._behind:
+            self._catch_up.live()
+
+    def _gap(self) -> None:
+        if self.way is ReceiveWay.EVENTS:
+            self._catch_up.reach_back(_SLOW_READER_NS)
+        self._fall_behind()
+
+    def _fall_behind(self) -> None:
+        self._behind = True
+        self._due.set()

@@ -1,0 +1,43 @@
+"""What ``GET /health`` says, as a status.
+
+Pure. nwaku, ``waku/node/health_monitor``: a state of the node and one of each protocol. Older versions answer with a
+sentence. Invariant: whatever the answer is, it is a status.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from fairway.waku.node import NodeHealth, NodeStatus
+
+_SENDING: Final = ("Relay", "Lightpush", "Lightpush Client")
+_STORING: Final = ("Store", "Store Client")
+_READY: Final = "ready"
+
+
+class _Report(msgspec.Struct, rename="camel"):
+    node_health: str
+    protocols_health: list[dict[str, Any]] = []
+
+
+def status_of(status: int, body: bytes) -> NodeStatus:
+    """Return the status of a node that answered."""
+    try:
+        report = msgspec.json.decode(body, type=_Report)
+    except msgspec.MsgspecError:
+        # No report: the node is there, and says no more than whether it is well.
+        known = 200 <= status < 300
+        missing = status in {400, 404, 405}
+        return _status(NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY, store=True)
+    states = {name: str(state).lower() for protocol in report.protocols_health for name, state in protocol.items()}
+    store = not states or any(states.get(name) == _READY for name in _STORING)
+    if states and not any(states.get(name) == _READY for name in _SENDING):
+        return _status(NodeHealth.UNHEALTHY, store=store)
+    ready = report.node_health.lower() == _READY
+    return _status(NodeHealth.SUFFICIENTLY_HEALTHY if ready else NodeHealth.MINIMALLY_HEALTHY, store=store)
+
+
+def _status(health: NodeHealth, *, store: bool) -> NodeStatus:
+    return NodeStatus(health=health, store=store)

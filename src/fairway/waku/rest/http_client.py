@@ -1,0 +1,228 @@
+"""HTTP/1.1 to one server over asyncio streams, h11 doing the protocol: requests, and answers that do not end.
+
+Invariant: an answer is whole or one `NodeUnavailableError`; heads, bodies, connections and times are bounded; after
+`HttpClient.close` no connection is left. A connection that the server had closed meanwhile is replaced without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import h11
+
+from fairway.errors import NodeUnavailableError
+from fairway.waku.rest.address import RestAddress
+
+MAX_HEAD_BYTES: Final = 65_536
+MAX_BODY_BYTES: Final = 33_554_432
+"""A page of 100 messages of 150 KiB has 20 MB as JSON."""
+_IDLE_S: Final = 15.0
+"""A connection that was not used for longer is not used again: servers close theirs after a while."""
+_CHUNK_BYTES: Final = 262_144
+_FAULTS: Final = (OSError, h11.ProtocolError, EOFError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpReply:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The beginning of the body, for people."""
+        return self.body[:300].decode(errors="replace")
+
+
+class _Connection:
+    """One connection, and what h11 knows of it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader: Final = reader
+        self.writer: Final = writer
+        self.http: Final = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self.used_s = time.monotonic()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may go over it."""
+        return not self.reader.at_eof() and time.monotonic() - self.used_s < _IDLE_S
+
+    async def send(self, request: h11.Request, body: bytes) -> None:
+        events: tuple[Any, ...] = (request, h11.Data(data=body), h11.EndOfMessage())
+        self.writer.write(b"".join(self.http.send(event) or b"" for event in events))
+        await self.writer.drain()
+
+    async def next_event(self) -> Any:
+        while True:
+            event = self.http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self.http.receive_data(await self.reader.read(_CHUNK_BYTES))
+
+    async def head(self) -> tuple[int, dict[str, str]]:
+        event = await self.next_event()
+        while isinstance(event, h11.InformationalResponse):
+            event = await self.next_event()
+        if event is h11.PAUSED or not isinstance(event, h11.Response):
+            raise EOFError("the connection ended before an answer")
+        return event.status_code, {name.decode(): value.decode("latin-1") for name, value in event.headers}
+
+    async def body(self, max_bytes: int) -> bytes:
+        body = bytearray()
+        while isinstance(event := await self.next_event(), h11.Data):
+            body += event.data
+            if len(body) > max_bytes:
+                raise EOFError(f"an answer of more than {max_bytes} bytes")
+        return bytes(body)
+
+    def close(self) -> None:
+        self.writer.close()
+
+    async def closed(self) -> None:
+        self.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+
+class HttpStream:
+    """An answer that goes on: its head, and its body as it comes. An async context manager."""
+
+    def __init__(self, connection: _Connection, status: int, headers: Mapping[str, str], name: str) -> None:
+        self.status: Final = status
+        self.headers: Final = headers
+        self._connection: Final = connection
+        self._name: Final = name
+
+    async def read(self, timeout_s: float) -> bytes:
+        """Return what comes next, ``b""`` at the end; raise `NodeUnavailableError` if nothing does in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                event = await self._connection.next_event()
+        except _FAULTS as error:
+            raise _unavailable(self._name, error, timeout_s) from error
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    async def text(self, timeout_s: float) -> str:
+        """Return the beginning of the body, for people."""
+        return (await self.read(timeout_s))[:300].decode(errors="replace")
+
+    async def __aenter__(self) -> Self:
+        """Return the stream itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the connection."""
+        await self._connection.closed()
+
+
+class HttpClient:
+    """Requests to one address."""
+
+    def __init__(self, address: RestAddress, *, timeout_s: float, max_connections: int) -> None:
+        self.address: Final = address
+        self._timeout_s: Final = timeout_s
+        self._slots: Final = asyncio.Semaphore(max_connections)
+        self._idle: list[_Connection] = []
+        self._ssl: Final = ssl.create_default_context() if address.secure else None
+        self._closed = False
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> HttpReply:
+        """Return the answer to a request with a JSON body, if any; raise `NodeUnavailableError`."""
+        self._check_open()
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._exchange(method, path, body)
+            except _FAULTS as error:
+                raise _unavailable(self.address.name, error, self._timeout_s) from error
+
+    async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> HttpStream:
+        """Return the answer to a GET when its head has come; raise `NodeUnavailableError`."""
+        self._check_open()
+        connection: _Connection | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                connection = await self._connect()
+                await connection.send(self._request("GET", path, b"", headers), b"")
+                status, answered = await connection.head()
+        except BaseException as error:
+            if connection is not None:
+                await connection.closed()
+            if isinstance(error, _FAULTS):
+                raise _unavailable(self.address.name, error, self._timeout_s) from error
+            raise
+        return HttpStream(connection, status, answered, self.address.name)
+
+    async def close(self) -> None:
+        """End the connections that are not in use; the others end with their requests. May be called twice."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().closed()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NodeUnavailableError(f"{self.address.name}: this client is closed")
+
+    async def _exchange(self, method: str, path: str, body: bytes) -> HttpReply:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable:
+                try:
+                    return await self._over(connection, method, path, body)
+                except (OSError, h11.ProtocolError, EOFError):
+                    continue  # the server had closed it; asking twice does no harm, messages are known by their hash
+            await connection.closed()
+        return await self._over(await self._connect(), method, path, body)
+
+    async def _over(self, connection: _Connection, method: str, path: str, body: bytes) -> HttpReply:
+        try:
+            await connection.send(self._request(method, path, body, None), body)
+            status, headers = await connection.head()
+            answered = await connection.body(MAX_BODY_BYTES)
+            if connection.http.our_state is h11.DONE and connection.http.their_state is h11.DONE and not self._closed:
+                connection.http.start_next_cycle()
+                connection.used_s = time.monotonic()
+                self._idle.append(connection)
+            else:
+                await connection.closed()
+        except BaseException:
+            await connection.closed()
+            raise
+        return HttpReply(status=status, headers=headers, body=answered)
+
+    async def _connect(self) -> _Connection:
+        address = self.address
+        port = address.port or (443 if address.secure else 80)
+        return _Connection(*await asyncio.open_connection(address.host, port, ssl=self._ssl))
+
+    def _request(self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None) -> h11.Request:
+        address = self.address
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        fields = {
+            "Host": host if address.port is None else f"{host}:{address.port}",
+            "Accept": "*/*",
+            **address.headers,
+            **(headers or {}),
+        }
+        if body or method != "GET":
+            fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        return h11.Request(method=method, target=f"{address.base_path}{path}", headers=list(fields.items()))
+
+
+def _unavailable(name: str, error: BaseException, timeout_s: float) -> NodeUnavailableError:
+    if isinstance(error, TimeoutError):
+        return NodeUnavailableError(f"{name}: no answer within {timeout_s:g} s")
+    return NodeUnavailableError(f"{name}: {type(error).__name__}: {error}")

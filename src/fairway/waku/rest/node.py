@@ -1,0 +1,231 @@
+"""A node behind nwaku's REST API as a `WakuNode`: a channel runs over an existing nwaku as it is, or over one of ours.
+
+Messages leave by light push or relay, come in by an event stream where the node has one and else by asking at least
+once a second, and what was missed in between (a full cache, another program that emptied it, a node that was away)
+comes from the store. Invariant: whatever the node does, nothing is raised but by `RestNode.start`, `RestNode.subscribe`
+on a closed node, and `RestNode.query`; what is held in memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+from typing import Final, Self
+
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.waku.node import (
+    NodeHealth,
+    NodeQuota,
+    NodeStatus,
+    RoutedMessage,
+    SendResult,
+    StorePage,
+    StoreQuery,
+    WakuNode,
+)
+from fairway.waku.rest.address import RestAddress
+from fairway.waku.rest.feed import TopicFeed
+from fairway.waku.rest.health import status_of
+from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.options import RestNodeOptions
+from fairway.waku.rest.recent import RecentHashes
+from fairway.waku.rest.sender import Sender
+from fairway.waku.rest.store_reader import StoreReader
+from fairway.waku.status_board import StatusBoard
+from fairway.waku.subscription import Subscription
+
+Criterion = tuple[str, str]
+"""A pubsub topic and a content topic."""
+
+_AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
+_LOG: Final = logging.getLogger(__name__)
+
+
+class RestNode(WakuNode):
+    """A client of one node. Made by `RestNode.start`."""
+
+    def __init__(self, address: RestAddress, options: RestNodeOptions) -> None:
+        self.address: Final = address
+        self._options: Final = options
+        self._http: Final = HttpClient(
+            address, timeout_s=options.request_timeout_s, max_connections=options.max_connections
+        )
+        self._sender: Final = Sender(self._http, options.send)
+        self._store: Final = StoreReader(self._http)
+        self._seen: Final = RecentHashes()
+        self._feeds: dict[Criterion, TopicFeed] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._listeners: dict[Subscription[RoutedMessage], frozenset[Criterion]] = {}
+        self._reached = _AWAY
+        self._answered: Final = asyncio.Event()
+        self._look: Final = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._closed = False
+        self._board: Final = StatusBoard(_AWAY)
+
+    @classmethod
+    async def start(
+        cls, address: str, options: RestNodeOptions | None = None, *, connect_timeout_s: float | None = 10.0
+    ) -> Self:
+        """Reach the node at an address like ``http://127.0.0.1:8645``, and stay in touch with it.
+
+        Returns when it answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` behind the address has
+        the node ask another store node. Raises `ConfigurationError` for an address that is none, `NodeUnavailableError`
+        if nobody answers in time.
+        """
+        node = cls(RestAddress.parse(address), options or RestNodeOptions())
+        node._watching = asyncio.get_running_loop().create_task(node._watch())
+        try:
+            if connect_timeout_s is not None:
+                await node._until_reached(connect_timeout_s)
+        except BaseException:
+            await node.close()
+            raise
+        return node
+
+    def __repr__(self) -> str:
+        """Show the node, without credentials."""
+        return f"<RestNode {self.address.name}>"
+
+    @property
+    def status(self) -> NodeStatus:
+        """How the node is now: unhealthy while it is away, has no peers, or a subscription is not in force."""
+        return self._board.status
+
+    def status_changes(self) -> AsyncIterator[NodeStatus]:
+        """Yield every status from now on, the present one first."""
+        return self._board.watch()
+
+    @property
+    def quota(self) -> NodeQuota | None:
+        """None: the API does not tell."""
+        return None
+
+    @property
+    def feeds(self) -> tuple[TopicFeed, ...]:
+        """What is received, each content topic by itself."""
+        return tuple(self._feeds.values())
+
+    async def send(self, message: RoutedMessage) -> SendResult:
+        """Send a message by light push, or by relay."""
+        if self._closed:
+            return SendResult(accepted=False, detail="the node is closed")
+        return await self._sender.send(message)
+
+    async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
+        """Receive what others send on content topics.
+
+        Returns when the node took the subscription, or does not answer in time: then it is made later. Raises
+        `NodeUnavailableError` if this client is closed, `ConfigurationError` without a content topic.
+        """
+        if self._closed:
+            raise NodeUnavailableError("the node is closed; connect again")
+        if isinstance(content_topics, str) or not content_topics:
+            raise ConfigurationError(
+                "a subscription takes a collection of content topics, like "
+                f'["/app/1/room/proto"], not {content_topics!r}'
+            )
+        criteria = frozenset((pubsub_topic, topic) for topic in content_topics)
+        subscription: Subscription[RoutedMessage] = Subscription(
+            on_close=lambda: self._unsubscribe(subscription), size_of=lambda message: len(message.encoded)
+        )
+        self._listeners[subscription] = criteria
+        for criterion in criteria - self._feeds.keys():
+            feed = self._feeds[criterion] = TopicFeed(
+                self._http, criterion, self._options, seen=self._seen, hand_on=self._hear, changed=self._feed_changed
+            )
+            feed.start()
+        self._show()
+        timeout_s = self._options.request_timeout_s
+        await asyncio.gather(*(self._feeds[criterion].ready(timeout_s) for criterion in criteria))
+        return subscription
+
+    async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of the node's store, or of the one it asks; raises `StoreQueryError`."""
+        if self._closed:
+            raise StoreQueryError("the node is closed; connect again")
+        return await self._store.page(query, cursor)
+
+    async def close(self) -> None:
+        """Let go of the node; subscriptions end. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(feed.close() for feed in self._feeds.values()), *self._ending)
+        await self._http.close()
+        self._board.close(_AWAY)
+        for subscription in list(self._listeners):
+            subscription.close()
+
+    async def _until_reached(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._answered.wait()
+        except TimeoutError:
+            raise NodeUnavailableError(
+                f"{self.address.name} does not answer within {timeout_s:g} s; is the address right, and is the node's "
+                "REST API switched on?"
+            ) from None
+
+    async def _watch(self) -> None:
+        """Ask how the node is, now and then; at once when something broke; in growing intervals while it is away."""
+        pause_s = self._options.first_pause_s
+        while True:
+            self._look.clear()
+            try:
+                reply = await self._http.request("GET", "/health")
+            except NodeUnavailableError as error:
+                _LOG.debug("%s", error)
+                self._reached = _AWAY
+                wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
+            else:
+                if self._reached is _AWAY:
+                    self._sender.reset()
+                    for feed in self._feeds.values():
+                        feed.wake()
+                self._reached = status_of(reply.status, reply.body)
+                self._answered.set()
+                wait_s, pause_s = self._options.health_interval_s, self._options.first_pause_s
+            self._show()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._look.wait()
+
+    def _hear(self, message: RoutedMessage) -> None:
+        if not self._seen.add(message.message_hash):
+            return
+        criterion = (message.pubsub_topic, message.message.content_topic)
+        for subscription, criteria in list(self._listeners.items()):
+            if criterion in criteria:
+                subscription.put(message)
+
+    def _feed_changed(self) -> None:
+        """Take note of a subscription that came into force or broke; in doubt, look at the node at once."""
+        self._look.set()
+        self._show()
+
+    def _unsubscribe(self, subscription: Subscription[RoutedMessage]) -> None:
+        criteria = self._listeners.pop(subscription, frozenset())
+        wanted = frozenset[Criterion]().union(*self._listeners.values())
+        if self._closed:
+            return
+        for criterion in criteria - wanted:
+            feed = self._feeds.pop(criterion, None)
+            if feed is not None:
+                # The node keeps its own subscription: other programs may use the same one.
+                task = asyncio.get_running_loop().create_task(feed.close())
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+        self._show()
+
+    def _show(self) -> None:
+        if self._closed:
+            return
+        broken = any(not feed.live for feed in self._feeds.values())
+        away = broken or self._reached is _AWAY
+        self._board.show(NodeStatus(health=NodeHealth.UNHEALTHY, store=self._reached.store) if away else self._reached)

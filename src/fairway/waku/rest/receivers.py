@@ -1,0 +1,143 @@
+"""The ways in which messages of one content topic come in over HTTP: a stream of events, or questions again and again.
+
+A receiver begins, says so, hands on what comes, and ends only with an error: `NotOfferedError` if the node has no such
+endpoint, `NodeUnavailableError` if it went away or forgot what was asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from fairway.errors import ConfigurationError, DecodeError, NetworkError, NodeUnavailableError
+from fairway.waku.node import RoutedMessage
+from fairway.waku.rest.event_parser import EventParser, ServerEvent
+from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.options import RestNodeOptions
+from fairway.waku.rest.shapes import FilterRequest, JsonMessage, StoredEntry, json_of, message_of, read_json
+from fairway.wire.topics import StaticShard, autoshard
+
+_NOT_THERE: Final = frozenset({400, 404, 405, 501})
+_LOG: Final = logging.getLogger(__name__)
+
+
+class NotOfferedError(NetworkError):
+    """The node does not have the endpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where a receiver's news go."""
+
+    begun: Callable[[], None]
+    """What is sent from now on will come."""
+    hand_on: Callable[[RoutedMessage], None]
+    alive: Callable[[], None]
+    """Nothing is missing up to now."""
+    gap: Callable[[], None]
+    """Something may be."""
+
+
+async def receive_events(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+    """Receive from ``/events``."""
+    pubsub_topic, content_topic = criterion
+    if "," in content_topic:
+        raise NotOfferedError("a comma separates topics there")
+    query = urlencode({"contentTopics": content_topic, "pubsubTopic": pubsub_topic})
+    async with await http.stream(f"/events?{query}") as stream:
+        if stream.status in _NOT_THERE or not stream.headers.get("content-type", "").startswith("text/event-stream"):
+            raise NotOfferedError(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
+        if stream.status != 200:
+            raise NodeUnavailableError(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
+        sink.begun()
+        parser = EventParser()
+        while chunk := await stream.read(options.silence_s):
+            try:
+                events = parser.feed(chunk)
+            except DecodeError as error:
+                raise NodeUnavailableError(f"/events: {error}") from error
+            for event in events:
+                _take(event, sink)
+            sink.alive()
+    raise NodeUnavailableError("/events: the stream ended")
+
+
+async def receive_by_relay(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+    """Receive from ``/relay/v1``: by content topic if the node's autosharding means our shard, else the whole shard."""
+    pubsub_topic, content_topic = criterion
+    if _is_automatic(pubsub_topic, content_topic, options.shard_count):
+        path, topic = "/relay/v1/auto", content_topic
+    else:
+        path, topic = "/relay/v1", pubsub_topic
+    await _begin(http, f"{path}/subscriptions", json_of([topic]))
+    sink.begun()
+    await _poll(http, f"{path}/messages/{quote(topic, safe='')}", pubsub_topic, sink, options)
+
+
+async def receive_by_filter(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+    """Receive from ``/filter/v2``."""
+    pubsub_topic, content_topic = criterion
+    request = FilterRequest(request_id="fairway", content_filters=[content_topic], pubsub_topic=pubsub_topic)
+    await _begin(http, "/filter/v2/subscriptions", json_of(request))
+    sink.begun()
+    await _poll(http, f"/filter/v2/messages/{quote(content_topic, safe='')}", pubsub_topic, sink, options)
+
+
+async def _begin(http: HttpClient, path: str, body: bytes) -> None:
+    reply = await http.request("POST", path, body)
+    if reply.status in _NOT_THERE:
+        raise NotOfferedError(f"{path}: {reply.status} {reply.text}")
+    if reply.status != 200:
+        raise NodeUnavailableError(f"{path}: {reply.status} {reply.text}")
+
+
+async def _poll(http: HttpClient, path: str, pubsub_topic: str, sink: Sink, options: RestNodeOptions) -> None:
+    while True:
+        reply = await http.request("GET", path)
+        if reply.status != 200:
+            # 404 and 400: the node was started anew and knows of no subscription.
+            raise NodeUnavailableError(f"{path}: {reply.status} {reply.text}")
+        try:
+            shapes = read_json(reply.body, list[JsonMessage])
+        except DecodeError as error:
+            raise NodeUnavailableError(f"{path}: {error}") from error
+        _hand_on(shapes, pubsub_topic, sink)
+        if len(shapes) >= options.cache_messages:
+            sink.gap()
+        await asyncio.sleep(options.busy_poll_interval_s if shapes else options.poll_interval_s)
+
+
+def _hand_on(shapes: Sequence[JsonMessage], pubsub_topic: str, sink: Sink) -> None:
+    for shape in shapes:
+        try:
+            sink.hand_on(RoutedMessage.of(pubsub_topic, message_of(shape)))
+        except (DecodeError, ConfigurationError) as error:
+            _LOG.debug("a message was left out: %s", error)
+
+
+def _take(event: ServerEvent, sink: Sink) -> None:
+    match event.kind:
+        case "message":
+            try:
+                entry = read_json(event.data, StoredEntry)
+            except DecodeError as error:
+                _LOG.debug("an event was left out: %s", error)
+                return
+            if isinstance(entry.message, JsonMessage) and isinstance(entry.pubsub_topic, str):
+                _hand_on([entry.message], entry.pubsub_topic, sink)
+        case "gap":
+            sink.gap()
+        case other:
+            _LOG.debug("an event of a kind that is not known was left out: %s", other)
+
+
+def _is_automatic(pubsub_topic: str, content_topic: str, shard_count: int) -> bool:
+    try:
+        shard = StaticShard.parse(pubsub_topic)
+        return autoshard(content_topic, shard.cluster_id, shard_count) == pubsub_topic
+    except ConfigurationError:
+        return False

@@ -1,0 +1,46 @@
+"""Store queries over HTTP, for a program that does not block: pages of messages, and pages of their hashes alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.store_messages import store_answer, store_hashes, store_request
+from fairway.wire.waku_message import encode_waku_message
+
+
+class StoreReader:
+    """The store behind one node."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http: Final = http
+
+    async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page; raise `StoreQueryError`."""
+        answer = store_answer(await self._body(query, cursor, include_data=True), query)
+        messages = tuple(
+            RoutedMessage(
+                pubsub_topic=entry.pubsub_topic,
+                message=entry.message,
+                encoded=encode_waku_message(entry.message),
+                message_hash=entry.message_hash,
+            )
+            for entry in answer.entries
+        )
+        return StorePage(messages=messages, cursor=answer.cursor)
+
+    async def hashes(self, query: StoreQuery, cursor: bytes | None = None) -> tuple[tuple[bytes, ...], bytes | None]:
+        """Return the hashes on a page, and what leads to the next one; raise `StoreQueryError`."""
+        return store_hashes(await self._body(query, cursor, include_data=False))
+
+    async def _body(self, query: StoreQuery, cursor: bytes | None, *, include_data: bool) -> bytes:
+        path = store_request(query, cursor, peer=self._http.address.peer, include_data=include_data)
+        try:
+            reply = await self._http.request("GET", path)
+        except NodeUnavailableError as error:
+            raise StoreQueryError(str(error)) from error
+        if reply.status != 200:
+            raise StoreQueryError(f"{self._http.address.name}: the node answers {reply.status}: {reply.text}")
+        return reply.body

@@ -1,0 +1,106 @@
+"""Requests and answers of nwaku's own REST handlers, as data: the same request gets the same answer here.
+
+Each file of ``vectors/nwaku_rest`` is a conversation, in order, and names the sources of nwaku that it was read from.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "nwaku_rest"
+CONVERSATIONS = ["filter", "lightpush", "node", "relay", "store"]
+
+
+def body_of(case):
+    """Return the body of a request, with a payload like ``A*210000`` written out."""
+    text = json.dumps(case["body"])
+    return text.replace("A*210000", "A" * 210_000).encode()
+
+
+async def answer_to(rest, server, case):
+    body = body_of(case) if "body" in case else None
+    labelled = {"content_type": case["contentType"]} if "contentType" in case else {}
+    return await rest.call(server, case["method"], case["path"], body, **labelled)
+
+
+def check(case, answer):
+    assert (answer.status, answer.headers["content-type"]) == (case["status"], case["answerType"]), answer.text
+    said = answer.json if case["answerType"] == "application/json" else answer.text
+    if "answer" in case:
+        assert said == case["answer"]
+    if "fields" in case:
+        assert set(said) == set(case["fields"])
+    if "answerStarts" in case:
+        text = said if isinstance(said, str) else said["statusDesc"]
+        assert text.startswith(case["answerStarts"])
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_conversation_with_nwaku_goes_the_same_way_here(rest, name):
+    conversation = json.loads((VECTORS / f"{name}.json").read_text(encoding="utf-8"))
+    assert conversation["source"].startswith("waku-org/nwaku: waku/rest_api/endpoint")
+
+    async def work():
+        async with rest.serving() as (_, server):
+            for case in conversation["cases"]:
+                answer = await answer_to(rest, server, case)
+                try:
+                    check(case, answer)
+                except AssertionError as error:
+                    raise AssertionError(f"{name}: {case['title']}: {error}") from error
+
+    rest.run(work())
+
+
+def test_the_health_report_has_nwakus_protocols_in_nwakus_order(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            report = (await rest.call(server, "GET", "/health")).json
+            names = [next(iter(protocol)) for protocol in report["protocolsHealth"]]
+            assert names[:7] == [
+                "Relay",
+                "Rln Relay",
+                "Lightpush",
+                "Legacy Lightpush",
+                "Filter",
+                "Store",
+                "Legacy Store",
+            ]
+            assert len(names) == 15
+            assert report["nodeHealth"] == "READY"
+        async with rest.serving(peers=("/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D",)) as (
+            _,
+            server,
+        ):
+            report = (await rest.call(server, "GET", "/health")).json
+            assert report["nodeHealth"] == "NOT_READY"
+            assert report["protocolsHealth"][0] == {"Relay": "NOT_READY", "desc": "No connected peers"}
+            pushed = await rest.call(
+                server, "POST", "/lightpush/v3/message", {"message": {"payload": "aGFsbG8=", "contentTopic": rest.topic}}
+            )
+            assert (pushed.status, pushed.json) == (505, {"statusDesc": "No peers for topic, skipping publish"})
+
+    rest.run(work())
+
+
+def test_peers_are_listed_as_nwaku_lists_them_and_can_be_connected_to(rest):
+    async def work():
+        async with rest.serving() as (node, server), rest.serving() as (other, second):
+            address = str(other.addresses[0])
+            answer = await rest.call(server, "POST", "/admin/v1/peers", [address])
+            assert (answer.status, answer.text) == (200, "OK")
+            for _ in range(100):
+                (peer,) = (await rest.call(server, "GET", "/admin/v1/peers")).json
+                if peer["protocols"] and peer["shards"]:
+                    break
+            assert set(peer) == {"multiaddr", "protocols", "shards", "connected", "agent", "origin"}
+            assert peer["multiaddr"] == address
+            assert "/vac/waku/lightpush/3.0.0" in peer["protocols"]
+            assert (peer["shards"], peer["connected"], peer["agent"]) == ([0], "Connected", "fairway")
+            (seen,) = (await rest.call(second, "GET", "/admin/v1/peers")).json
+            assert seen["multiaddr"].endswith(f"/p2p/{node.peer_id}")
+
+    rest.run(work())

@@ -1,0 +1,73 @@
+"""The OpenAPI document is what is served: every operation in it answers, and the page about it needs nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.routing import Route
+
+from fairway.service.rest.app import handlers_of, make_app
+from fairway.service.rest.context import RestContext
+from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.options import RestOptions
+from fairway.service.rest.schemas import SCHEMAS, openapi_document
+
+OPERATIONS = [(path, verb, operation) for path, verbs in PATHS.items() for verb, operation in verbs.items()]
+
+
+def test_every_operation_has_a_handler_and_every_handler_an_operation(rest):
+    async def work():
+        async with rest.serving() as (node, _):
+            context = RestContext(node, RestOptions())
+            assert set(handlers_of(context)) == {operation["operationId"] for _, _, operation in OPERATIONS}
+            routes = [route for route in make_app(context)._app.routes if isinstance(route, Route)]
+            served = {(re.sub(r":path\}", "}", route.path), verb) for route in routes for verb in route.methods}
+            documented = {(path, verb.upper()) for path, verb, _ in OPERATIONS}
+            assert served - {(path, "HEAD") for path in PATHS} == documented
+            context.relayed.close()
+            context.filtered.close()
+
+    rest.run(work())
+
+
+def test_operation_ids_are_unique_and_parameters_of_paths_are_declared():
+    ids = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(ids)) == len(ids)
+    for path, verb, operation in OPERATIONS:
+        declared = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+        assert declared == set(re.findall(r"\{(\w+)\}", path)), (path, verb)
+        assert "200" in operation["responses"]
+
+
+def test_every_schema_that_is_named_exists_and_every_one_that_exists_is_named():
+    named = set(re.findall(r"#/components/schemas/(\w+)", repr(openapi_document("1"))))
+    assert named == set(SCHEMAS)
+
+
+@pytest.mark.parametrize(("path", "verb", "operation"), OPERATIONS, ids=lambda value: str(value)[:40])
+def test_an_empty_request_is_answered_with_a_status_that_is_documented(rest, path, verb, operation):
+    async def work():
+        async with rest.serving() as (_, server):
+            asked = re.sub(r"\{\w+\}", "x", path)
+            answer = await rest.call(server, verb.upper(), asked)
+            assert str(answer.status) in operation["responses"], answer.text
+            documented = operation["responses"][str(answer.status)]["content"]
+            assert answer.headers["content-type"].partition(";")[0] in documented
+
+    rest.run(work())
+
+
+def test_the_page_shows_every_path_and_loads_nothing(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            page = await rest.call(server, "GET", "/docs")
+            assert page.headers["content-type"].startswith("text/html")
+            assert all(f"<code>{path}</code>" in page.text for path in PATHS)
+            assert re.findall(r'(?:src|href)="([^"]*)"', page.text) == ["openapi.json"]
+            assert "<script" not in page.text
+            document = (await rest.call(server, "GET", "/openapi.json")).json
+            assert document == openapi_document(document["info"]["version"])
+            assert document["openapi"] == "3.0.3"
+
+    rest.run(work())

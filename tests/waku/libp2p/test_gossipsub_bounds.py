@@ -1,0 +1,156 @@
+"""What a router keeps to however its peers behave: who stays in a full mesh, and how much is remembered."""
+
+import hashlib
+import random
+
+import pytest
+
+from fairway.waku.libp2p.gossipsub.codec import (
+    Graft,
+    IHave,
+    IWant,
+    Message,
+    SubscriptionChange,
+    control_frame,
+    decode_rpc,
+    encode_message,
+    publish_frame,
+    subscription_frame,
+)
+from fairway.waku.libp2p.gossipsub.mesh import Mesh
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
+from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, Outbox
+from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
+from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.varint import decode_uvarint
+
+TOPIC = "/waku/2/rs/16/0"
+
+
+def peer(number):
+    return PeerId(b"\x12\x20" + hashlib.sha256(str(number).encode()).digest())
+
+
+def body(frame):
+    _, start = decode_uvarint(frame)
+    return frame[start:]
+
+
+def mesh_of(options, *, dialled, accepted, seed):
+    """Return a mesh of so many peers that this node dialled and that dialled it, one as good as the other."""
+    scores = PeerScores(options.score)
+    mesh = Mesh(options, scores, random.Random(seed))
+    mesh.join(TOPIC, 0)
+    for number in range(dialled + accepted):
+        scores.add_peer(peer(number), None)
+        mesh.add_peer(peer(number), dialled=number < dialled)
+        mesh.interest(peer(number), TOPIC, subscribed=True)
+    for number in range(dialled + accepted):
+        mesh._graft((peer(number),), TOPIC, 0)
+    return mesh
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("dialled", "accepted"), [(3, 12), (2, 12), (0, 12), (12, 0), (7, 7)])
+def test_a_mesh_that_is_too_large_keeps_enough_peers_that_this_node_dialled(dialled, accepted, seed):
+    options = GossipsubOptions()
+    mesh = mesh_of(options, dialled=dialled, accepted=accepted, seed=seed)
+    mesh.maintain(TOPIC, 1)
+    members = mesh.members(TOPIC)
+    assert len(members) == options.d
+    assert sum(peer(number) in members for number in range(dialled)) >= min(dialled, options.d_out), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_peers_stay_when_a_mesh_is_reduced(seed):
+    options = GossipsubOptions(d_score=4)
+    mesh = mesh_of(options, dialled=0, accepted=12, seed=seed)
+    for number in range(4):
+        mesh._scores.delivered_first(peer(number), TOPIC)
+    mesh.maintain(TOPIC, 1)
+    assert {peer(number) for number in range(4)} <= mesh.members(TOPIC), f"seed {seed}"
+
+
+def router_with(*peers, options=None):
+    router = Router(options, rng=random.Random(1))
+    router.subscribe(TOPIC, lambda message: Verdict.ACCEPT, 0)
+    for other in peers:
+        router.add_peer(other, dialled=False, address=None)
+        router.receive(other, body(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),))), 0)
+    return router
+
+
+def test_backoffs_are_bounded_however_many_identities_ask():
+    options = GossipsubOptions(max_backoffs=50, d=0, d_low=0, d_high=0, d_out=0)
+    router = router_with(options=options)
+    for number in range(500):
+        router.add_peer(peer(number), dialled=False, address=None)
+        (refusal,) = router.receive(peer(number), body(control_frame((Graft(topic=TOPIC),))), 1)
+        assert decode_rpc(body(refusal.frame), options).control[0].topic == TOPIC
+        router.remove_peer(peer(number), 1)
+    assert len(router._mesh._backoffs) == 50
+
+
+def test_ids_of_any_length_are_read_and_those_that_nobody_makes_left_out():
+    have = IHave(topic=TOPIC, message_ids=(b"i" * 128, b"i" * 129, b"", b"i" * 100_000))
+    assert decode_rpc(body(control_frame((have,))), GossipsubOptions()).control == (
+        IHave(topic=TOPIC, message_ids=(b"i" * 128, b"")),
+    )
+    want = IWant(message_ids=(b"i" * 1_000, b"ok"))
+    assert decode_rpc(body(control_frame((want,))), GossipsubOptions()).control == (IWant(message_ids=(b"ok",)),)
+
+
+def test_what_a_peer_told_of_itself_survives_a_broken_stream():
+    router = router_with(peer(1))
+    router.heartbeat(1)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    (hello,) = router.renew_peer(peer(1))
+    assert decode_rpc(body(hello.frame), GossipsubOptions()).subscriptions == (
+        SubscriptionChange(topic=TOPIC, subscribed=True),
+    )
+    assert router.mesh_of(TOPIC) == frozenset()
+    grafts = [effect for effect in router.heartbeat(2) if isinstance(effect, Send)]
+    assert decode_rpc(body(grafts[0].frame), GossipsubOptions()).control == (Graft(topic=TOPIC),)
+    assert router.renew_peer(peer(9)) == []
+
+
+def test_a_peer_that_is_graylisted_is_named():
+    options = GossipsubOptions(score=ScoreOptions(graylist_threshold=-1.0))
+    router = router_with(peer(1), peer(2), options=options)
+    for _ in range(4):
+        router.receive(peer(1), body(publish_frame(b"\xff")), 1)
+    assert router.graylisted(1) == (peer(1),)
+    assert router.receive(peer(1), body(publish_frame(encode_message(Message(topic=TOPIC, data=b"x")))), 1) == []
+
+
+def test_everybody_who_asks_for_a_message_is_handed_the_same_bytes():
+    router = router_with(peer(1), peer(2))
+    router.publish(Message(topic=TOPIC, data=b"d" * 1_000), 1)
+    message_id = hashlib.sha256(b"d" * 1_000).digest()
+    want = body(control_frame((IWant(message_ids=(message_id,)),)))
+    (first,), (second,) = router.receive(peer(1), want, 1), router.receive(peer(2), want, 1)
+    assert first.frame is second.frame
+
+
+def test_an_outbox_holds_a_bounded_number_of_bytes_and_the_newest_message_whatever_its_length():
+    outbox = Outbox(max_bytes=1_000)
+    for number in range(100):
+        outbox.put(bytes([number]) * 100, control=False)
+    assert (outbox.waiting_bytes, outbox.dropped, outbox.has_room) == (1_000, 90, False)
+    outbox.put(b"long" * 1_000, control=False)
+    assert (outbox.waiting_bytes, outbox.dropped) == (4_000, 100)
+    assert not outbox.stuck
+
+
+@pytest.mark.parametrize(("frame", "count"), [(b"c", MAX_CONTROL_FRAMES), (b"c" * 1_024, MAX_CONTROL_BYTES // 1_024)])
+def test_control_that_piles_up_in_number_or_bytes_shows_that_a_peer_does_not_read(frame, count):
+    outbox = Outbox(max_bytes=1_000)
+    for _ in range(count):
+        outbox.put(frame, control=True)
+    assert not outbox.stuck
+    outbox.put(frame, control=True)
+    assert outbox.stuck
+    outbox.forget_control()
+    assert not outbox.stuck
+    assert outbox.waiting_bytes == 0
