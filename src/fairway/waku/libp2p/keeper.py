@@ -21,7 +21,6 @@ FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 _STABLE_S: Final = 30.0
 """A connection that lasted so long was a good one: the pauses begin anew."""
-_CHECK_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -62,8 +61,7 @@ class PeerKeeper:
             else:
                 began_s = loop.time()
                 self._peer_ids[address] = connection.peer_id
-                while connection in self._host.connections():
-                    await asyncio.sleep(_CHECK_S)
+                await connection.wait_closed()
                 if loop.time() - began_s > _STABLE_S:
                     pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.5))
