@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from benchmarks.installing import PeerUnavailableError, install_once, run
+
+__all__ = ["RELIABLE_CHANNEL", "SDS", "JsWaku", "PeerUnavailableError", "install", "node", "node_version"]
 
 SDS = "js_waku"
 RELIABLE_CHANNEL = "js_waku_channel"
@@ -19,12 +22,41 @@ RELIABLE_CHANNEL = "js_waku_channel"
 _PEERS = Path(__file__).parent / "peers"
 _VERSIONS = ("package.json", "package-lock.json")
 """What decides whether an installation can be used again; the second exists where everything is pinned."""
-_INSTALL_SECONDS = 600
+_START_SECONDS = 60
 _MEASURE_SECONDS = 3_600
 
 
-class PeerUnavailableError(Exception):
-    """The peer cannot be measured here; the text says why, for a table's cell."""
+def node() -> str:
+    """Return the command that runs Node.js, or raise `PeerUnavailableError`."""
+    found = shutil.which("node")
+    if found is None or shutil.which("npm") is None:
+        raise PeerUnavailableError("no Node.js with npm here")
+    return found
+
+
+def node_version() -> str | None:
+    """Return the version of Node.js, None without it."""
+    try:
+        told = run([node(), "--version"], Path.cwd(), _START_SECONDS, "node does not start")
+    except PeerUnavailableError:
+        return None
+    return told.strip().removeprefix("v")
+
+
+def install(scripts: Path, target: Path) -> Path:
+    """Install what the ``package.json`` of a folder of scripts names, beside copies of them, and return where.
+
+    Raises `PeerUnavailableError`; what an earlier run installed is used again.
+    """
+    node()
+    target.mkdir(parents=True, exist_ok=True)
+    for path in scripts.iterdir():
+        if path.is_file():
+            shutil.copyfile(path, target / path.name)
+    versions = [path for name in _VERSIONS if (path := scripts / name).exists()]
+    how = "ci" if len(versions) == len(_VERSIONS) else "install"
+    install_once(target, versions, [["npm", how, "--no-audit", "--no-fund"]])
+    return target
 
 
 class JsWaku:
@@ -33,40 +65,11 @@ class JsWaku:
     name = "js-waku"
 
     def __init__(self, folder: Path, peer: str = SDS) -> None:
-        """Install into ``folder``, or raise `PeerUnavailableError`; what an earlier run installed is used again."""
-        self._folder = folder
-        npm = shutil.which("npm")
-        node = shutil.which("node")
-        if npm is None or node is None:
-            raise PeerUnavailableError("no Node.js with npm here")
-        self._node = node
-        folder.mkdir(parents=True, exist_ok=True)
-        installed = folder / "installed.json"
-        sources = [path for path in sorted((_PEERS / peer).iterdir()) if path.is_file()]
-        wanted = b"".join(path.read_bytes() for path in sources if path.name in _VERSIONS)
-        for path in sources:
-            shutil.copyfile(path, folder / path.name)
-        if not installed.exists() or installed.read_bytes() != wanted:
-            how = "ci" if (folder / "package-lock.json").exists() else "install"
-            _run([npm, how], folder, _INSTALL_SECONDS, f"npm {how} failed")
-            installed.write_bytes(wanted)
-        self.version = (
-            _run([node, "--version"], folder, _INSTALL_SECONDS, "node does not start").strip().removeprefix("v")
-        )
+        """Install into ``folder``, or raise `PeerUnavailableError`."""
+        self._folder = install(_PEERS / peer, folder)
 
     def measure(self, workload: str, **parameters: object) -> dict[str, Any]:
         """Return what one workload measured, in a process of its own."""
-        command = [self._node, "--expose-gc", "bench.mjs", workload, json.dumps(parameters)]
-        measured: dict[str, Any] = json.loads(_run(command, self._folder, _MEASURE_SECONDS, f"{workload} failed"))
+        command = [node(), "--expose-gc", "bench.mjs", workload, json.dumps(parameters)]
+        measured: dict[str, Any] = json.loads(run(command, self._folder, _MEASURE_SECONDS, f"{workload} failed"))
         return measured
-
-
-def _run(command: list[str], folder: Path, seconds: int, what_failed: str) -> str:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise PeerUnavailableError(f"{what_failed}: not done after {seconds} s") from error
-    if done.returncode:
-        reasons = [line for line in done.stderr.splitlines() if "rror" in line] or [f"exit code {done.returncode}"]
-        raise PeerUnavailableError(f"{what_failed}: {reasons[0].strip()}")
-    return done.stdout

@@ -14,7 +14,9 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from benchmarks.figures import Figure, best_of
-from benchmarks.js_waku import RELIABLE_CHANNEL, SDS, JsWaku, PeerUnavailableError
+from benchmarks.installing import PeerUnavailableError
+from benchmarks.js_waku import RELIABLE_CHANNEL, SDS, JsWaku, node_version
+from benchmarks.py_libp2p import install as install_py_libp2p
 
 _Item = TypeVar("_Item")
 
@@ -40,21 +42,34 @@ class Session:
         """Seconds for which each side of a figure that has no fixed size is measured."""
         self.rounds = 1 if quick else 4
         """Turns in which such figures are measured where sides cannot alternate call by call."""
-        self._build = build
+        self.build = build
+        """Where peers are installed."""
         self._js_waku: dict[str, JsWaku | PeerUnavailableError] = {}
+        self._py_libp2p: Path | PeerUnavailableError | None = None
 
     @property
     def node_version(self) -> str | None:
-        """The version of Node.js, once js-waku was measured with it."""
-        return next((peer.version for peer in self._js_waku.values() if isinstance(peer, JsWaku)), None)
+        """The version of Node.js, None without it."""
+        return node_version()
+
+    def py_libp2p(self) -> Path:
+        """Return an interpreter that has py-libp2p, or raise `PeerUnavailableError`."""
+        if self._py_libp2p is None:
+            try:
+                self._py_libp2p = install_py_libp2p(self.build / "interop-py")
+            except PeerUnavailableError as error:
+                self._py_libp2p = error
+        if isinstance(self._py_libp2p, PeerUnavailableError):
+            raise self._py_libp2p
+        return self._py_libp2p
 
     def ask_js_waku(self, workload: str, **parameters: object) -> dict[str, Any]:
         """Return what the twin of a workload measured with js-waku's SDS, or raise `PeerUnavailableError`."""
-        return self._ask(SDS, self._build / "bench-js", workload, parameters)
+        return self._ask(SDS, self.build / "bench-js", workload, parameters)
 
     def ask_js_waku_channel(self, workload: str, **parameters: object) -> dict[str, Any]:
         """Return what the twin of a workload measured with its ReliableChannel, or raise `PeerUnavailableError`."""
-        return self._ask(RELIABLE_CHANNEL, self._build / "bench-js-channel", workload, parameters)
+        return self._ask(RELIABLE_CHANNEL, self.build / "bench-js-channel", workload, parameters)
 
     def _ask(self, peer: str, folder: Path, workload: str, parameters: dict[str, object]) -> dict[str, Any]:
         if peer not in self._js_waku:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+GROUPS = {
+    "spark": "spark",
+    "js_folder": "interop",
+    "py_libp2p_python": "interop",
+}
+"""By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all tests that need a Spark session in one process: starting a second one costs more than it gains."""
+    """Keep the tests that share something dear in one process."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        names = set(getattr(item, "fixturenames", ()))
+        for group in sorted({group for fixture, group in GROUPS.items() if fixture in names}):
+            item.add_marker(pytest.mark.xdist_group(group))

@@ -1,7 +1,8 @@
 """Peers of other makers, as processes that speak JSON lines.
 
-js-waku and js-libp2p are installed once into the build folder from ``js/package-lock.json``. Where Node.js or the
-package registry is missing the tests are skipped with the reason; in CI (``CI=true``) that is a failure.
+js-waku and js-libp2p are installed once into the build folder from ``js/package-lock.json``, py-libp2p into a virtual
+environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP). Where a toolchain or
+its package registry is missing the tests are skipped with the reason; in CI (``CI=true``) that is a failure.
 """
 
 import asyncio
@@ -10,14 +11,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent / "js"
-INSTALLED = Path(__file__).parents[2] / "build" / "interop-js"
-_VERSIONS = ("package.json", "package-lock.json")
+HERE = Path(__file__).parent
+BUILD = Path(__file__).parents[2] / "build"
 _INSTALL_SECONDS = 600
 _START_SECONDS = 60
 _LINE_BYTES = 4_194_304
@@ -26,7 +27,22 @@ _LINE_BYTES = 4_194_304
 def _missing(reason):
     if os.environ.get("CI") == "true":
         pytest.fail(f"in CI the peers must run, but {reason}")
-    pytest.skip(f"no js peers: {reason}")
+    pytest.skip(f"no peer: {reason}")
+
+
+def _install(folder, versions, *commands):
+    """Run commands in a folder unless they were run there for the same versions before."""
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in versions)).hexdigest()
+    mark = folder / "installed"
+    if mark.exists() and mark.read_text() == wanted:
+        return
+    for command in commands:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
+        )
+        if done.returncode:
+            _missing(f"{' '.join(map(str, command[:4]))} failed: {done.stderr[-700:]}")
+    mark.write_text(wanted)
 
 
 @pytest.fixture(scope="session")
@@ -35,28 +51,29 @@ def js_folder():
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         _missing("there is no Node.js with npm")
-    INSTALLED.mkdir(parents=True, exist_ok=True)
-    wanted = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _VERSIONS)).hexdigest()
-    mark = INSTALLED / "installed"
-    for path in HERE.iterdir():
-        shutil.copyfile(path, INSTALLED / path.name)
-    if not mark.exists() or mark.read_text() != wanted:
-        done = subprocess.run(
-            [npm, "ci", "--no-audit", "--no-fund"],
-            cwd=INSTALLED,
-            capture_output=True,
-            text=True,
-            timeout=_INSTALL_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            _missing(f"npm ci failed: {done.stderr[-500:]}")
-        mark.write_text(wanted)
-    return INSTALLED
+    folder = BUILD / "interop-js"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (HERE / "js").iterdir():
+        shutil.copyfile(path, folder / path.name)
+    versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
+    _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
+    return folder
 
 
-class JsPeer:
-    """A js process: commands go in, events come out and are kept."""
+@pytest.fixture(scope="session")
+def py_libp2p_python():
+    """An interpreter that has py-libp2p, and nothing of ours."""
+    folder = BUILD / "interop-py"
+    folder.mkdir(parents=True, exist_ok=True)
+    versions = HERE / "py" / "requirements.txt"
+    python = folder / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", versions]
+    _install(folder, [versions], [sys.executable, "-m", "venv", "--clear", folder / "venv"], pip)
+    return python
+
+
+class Peer:
+    """A process: commands go in, events come out and are kept."""
 
     def __init__(self, name, process):
         self.name = name
@@ -112,34 +129,45 @@ class JsPeer:
         self._process._transport.close()
 
 
+@asynccontextmanager
+async def _running(name, command, folder, log):
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=folder,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            limit=_LINE_BYTES,
+        )
+    peer = Peer(name, process)
+    try:
+        try:
+            await peer.wait("ready", timeout_s=_START_SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {log.read_text()[-2000:]}") from None
+        yield peer
+    finally:
+        await peer.stop()
+
+
 @pytest.fixture
 def js_peer(js_folder, tmp_path):
     """Start js peers: ``async with js_peer("light.mjs", name, settings) as peer``."""
 
-    @asynccontextmanager
-    async def start(script, name, settings):
-        log = tmp_path / f"{name}.log"
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                shutil.which("node"),
-                "--import",
-                "./polyfill.mjs",
-                script,
-                json.dumps(settings),
-                cwd=js_folder,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                limit=_LINE_BYTES,
-            )
-        peer = JsPeer(name, process)
-        try:
-            try:
-                await peer.wait("ready", timeout_s=_START_SECONDS)
-            except AssertionError as error:
-                raise AssertionError(f"{error}; {log.read_text()[-2000:]}") from None
-            yield peer
-        finally:
-            await peer.stop()
+    def start(script, name, settings):
+        command = [shutil.which("node"), "--import", "./polyfill.mjs", script, json.dumps(settings)]
+        return _running(name, command, js_folder, tmp_path / f"{name}.log")
+
+    return start
+
+
+@pytest.fixture
+def py_peer(py_libp2p_python, tmp_path):
+    """Start py-libp2p peers: ``async with py_peer("relay_peer.py", name, settings) as peer``."""
+
+    def start(script, name, settings):
+        command = [py_libp2p_python, "-W", "ignore", HERE / "py" / script, json.dumps(settings)]
+        return _running(name, command, tmp_path, tmp_path / f"{name}.log")
 
     return start

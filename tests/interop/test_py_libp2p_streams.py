@@ -1,14 +1,9 @@
-"""py-libp2p and our host: both muxers, dialled from either side.
-
-py-libp2p pins much that nobody else wants, so it lives in an environment of its own: ``FAIRWAY_PY_LIBP2P`` names an
-interpreter that has ``libp2p==0.8.1``. Without it these tests are skipped.
-"""
+"""py-libp2p and our host: both muxers, dialled from either side."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,27 +12,29 @@ import pytest
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.ping import ping
 
-PYTHON = os.environ.get("FAIRWAY_PY_LIBP2P", "")
 PEER = Path(__file__).parents[2] / "benchmarks" / "peers" / "py_libp2p.py"
 VERSIONS = {"yamux": "/yamux/1.0.0", "mplex": "/mplex/6.7.0"}
 MUXERS = pytest.mark.parametrize("muxer", VERSIONS)
 
-pytestmark = pytest.mark.skipif(not PYTHON, reason="FAIRWAY_PY_LIBP2P names no interpreter that has libp2p==0.8.1")
 
+@pytest.fixture
+def py_libp2p(py_libp2p_python):
+    @asynccontextmanager
+    async def start(*arguments):
+        command = [py_libp2p_python, "-W", "ignore", PEER, *arguments]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            process._transport.close()
 
-@asynccontextmanager
-async def py_libp2p(*arguments):
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        PYTHON, "-W", "ignore", str(PEER), *arguments, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        process._transport.close()
+    return start
 
 
 async def read_message(stream):
@@ -62,7 +59,7 @@ def bounded(scenario):
 
 
 @MUXERS
-def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(muxer):
+def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(py_libp2p, muxer):
     async def scenario():
         async with py_libp2p(muxer, "serve") as process, await Host.start(muxers=[VERSIONS[muxer]]) as host:
             connection = await host.connect((await process.stdout.readline()).decode().strip())
@@ -79,7 +76,7 @@ def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(muxer):
 
 
 @MUXERS
-def test_py_libp2p_dials_us_and_its_streams_are_served(muxer):
+def test_py_libp2p_dials_us_and_its_streams_are_served(py_libp2p, muxer):
     async def scenario():
         muxers = set()
 

@@ -241,6 +241,10 @@ def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape)
             "is_parity": [header.is_parity for _, header in read],
             "segment_index": pa.array([header.index for _, header in read], pa.int32()),
             "content": [content for content, _ in read],
+            "causal_history": [
+                [{"message_id": f"id-{number + step}", "sender_id": "eve"} for step in (-2, -1, 0, 1)]
+                for number in range(len(read))
+            ],
         }
     )
     found = group_mapper(None)(table)

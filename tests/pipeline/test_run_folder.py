@@ -136,6 +136,29 @@ def test_nothing_of_others_is_overwritten(tmp_path):
         opened(tmp_path / "other")
 
 
+@pytest.mark.parametrize(("held", "wanted"), [("send", "run"), ("run", "send")])
+def test_the_tables_of_one_command_are_not_replaced_by_those_of_another(tmp_path, held, wanted):
+    options = {"run": OPTIONS, "send": OPTIONS | {"kind": "send"}}
+    folder = opened(tmp_path / "there", options=options[held])
+    write(folder, "payloads", 3)
+    folder.finish({})
+    folder.close()
+    before = (tmp_path / "there" / "manifest.json").read_bytes()
+    with pytest.raises(ConfigurationError, match=f"holds the tables of 'fairway pipeline {held}'"):
+        opened(tmp_path / "there", options=options[wanted])
+    assert (tmp_path / "there" / "manifest.json").read_bytes() == before
+    assert folder.place_of("payloads").is_dir()
+    opened(tmp_path / "there", options=options[held]).close()
+
+
+def test_the_tables_of_a_batch_are_not_read_as_those_of_a_run(tmp_path):
+    folder = opened(tmp_path / "batch", options=OPTIONS | {"kind": "send"})
+    folder.finish({"sent": {}})
+    folder.close()
+    with pytest.raises(ConfigurationError, match="give the folder of a run"):
+        RunTables(tmp_path / "batch")
+
+
 def test_only_a_finished_run_of_this_version_is_read(tmp_path):
     with pytest.raises(ConfigurationError, match="is no run folder"):
         RunTables(tmp_path)

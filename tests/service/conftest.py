@@ -54,9 +54,11 @@ class Rest:
     @asynccontextmanager
     async def serving(rest=None, **changes):
         options = {"cluster_id": 16, "shards": (0,), "shard_count": 1, **changes}
-        async with await ServiceNode.start(ServiceOptions(**options)) as node:
-            async with await RestServer.start(node, rest or RestOptions()) as server:
-                yield node, server
+        async with (
+            await ServiceNode.start(ServiceOptions(**options)) as node,
+            await RestServer.start(node, rest or RestOptions()) as server,
+        ):
+            yield node, server
 
     @staticmethod
     async def call(server, method, path, body=None, **headers):

@@ -71,16 +71,13 @@ def test_the_health_report_has_nwakus_protocols_in_nwakus_order(rest):
             ]
             assert len(names) == 15
             assert report["nodeHealth"] == "READY"
-        async with rest.serving(peers=("/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D",)) as (
-            _,
-            server,
-        ):
+        nobody = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
+        async with rest.serving(peers=(nobody,)) as (_, server):
             report = (await rest.call(server, "GET", "/health")).json
             assert report["nodeHealth"] == "NOT_READY"
             assert report["protocolsHealth"][0] == {"Relay": "NOT_READY", "desc": "No connected peers"}
-            pushed = await rest.call(
-                server, "POST", "/lightpush/v3/message", {"message": {"payload": "aGFsbG8=", "contentTopic": rest.topic}}
-            )
+            message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
+            pushed = await rest.call(server, "POST", "/lightpush/v3/message", {"message": message})
             assert (pushed.status, pushed.json) == (505, {"statusDesc": "No peers for topic, skipping publish"})
 
     rest.run(work())

@@ -1,8 +1,16 @@
-"""What the tests of channel stores put into them, and how they wait for it to be durable."""
+"""What the tests of channel stores put into them, how they wait for it to be durable, and a PostgreSQL server."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +133,80 @@ def keeper():
 def new_store(request, path):
     """Make a store of each kind."""
     return MemoryStore if request.param == "memory" else lambda **bounds: SqliteStore(path, **bounds)
+
+
+def server_programs() -> Path | None:
+    candidates = [Path(found).parent] if (found := shutil.which("initdb")) else []
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in candidates if (folder / "postgres").exists()), None)
+
+
+def server_user() -> str | None:
+    """PostgreSQL refuses to run as root; Debian's package brings the user for it."""
+    if os.geteuid() != 0:
+        return getpass.getuser()
+    pwd = pytest.importorskip("pwd")
+    try:
+        return pwd.getpwnam("postgres").pw_name
+    except KeyError:
+        return None
+
+
+class PostgresServer:
+    """A server of our own, reached by a socket in its folder; it can be stopped and started again."""
+
+    def __init__(self, programs: Path, folder: Path, user: str) -> None:
+        self.uri = f"postgresql://fairway@/postgres?host={folder}"
+        self._programs, self._folder = programs, folder
+        run_as = {"user": user} if os.geteuid() == 0 else {}
+        self._quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **run_as}
+        self._process = None
+        # A locale whose order is not that of bytes, where there is one, is what the order of hashes must survive.
+        subprocess.run(
+            [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
+            check=True,
+            timeout=60,
+            **self._quiet,
+        )
+
+    def start(self):
+        psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(self._folder)]
+        self._process = subprocess.Popen(
+            [self._programs / "postgres", "-D", self._folder / "data", *settings], **self._quiet
+        )
+        for _ in range(100):
+            try:
+                psycopg.connect(self.uri).close()
+            except psycopg.OperationalError:
+                assert self._process.poll() is None, "the server ended"
+                time.sleep(0.1)
+            else:
+                return
+        pytest.fail("the server did not start in ten seconds")
+
+    def stop(self):
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
+            self._process.wait(timeout=30)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Start a server that lives as long as the tests of this folder."""
+    pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+    programs, user = server_programs(), server_user()
+    if programs is None or user is None:
+        pytest.skip("needs a PostgreSQL server: apt-get install postgresql (its programs and the user 'postgres')")
+    folder = Path(tempfile.mkdtemp(prefix="fairway-pg-"))
+    server = None
+    try:
+        shutil.chown(folder, user)
+        server = PostgresServer(programs, folder, user)
+        server.start()
+        yield server
+    finally:
+        if server is not None:
+            server.stop()
+        shutil.rmtree(folder)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
 import pytest
 
@@ -34,58 +26,9 @@ CREATE INDEX idx_messages_timestamp ON messages (timestamp);
 """
 
 
-def server_programs() -> Path | None:
-    candidates = [Path(found).parent] if (found := shutil.which("initdb")) else []
-    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in candidates if (folder / "postgres").exists()), None)
-
-
-def server_user() -> str | None:
-    """PostgreSQL refuses to run as root; Debian's package brings the user for it."""
-    if os.geteuid() != 0:
-        return getpass.getuser()
-    pwd = pytest.importorskip("pwd")
-    try:
-        return pwd.getpwnam("postgres").pw_name
-    except KeyError:
-        return None
-
-
 @pytest.fixture(scope="module")
-def server():
-    programs, user = server_programs(), server_user()
-    if programs is None or user is None:
-        pytest.skip("needs a PostgreSQL server: apt-get install postgresql (its programs and the user 'postgres')")
-    folder = Path(tempfile.mkdtemp(prefix="fairway-pg-"))
-    process = None
-    try:
-        shutil.chown(folder, user)
-        run_as = {"user": user} if os.geteuid() == 0 else {}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **run_as}
-        data = folder / "data"
-        # A locale whose order is not that of bytes, where there is one, is what the order of hashes must survive.
-        subprocess.run(
-            [programs / "initdb", "-D", data, "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
-            check=True,
-            timeout=60,
-            **quiet,
-        )
-        settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(folder)]
-        process = subprocess.Popen([programs / "postgres", "-D", data, *settings], **quiet)
-        uri = f"postgresql://fairway@/postgres?host={folder}"
-        for _ in range(100):
-            try:
-                psycopg.connect(uri).close()
-                break
-            except psycopg.OperationalError:
-                assert process.poll() is None, "the server ended"
-                time.sleep(0.1)
-        yield uri
-    finally:
-        if process is not None:
-            process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
-            process.wait(timeout=30)
-        shutil.rmtree(folder)
+def server(postgres):
+    return postgres.uri
 
 
 @pytest.fixture

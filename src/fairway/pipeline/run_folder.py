@@ -42,7 +42,6 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 _MOVABLE: Final = frozenset({"parquet", "delta"})
 _SALT_BYTES: Final = 16
 _RUN_KIND: Final = "run"
-"""The command whose tables a folder holds, where the options do not tell another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +201,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def kind_of(manifest: Mapping[str, Any]) -> str:
+    """Return which command's tables a folder holds, by its manifest: ``run`` or ``send``."""
+    return str(manifest["options"].get("kind", _RUN_KIND))
+
+
 def _refuse_foreign(path: Path) -> None:
     """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
     if path.exists() and not path.is_dir():
@@ -220,7 +224,7 @@ def _refuse_another_kind(path: Path, known: Mapping[str, Any] | None, plan: Mapp
     """Raise if a folder has the tables of another command, which would be removed as those of other options are."""
     if known is None:
         return
-    held, wanted = (told["options"].get("kind", _RUN_KIND) for told in (known, plan))
+    held, wanted = kind_of(known), kind_of(plan)
     if held != wanted:
         raise ConfigurationError(
             f"{path} holds the tables of 'fairway pipeline {held}': choose another folder for those of "

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.run_folder import read_manifest
+from fairway.pipeline.run_folder import kind_of, read_manifest
 from fairway.pipeline.run_summary import Balance, balance_from
 from fairway.pipeline.tables import table_named
 
@@ -27,6 +27,10 @@ class RunTables:
         """Open a folder; raise `ConfigurationError` if it holds no finished run, or tables that need Spark."""
         self.path = Path(path)
         self.manifest = read_manifest(self.path)
+        if kind_of(self.manifest) != "run":
+            raise ConfigurationError(
+                f"{path} holds the tables of 'fairway pipeline {kind_of(self.manifest)}': give the folder of a run"
+            )
         if self.manifest.get("state") != "complete":
             raise ConfigurationError(f"the run in {path} did not end: start it again, it goes on where it stopped")
         written = self.manifest["options"]["format"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,7 @@ MAX_WAITING_BYTES: Final = 16_777_216
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _WRITE_TIMEOUT_S: Final = 60.0
+_WRITE_BYTES: Final = 65_536
 _PAUSE_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ class PusherStatistics:
     subscribers: int
     """Peers with a stream or with messages that wait."""
     pushed: int
+    waiting_bytes: int
+    """Bytes of the messages that wait; a message that waits for several counts for each, and is held once."""
     dropped: int
     """Messages that gave way, or were waiting for a subscriber that was given up."""
 
@@ -54,7 +58,7 @@ class FilterPusher:
         self._on_gone: Final = on_gone
         self._queues: dict[PeerId, Subscription[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pushed = self._dropped = 0
+        self._pushed = self._dropped = self._in_hand = 0
 
     def push(self, peers: Iterable[PeerId], push: bytes) -> None:
         """Have an encoded `MessagePush` written to peers; returns at once."""
@@ -81,7 +85,12 @@ class FilterPusher:
     def statistics(self) -> PusherStatistics:
         """Return what the pusher holds and has done."""
         dropping = sum(queue.dropped for queue in self._queues.values())
-        return PusherStatistics(subscribers=len(self._queues), pushed=self._pushed, dropped=self._dropped + dropping)
+        return PusherStatistics(
+            subscribers=len(self._queues),
+            pushed=self._pushed,
+            waiting_bytes=sum(queue.waiting_bytes for queue in self._queues.values()) + self._in_hand,
+            dropped=self._dropped + dropping,
+        )
 
     async def close(self) -> None:
         """End all streams. May be called twice."""
@@ -95,15 +104,19 @@ class FilterPusher:
     async def _serve(self, peer: PeerId, queue: Subscription[bytes]) -> None:
         stream: Stream | None = None
         failures = 0
+        taken: deque[bytes] = deque()
         try:
             while batch := await queue.next_batch():
-                while batch and failures < MAX_FAILURES:
+                taken.extend(batch)
+                self._in_hand += sum(map(len, batch))
+                while taken and failures < MAX_FAILURES:
+                    piece = _first_bytes(taken)
                     try:
                         stream = stream or await self._host.open_stream(
                             peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S
                         )
                         async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                            await stream.write(b"".join(batch))
+                            await stream.write(b"".join(piece))
                     except (Libp2pError, TimeoutError) as error:
                         failures += 1
                         _LOG.debug("a push to %s failed: %s", peer, error)
@@ -111,16 +124,32 @@ class FilterPusher:
                         stream = None
                         await asyncio.sleep(_PAUSE_S * (failures - 1))
                     else:
-                        self._pushed += len(batch)
-                        batch, failures = [], 0
-                if batch:
-                    self._dropped += len(batch)
+                        self._pushed += len(piece)
+                        failures = 0
+                        for frame in piece:
+                            taken.popleft()
+                            self._in_hand -= len(frame)
+                if taken:
                     break
         finally:
+            self._dropped += len(taken)
+            self._in_hand -= sum(map(len, taken))
             await _end(stream)
             if self._queues.get(peer) is queue:
                 self.forget(peer)
                 self._on_gone(peer)
+
+
+def _first_bytes(frames: deque[bytes]) -> list[bytes]:
+    """Return the first frames, as many as go into one write: what is joined for it is held beside them."""
+    piece: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if piece and size + len(frame) > _WRITE_BYTES:
+            break
+        piece.append(frame)
+        size += len(frame)
+    return piece
 
 
 async def _end(stream: Stream | None) -> None:

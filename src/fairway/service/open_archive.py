@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fairway.errors import ConfigurationError
 from fairway.service.archives import MemoryArchive, NodeArchive, Retention
+from fairway.service.postgres_archive import PostgresNodeArchive
 from fairway.service.sqlite_archive import SqliteArchive
 
 
@@ -13,7 +14,9 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
     """Return the archive at an address; close it in the end.
 
     - ``"memory:"``: the newest 100,000 messages, as long as the process lives;
-    - ``"sqlite:PATH"``, or a path: a file in the layout of a nwaku store.
+    - ``"sqlite:PATH"``, or a path: a file in the layout of a nwaku store;
+    - ``"postgresql://user@host:5432/db"``: nwaku's tables in PostgreSQL, for which fairway is installed with
+      ``[postgresql]``; the password best comes from libpq's environment.
 
     Raises `ConfigurationError` for an address that is none of these, and what the kind raises.
     """
@@ -24,6 +27,8 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
             return MemoryArchive()
         case "sqlite" if place:
             return await SqliteArchive.open(Path(place), chosen)
+        case "postgresql" | "postgres" if place.startswith("//"):
+            return await PostgresNodeArchive.open(address, chosen)
         case _ if address and (not separator or "/" in kind):
             return await SqliteArchive.open(Path(address), chosen)
-    raise ConfigurationError(f"{address!r} is no archive; give memory: or sqlite:PATH")
+    raise ConfigurationError(f"{address!r} is no archive; give memory:, sqlite:PATH or postgresql://user@host/db")

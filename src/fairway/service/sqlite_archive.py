@@ -8,18 +8,17 @@ in a file that has none, makes the index by topics. See `NodeArchive` for what i
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from fairway.errors import StorageError, StoreQueryError
+from fairway.errors import StoreQueryError
 from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
+from fairway.service.upkeep import UpkeepLoop
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
@@ -33,11 +32,6 @@ FLUSH_LIMIT_S: Final = 2.0
 INDEX_AT_ONCE_BYTES: Final = 16_777_216
 """A smaller file gets its index before it is used, a larger one meanwhile."""
 _CLOSE_LIMIT_S: Final = 10.0
-_UPKEEP_S: Final = 60.0
-_COUNT_SHARE: Final = 0.01
-"""Of the time may go into counting the messages anew; between two counts what is added and removed is counted."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class SqliteArchive(NodeArchive):
@@ -45,23 +39,19 @@ class SqliteArchive(NodeArchive):
 
     def __init__(
         self,
-        path: Path,
         file: NwakuArchive,
         upkeep: NwakuUpkeep,
         readers: ReaderPool[NwakuArchive],
         threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
     ) -> None:
-        self._path: Final = path
         self._file: Final = file
         self._upkeep: Final = upkeep
         self._readers: Final = readers
         self._threads: Final = threads
         self._writer: Final = ArchiveWriter(self._write, threads[0])
-        self._counted = self._removed = self._added = 0
-        self._size_bytes = 0
-        self._queries = 0
+        self._added = self._queries = 0
         self._closed = False
-        self._keeping: Final = asyncio.get_running_loop().create_task(self._keep_up())
+        self._looking_after: Final = UpkeepLoop(str(file.path), upkeep, threads[1], lambda: self._added)
 
     @classmethod
     async def open(cls, path: Path, retention: Retention, *, query_limit_s: float = QUERY_LIMIT_S) -> Self:
@@ -83,7 +73,7 @@ class SqliteArchive(NodeArchive):
             for thread in threads:
                 thread.shutdown()
             raise
-        return cls(path, file, upkeep, readers, threads)
+        return cls(file, upkeep, readers, threads)
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message, soon."""
@@ -100,8 +90,8 @@ class SqliteArchive(NodeArchive):
     async def statistics(self) -> ArchiveStatistics:
         """Return what the archive holds and has done, without looking into the file."""
         return ArchiveStatistics(
-            messages=max(0, self._counted + self._added - self._removed),
-            size_bytes=self._size_bytes,
+            messages=self._looking_after.messages,
+            size_bytes=self._looking_after.size_bytes,
             waiting=len(self._writer),
             dropped=self._writer.dropped,
             queries=self._queries,
@@ -112,9 +102,8 @@ class SqliteArchive(NodeArchive):
         if self._closed:
             return
         self._closed = True
-        self._keeping.cancel()
         self._upkeep.stop()
-        await asyncio.gather(self._keeping, return_exceptions=True)
+        await self._looking_after.stop()
         try:
             await in_thread(self._threads[1], self._upkeep.close)
             await self._writer.close(_CLOSE_LIMIT_S)
@@ -131,37 +120,6 @@ class SqliteArchive(NodeArchive):
         self._file.flush()
         self._added += self._file.added - before
         return 0
-
-    async def _keep_up(self) -> None:
-        """Look after the file now and then: its index, what is too old or too much, how many messages it holds."""
-        count_at_s = 0.0
-        while True:
-            try:
-                await self._index_topics()
-                removed = await in_thread(self._threads[1], lambda: self._upkeep.enforce(time.time_ns()))
-                self._removed += removed
-                if removed:
-                    _LOG.info("removed %d old messages", removed)
-                if (started_s := time.monotonic()) >= count_at_s:
-                    await self._count()
-                    count_at_s = started_s + (time.monotonic() - started_s) / _COUNT_SHARE
-                self._size_bytes = await in_thread(self._threads[1], self._upkeep.used_bytes)
-            except StorageError as error:
-                _LOG.warning("the archive could not be looked after: %s", error)
-            await asyncio.sleep(_UPKEEP_S)
-
-    async def _index_topics(self) -> None:
-        if await in_thread(self._threads[1], lambda: self._upkeep.indexed):
-            return
-        _LOG.info("%s gets an index by topics; until it has one, queries by topic are slower", self._path)
-        started_s = time.monotonic()
-        await in_thread(self._threads[1], self._upkeep.index_topics)
-        _LOG.info("%s has its index by topics, made in %.1f s", self._path, time.monotonic() - started_s)
-
-    async def _count(self) -> None:
-        added = self._added
-        messages, _ = await in_thread(self._threads[1], self._upkeep.size)
-        self._counted, self._added, self._removed = messages, self._added - added, 0
 
 
 def reads_on(query: StoreQuery) -> bool:

@@ -50,12 +50,11 @@ class NwakuUpkeep:
         self._stopped.set()
         self._database.interrupt()
 
-    @property
-    def indexed(self) -> bool:
-        """Whether the file has the index by topics."""
-        return has_topic_index(self._database)
+    def unindexed(self) -> list[str]:
+        """Return the table if it lacks the index by topics."""
+        return [] if has_topic_index(self._database) else ["Message"]
 
-    def index_topics(self) -> None:
+    def index_topics(self, _table: str = "Message") -> None:
         """Make the index by topics; it takes seconds for each million of messages, in which nobody else can write."""
         create_topic_index(self._database)
 

@@ -35,12 +35,13 @@ _COLUMNS: Final = frozenset({"messagehash", "pubsubtopic", "contenttopic", "payl
 _CONNECT_TIMEOUT_S: Final = 10
 _SESSION: Final = "-c default_transaction_read_only=on -c client_encoding=UTF8 -c extra_float_digits=0"
 
-_HASH: Final = 'lower(messagehash) COLLATE "C"'
-_ORDER: Final = f"ORDER BY timestamp, {_HASH}"
+HASH: Final = 'lower(messagehash) COLLATE "C"'
+"""The hash as the order of the archive has it."""
+ORDER: Final = f"ORDER BY timestamp, {HASH}"
 # The bounds on the timestamp alone are what partitions and the index understand.
 _RANGE: Final = f"""
 FROM messages WHERE timestamp >= %(after_ns)s AND timestamp <= %(through_ns)s
-AND (timestamp, {_HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {_HASH}) <= (%(through_ns)s, %(through_hash)s)
+AND (timestamp, {HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {HASH}) <= (%(through_ns)s, %(through_hash)s)
 """
 _TOPICS: Final = """
 AND (%(pubsub_topic)s::text IS NULL OR pubsubtopic = %(pubsub_topic)s)
@@ -49,15 +50,15 @@ AND (%(content_topics)s::text[] IS NULL OR contenttopic = ANY(%(content_topics)s
 # The window sums what comes before a row, so that the server cuts the page and the client never holds more of it.
 _PAGE: Final = f"""
 SELECT messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta FROM (
-    SELECT *, sum(octet_length(payload)) OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits
-    FROM (SELECT * {_RANGE} {_TOPICS} {_ORDER} LIMIT %(rows)s) AS page
+    SELECT *, sum(octet_length(payload)) OVER ({ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits
+    FROM (SELECT * {_RANGE} {_TOPICS} {ORDER} LIMIT %(rows)s) AS page
 ) AS summed
 WHERE coalesce(digits, 0) < 2 * %(bytes)s
-{_ORDER}
+{ORDER}
 """  # noqa: S608 - constants only; so below
 _COUNT: Final = f"SELECT count(*) {_RANGE}"
-_STEP: Final = f"SELECT timestamp, messagehash {_RANGE} {_ORDER} LIMIT 1 OFFSET %(skip)s"
-_LAST: Final = f"SELECT timestamp, messagehash {_RANGE} ORDER BY timestamp DESC, {_HASH} DESC LIMIT 1"
+_STEP: Final = f"SELECT timestamp, messagehash {_RANGE} {ORDER} LIMIT 1 OFFSET %(skip)s"
+_LAST: Final = f"SELECT timestamp, messagehash {_RANGE} ORDER BY timestamp DESC, {HASH} DESC LIMIT 1"
 _BOUNDS: Final = f"""
 SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) {_RANGE}
 """
@@ -75,7 +76,7 @@ class PostgresArchive(ReadableArchive):
 
     def __init__(self, uri: str) -> None:
         self.name: Final = place_without_credentials(uri)
-        driver = _psycopg()
+        driver = psycopg_driver()
         try:
             self._connection: psycopg.Connection[Any] = driver.connect(
                 uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, options=_SESSION
@@ -139,7 +140,7 @@ class PostgresArchive(ReadableArchive):
             "bytes": page_bytes,
         }
         while rows := self._all(_PAGE, parameters):
-            yield tuple(_message(row) for row in rows)
+            yield tuple(message_of(row) for row in rows)
             # As the database has them: a hash that is no hexadecimal text has a place in its order all the same.
             parameters |= {"after_ns": rows[-1][5], "after_hash": rows[-1][0].lower()}
 
@@ -173,7 +174,7 @@ class PostgresArchive(ReadableArchive):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        driver = _psycopg()
+        driver = psycopg_driver()
         try:
             yield
         except driver.OperationalError as error:
@@ -188,7 +189,8 @@ def place_without_credentials(uri: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _psycopg() -> Any:
+def psycopg_driver() -> Any:
+    """Return the package psycopg; raises `ConfigurationError` without it."""
     try:
         import psycopg  # noqa: PLC0415 - an extra, needed by nobody who has no such archive
     except ImportError as error:
@@ -211,7 +213,8 @@ def _cursor(rows: list[Any]) -> ArchiveCursor | None:
     return ArchiveCursor(rows[0][0], _bytes(rows[0][1])) if rows else None
 
 
-def _message(row: Any) -> ArchivedMessage:
+def message_of(row: Any) -> ArchivedMessage:
+    """Return the message in a row: hash, topics, payload, version, timestamp, meta."""
     message_hash, pubsub_topic, content_topic, payload, version, timestamp_ns, meta = row
     return ArchivedMessage(
         message_hash=_bytes(message_hash),

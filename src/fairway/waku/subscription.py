@@ -46,6 +46,11 @@ class Subscription(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the items that wait, as ``size_of`` counts them."""
+        return self._bytes
+
     def put(self, item: Item) -> None:
         """Add what arrived; of a closed subscription nothing is kept."""
         if self._closed:

@@ -47,7 +47,12 @@ const node = await createLightNode({
 });
 await node.waitForPeers([Protocols.LightPush, Protocols.Filter, Protocols.Store], 20_000);
 const [encoder, decoder] = codec();
-const message = (seen) => ({ payload: text(seen.payload), hash: seen.hashStr, sentAt: seen.timestamp?.getTime() });
+const message = (seen) => ({
+  payload: text(seen.payload),
+  hash: seen.hashStr,
+  sentAt: seen.timestamp?.getTime(),
+  receivedAt: Date.now(),
+});
 let reliable;
 
 if (channel) {

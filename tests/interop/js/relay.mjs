@@ -34,7 +34,7 @@ const gossip = (components) =>
 const node = await createLibp2p({
   addresses: { listen },
   transports: [tcp(), webSockets({ filter: all })],
-  streamMuxers: muxer === "mplex" ? [mplex()] : [yamux()],
+  streamMuxers: { yamux: [yamux()], mplex: [mplex()], both: [yamux(), mplex()] }[muxer],
   connectionEncrypters: [noise()],
   services: { identify: identify(), ping: ping(), pubsub: gossip },
 });

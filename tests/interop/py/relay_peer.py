@@ -14,7 +14,6 @@ import os
 import sys
 
 import trio
-from libp2p import create_mplex_muxer_option, create_yamux_muxer_option, new_host
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.identity.identify.identify import ID as IDENTIFY
 from libp2p.identity.identify.pb.identify_pb2 import Identify
@@ -26,6 +25,8 @@ from libp2p.pubsub.pubsub import Pubsub
 from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import read_varint_prefixed_bytes
 from multiaddr import Multiaddr
+
+from libp2p import create_mplex_muxer_option, create_yamux_muxer_option, new_host
 
 RELAY = "/vac/waku/relay/2.0.0"
 CONNECT_SECONDS = 15
@@ -153,4 +154,5 @@ async def main(settings):
         nursery.cancel_scope.cancel()
 
 
-trio.run(main, json.loads(sys.argv[1]))
+if __name__ == "__main__":
+    trio.run(main, json.loads(sys.argv[1]))

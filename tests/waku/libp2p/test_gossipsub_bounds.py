@@ -154,3 +154,23 @@ def test_control_that_piles_up_in_number_or_bytes_shows_that_a_peer_does_not_rea
     outbox.forget_control()
     assert not outbox.stuck
     assert outbox.waiting_bytes == 0
+
+
+def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
+    router = router_with(peer(1))
+    router.heartbeat(1)
+    assert router.mesh_of(TOPIC) == {peer(1)}
+    router.publish(Message(topic=TOPIC, data=b"data"), 1)
+    assert router.heartbeat(2) == []
+    (told,) = router.heartbeat(3, [peer(1), peer(9)])
+    assert told.peers == (peer(1),)
+    assert decode_rpc(body(told.frame), GossipsubOptions()).control == (
+        IHave(topic=TOPIC, message_ids=(hashlib.sha256(b"data").digest(),)),
+    )
+
+
+def test_an_outbox_says_once_what_gave_way():
+    outbox = Outbox(max_bytes=10)
+    for _ in range(3):
+        outbox.put(b"0123456789", control=False)
+    assert (outbox.dropped_since_asked(), outbox.dropped_since_asked(), outbox.dropped) == (2, 0, 2)

@@ -8,11 +8,17 @@ connections, one on which no request is under way gives way to the new one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fairway.service.rest.options import RestOptions
+
+
+_LOG: Final = logging.getLogger(__name__)
+# uvicorn warns of every request that is no HTTP; whoever sends such things would fill the log.
+_LOG.setLevel(logging.ERROR)
 
 
 class BoundedProtocol(H11Protocol):
@@ -22,6 +28,7 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.logger = _LOG
         self._patience: asyncio.TimerHandle | None = None
         self._progress: asyncio.TimerHandle | None = None
         self._unread_bytes = 0

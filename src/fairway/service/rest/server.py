@@ -71,6 +71,11 @@ class RestServer:
         """Where clients find it."""
         return f"http://{self._host}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._server.server_state.connections)
+
     async def close(self) -> None:
         """Stop serving. May be called twice."""
         self.context.closing.set()

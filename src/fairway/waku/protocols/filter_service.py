@@ -44,6 +44,8 @@ class FilterLimits:
     """Peers with a subscription."""
     criteria: int = 1_000
     """Pairs of pubsub and content topic of one peer."""
+    total_criteria: int = 100_000
+    """Those of all peers together."""
     content_topic_bytes: int = 1_024
     """Length of a content topic."""
     silence_s: float = 300.0
@@ -66,6 +68,7 @@ class FilterService:
         self._limiter: Final = limiter
         self._limits: Final = limits or FilterLimits()
         self._subscribers: dict[str, _Subscriber] = {}
+        self._criteria = 0
         self._by_criterion: dict[Criterion, dict[str, None]] = {}
 
     def __len__(self) -> int:
@@ -149,20 +152,24 @@ class FilterService:
             return FilterStatus.BAD_REQUEST, f"this node does not serve {min(unserved)[:200]!r}"
         if any(len(topic.encode(errors="replace")) > limits.content_topic_bytes for _, topic in criteria):
             return FilterStatus.BAD_REQUEST, f"content topics have at most {limits.content_topic_bytes} bytes"
-        held = subscriber.criteria if subscriber else set()
-        if len(held | criteria) > limits.criteria:
+        new = criteria - subscriber.criteria if subscriber else criteria
+        if len(new) + (len(subscriber.criteria) if subscriber else 0) > limits.criteria:
             return FilterStatus.SERVICE_UNAVAILABLE, f"a peer has at most {limits.criteria} content topics here"
+        if self._criteria + len(new) > limits.total_criteria:
+            return FilterStatus.SERVICE_UNAVAILABLE, "this node has no room for more content topics"
         if subscriber is None:
             if len(self._subscribers) >= limits.subscribers:
                 return FilterStatus.SERVICE_UNAVAILABLE, "this node has no room for another subscriber"
             subscriber = self._subscribers[peer] = _Subscriber(now_s)
-        subscriber.criteria |= criteria
-        for criterion in criteria:
+        subscriber.criteria |= new
+        self._criteria += len(new)
+        for criterion in new:
             self._by_criterion.setdefault(criterion, {})[peer] = None
         return FilterStatus.OK, "OK"
 
     def _remove(self, peer: str, subscriber: _Subscriber, criteria: set[Criterion]) -> None:
         for criterion in criteria & subscriber.criteria:
+            self._criteria -= 1
             peers = self._by_criterion[criterion]
             del peers[peer]
             if not peers:

@@ -101,11 +101,8 @@ class TopicFeed:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _receive(self) -> None:
-        try:
+        with suppress(StoreQueryError):
             await self._catch_up.begin()
-        except StoreQueryError as error:
-            _LOG.debug("%s: %s", self._http.address.name, error)
-            self._behind = True
         ways = self._options.receive
         index = 0
         while True:
@@ -121,6 +118,7 @@ class TopicFeed:
                 self._complaint = logging.DEBUG
             except NetworkError as error:
                 _LOG.debug("%s: %s", self._http.address.name, error)
+                index = 0  # it may be another program when it is back
             self.live = False
             self._changed()
             self._wake.clear()
@@ -153,8 +151,8 @@ class TopicFeed:
             await self._due.wait()
 
     def _begun(self) -> None:
-        if self._behind or self._begin_worked.is_set():
-            self._fall_behind()
+        # Also the first time: what came between `CatchUp.begin` and now is in the store alone.
+        self._fall_behind()
         self._pause_s = self._options.first_pause_s
         self.live = True
         self._begin_worked.set()

@@ -49,10 +49,10 @@ async def receive_events(http: HttpClient, criterion: tuple[str, str], sink: Sin
         raise NotOfferedError("a comma separates topics there")
     query = urlencode({"contentTopics": content_topic, "pubsubTopic": pubsub_topic})
     async with await http.stream(f"/events?{query}") as stream:
-        if stream.status in _NOT_THERE or not stream.headers.get("content-type", "").startswith("text/event-stream"):
-            raise NotOfferedError(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
-        if stream.status != 200:
-            raise NodeUnavailableError(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
+        kind = stream.headers.get("content-type", "")
+        if stream.status != 200 or not kind.startswith("text/event-stream"):
+            refused = NotOfferedError if stream.status in {200, *_NOT_THERE} else NodeUnavailableError
+            raise refused(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
         sink.begun()
         parser = EventParser()
         while chunk := await stream.read(options.silence_s):

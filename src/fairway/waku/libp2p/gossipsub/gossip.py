@@ -101,15 +101,17 @@ class Gossip:
         for promiser in tuple(self._promised_by.get(message_id, ())):
             self._fulfil(promiser, message_id)
 
-    def news(self, topic: str, outsiders: Sequence[PeerId], now_s: float) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
-        """Yield who is to be told of which messages of a topic."""
+    def news(
+        self, topic: str, outsiders: Sequence[PeerId], now_s: float, owed: tuple[PeerId, ...] = ()
+    ) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
+        """Yield who is to be told of which messages of a topic: some of the outsiders, and all who are owed it."""
         message_ids = self._cache.gossip_ids(topic)
         threshold = self._options.score.gossip_threshold
         fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= threshold]
         count = max(self._options.d_lazy, int(self._options.gossip_factor * len(fit)))
-        if not message_ids or not fit:
+        if not message_ids or not (fit or owed):
             return
-        chosen = self._rng.sample(fit, min(count, len(fit)))
+        chosen = [*self._rng.sample(fit, min(count, len(fit))), *owed]
         bound = self._options.max_ihave_length
         if len(message_ids) <= bound:
             yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))

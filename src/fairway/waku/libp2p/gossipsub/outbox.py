@@ -1,7 +1,8 @@
 """What waits to be written to one peer: control before messages, bounded, the oldest messages giving way.
 
-Invariant: at most ``max_bytes`` of messages wait, whatever the peer reads; what gave way is counted, and gossip tells
-the peer of it a heartbeat later. Control is small and must not be lost, so a peer that lets that pile up is `stuck`.
+Invariant: at most ``max_bytes`` of messages wait, whatever the peer reads; what gave way is counted, so that gossip can
+tell the peer of it a heartbeat later. Control is small and must not be lost, so a peer that lets that pile up is
+`stuck`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Outbox:
         """Messages that gave way to newer ones."""
         self.lags = False
         """Whether the peer was waited for in vain since there last was room: nobody waits for it again until then."""
+        self._told = 0
         self._max_bytes: Final = max_bytes
         self._control: deque[bytes] = deque()
         self._messages: deque[bytes] = deque()
@@ -62,6 +64,11 @@ class Outbox:
             if self._bytes > self._max_bytes // 2:
                 self._drained.clear()
         self._filled.set()
+
+    def dropped_since_asked(self) -> int:
+        """Return how many messages gave way since this was asked last."""
+        dropped, self._told = self.dropped - self._told, self.dropped
+        return dropped
 
     def forget_control(self) -> None:
         """Drop the control that waits: it was meant for a stream that has ended."""

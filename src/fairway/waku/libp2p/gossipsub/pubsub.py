@@ -188,7 +188,8 @@ class PubSub:
             for peer in self._router.graylisted(now_s):
                 self._part_with(peer, "its score is too low")
             self._look_around()
-            self._run(self._router.heartbeat(now_s))
+            behind = {peer for peer, link in self._links.items() if link.outbox.dropped_since_asked()}
+            self._run(self._router.heartbeat(now_s, behind))
 
     def _look_around(self) -> None:
         """Meet who speaks the protocol, and forget who is gone: events may have been missed."""

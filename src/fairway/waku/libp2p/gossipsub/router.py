@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -230,8 +230,12 @@ class Router:
                     self._mesh.pruned_by(peer, control.topic, control.backoff_s, now_s)
         return effects
 
-    def heartbeat(self, now_s: float) -> list[Effect]:
-        """Do what is due every `GossipsubOptions.heartbeat_interval_s`."""
+    def heartbeat(self, now_s: float, behind: Collection[PeerId] = ()) -> list[Effect]:
+        """Do what is due every `GossipsubOptions.heartbeat_interval_s`.
+
+        Those ``behind``, to whom messages were not written because they were slow, hear what there is even from within
+        a mesh: whom a message was sent to is not told of it otherwise.
+        """
         self._scores.decay(now_s)
         self._seen.expire(now_s)
         self._gossip.begin_interval(now_s)
@@ -241,7 +245,8 @@ class Router:
             effects += _to(grafted, control_frame((Graft(topic=topic),)))
             backoff_s = round(self._options.prune_backoff_s)
             effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
-            for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s):
+            owed = tuple(self._mesh.members(topic).intersection(behind))
+            for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s, owed):
                 effects += _to(told, control_frame((have,)))
         self._mesh.expire(now_s)
         self._cache.shift()

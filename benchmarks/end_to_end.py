@@ -1,0 +1,133 @@
+"""js-waku to fairway through our service node, beside js-waku to js-waku through the same node.
+
+A js-waku light node pushes messages at a steady pace; at the other end are a fairway light client and a second js-waku
+light node at once, so that both hear the very same messages. A message is stamped by its sender in whole milliseconds
+of the machine's clock, so times are good to a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure
+from benchmarks.js_waku import PeerUnavailableError, install
+from benchmarks.session import Benchmark, Row, Session
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.waku.light import LightNode
+
+_SCRIPTS = Path(__file__).parents[1] / "tests" / "interop" / "js"
+_SHARD = "/waku/2/rs/16/0"
+_TOPIC = "/fairway-bench/1/end-to-end/proto"
+_PACE_S = 0.03
+_PATIENCE_S = 60
+_LINE_BYTES = 4_194_304
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return the rows of this file."""
+    return [
+        _benchmark("end to end: js-waku to fairway, 1 KiB, p50", 1_024),
+        _benchmark("end to end: js-waku to fairway, 100 KB, p50", 100_000),
+    ]
+
+
+def _benchmark(name: str, size: int) -> Benchmark:
+    return Benchmark(name=name, measure=partial(_measure, name, size=size))
+
+
+def _measure(name: str, session: Session, *, size: int) -> Row:
+    messages = 50 if session.quick else 300
+    try:
+        folder = install(_SCRIPTS, session.build / "interop-js")
+        ours, theirs = asyncio.run(_converse(folder, messages=messages, size=size))
+    except PeerUnavailableError as error:
+        figure = Figure(name=name, ours=float("nan"), peer=None, peer_name="js-waku", unit="ms")
+        return Row(figure=figure, remark=str(error))
+    figure = Figure(name=name, ours=median(ours), peer=median(theirs), peer_name="js-waku", unit="ms")
+    p99 = [sorted(times)[len(times) * 99 // 100] for times in (ours, theirs)]
+    return Row(figure=figure, remark=f"p99 {p99[0]:.0f} ms, js-waku to js-waku {p99[1]:.0f} ms; {messages} messages")
+
+
+async def _converse(folder: Path, *, messages: int, size: int) -> tuple[list[float], list[float]]:
+    options = ServiceOptions(cluster_id=16, shards=(0,), shard_count=1, request_rate=None)
+    async with await ServiceNode.start(options) as node:
+        address = str(node.addresses[0])
+        async with (
+            _js(folder, address) as sender,
+            _js(folder, address) as receiver,
+            await LightNode.start([address]) as client,
+        ):
+            subscription = await client.subscribe(_SHARD, [_TOPIC])
+            await receiver.ask("subscribe", "subscribed")
+            ours: list[float] = []
+
+            async def read() -> None:
+                while len(ours) < messages:
+                    for message in await subscription.next_batch():
+                        ours.append(time.time() * 1_000 - (message.message.timestamp_ns or 0) / 1e6)
+
+            reading = asyncio.create_task(read())
+            for number in range(messages):
+                payload = number.to_bytes(4, "big") * (size // 4)
+                sender.tell("push", payload=base64.b64encode(payload).decode())
+                await asyncio.sleep(_PACE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                await reading
+                heard = [await receiver.next("filtered") for _ in range(messages)]
+            return ours, [event["receivedAt"] - event["sentAt"] for event in heard]
+
+
+class _Js:
+    """A js-waku light node that takes commands and tells events as JSON lines."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    def tell(self, command: str, **fields: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": command, **fields}).encode() + b"\n")
+
+    async def ask(self, command: str, answer: str) -> dict[str, Any]:
+        self.tell(command)
+        return await self.next(answer)
+
+    async def next(self, wanted: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            while line := await self._process.stdout.readline():
+                if line.startswith(b"{"):
+                    event: dict[str, Any] = json.loads(line)
+                    if event["event"] == wanted:
+                        return event
+        raise PeerUnavailableError("the js-waku process ended")
+
+
+@asynccontextmanager
+async def _js(folder: Path, address: str) -> AsyncIterator[_Js]:
+    settings = {"cluster": 16, "shard": 0, "contentTopic": _TOPIC, "peers": [address]}
+    process = await asyncio.create_subprocess_exec(
+        *(shutil.which("node") or "node", "--import", "./polyfill.mjs", "light.mjs", json.dumps(settings)),
+        cwd=folder,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=_LINE_BYTES,
+    )
+    peer = _Js(process)
+    try:
+        await peer.next("ready")
+        yield peer
+    finally:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,28 @@
+"""py-libp2p as a peer: a virtual environment of its own, for it pins much and brings sixty packages.
+
+Its versions are those that the tests against real peers use. Two of its packages are compiled while it is installed,
+so without a C compiler and the headers of GMP its column stays empty and says why.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from benchmarks.installing import PeerUnavailableError, install_once
+
+NAME = "py-libp2p"
+
+_VERSIONS = Path(__file__).parents[1] / "tests" / "interop" / "py" / "requirements.txt"
+
+
+def install(folder: Path) -> Path:
+    """Return an interpreter that has it, installed into ``folder`` if it is not; may raise `PeerUnavailableError`."""
+    if shutil.which("gcc") is None and shutil.which("cc") is None:
+        raise PeerUnavailableError("no C compiler, which its installation needs (and the headers of GMP)")
+    folder.mkdir(parents=True, exist_ok=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", _VERSIONS]
+    install_once(folder, [_VERSIONS], [[sys.executable, "-m", "venv", "--clear", folder / "venv"], pip])
+    return python

@@ -1,0 +1,127 @@
+"""Pages and look-ups of store queries in nwaku's layout in PostgreSQL.
+
+Invariants: each answer is one statement, broken off by the server when it takes too long; the order is that of
+`PostgresArchive`, (timestamp, hash); a page of a few content topics is merged from the runs of each, which the index by
+topics of `fairway.storage.postgres_layout` has ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from fairway.storage.archive import (
+    DEFAULT_PAGE_BYTES,
+    DEFAULT_PAGE_ROWS,
+    MAX_TIMESTAMP_NS,
+    MIN_TIMESTAMP_NS,
+    ArchiveCursor,
+    ArchivedMessage,
+)
+from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
+from fairway.storage.postgres_archive import HASH, message_of
+from fairway.storage.postgres_session import PostgresSession
+
+_COLUMNS: Final = "messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta"
+# Bounds of the timestamp alone are what partitions and indexes understand.
+_RANGE: Final = "timestamp >= %(start_ns)s AND timestamp <= %(last_ns)s"
+_PUBSUB: Final = " AND pubsubtopic = %(pubsub_topic)s"
+_TOPICS: Final = " AND contenttopic = ANY(%(content_topics)s)"
+_FIND: Final = f"SELECT {_COLUMNS} FROM messages WHERE timestamp = %(ns)s AND messagehash = %(hash)s"  # noqa: S608 - constants only
+_PLACES: Final = "SELECT timestamp, messagehash FROM messages_lookup WHERE messagehash = ANY(%(hashes)s)"
+
+
+class PostgresPages:
+    """Reads one database; used in one thread. Its connection comes with the first use."""
+
+    def __init__(self, uri: str, *, read_limit_s: float) -> None:
+        self._session: Final = PostgresSession(uri, statement_limit_s=read_limit_s, read_only=True)
+
+    def close(self) -> None:
+        """Close the connection; more than once does no harm."""
+        self._session.close()
+
+    def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
+        """Return where those of these messages are that the archive has, in order, without reading them."""
+        rows = self._all(_PLACES, {"hashes": [message_hash.hex() for message_hash in message_hashes]})
+        return tuple(sorted(ArchiveCursor(timestamp_ns, bytes.fromhex(digits)) for timestamp_ns, digits in rows))
+
+    def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
+        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+        places = self.places(message_hashes)
+        found: list[ArchivedMessage] = []
+        for timestamp_ns, message_hash in places:
+            found += map(message_of, self._all(_FIND, {"ns": timestamp_ns, "hash": message_hash.hex()}))
+        return tuple(found)
+
+    def page(
+        self,
+        *,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        beyond: tuple[int, bytes] | None = None,
+        newest_first: bool = False,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first, as a store query has it; see `NwakuArchive.page`."""
+        first_ns = MIN_TIMESTAMP_NS if start_ns is None else start_ns
+        last_ns = MAX_TIMESTAMP_NS if end_ns is None else end_ns - 1
+        if beyond is not None:
+            first_ns, last_ns = (
+                (first_ns, min(last_ns, beyond[0])) if newest_first else (max(first_ns, beyond[0]), last_ns)
+            )
+        parameters: dict[str, Any] = {
+            "start_ns": max(first_ns, MIN_TIMESTAMP_NS),
+            "last_ns": min(last_ns, MAX_TIMESTAMP_NS),
+            "beyond_ns": None if beyond is None else beyond[0],
+            "beyond_hash": None if beyond is None else beyond[1].hex(),
+            "pubsub_topic": pubsub_topic,
+            "content_topics": sorted(set(content_topics)),
+            "rows": rows,
+            "bytes": page_bytes,
+        }
+        if "\0" in f"{pubsub_topic}{''.join(content_topics)}":
+            parameters["content_topics"] = [topic for topic in parameters["content_topics"] if "\0" not in topic]
+            if "\0" in (pubsub_topic or "") or not parameters["content_topics"]:
+                return ()
+        statement = _statement(
+            topics=len(parameters["content_topics"]),
+            pubsub=pubsub_topic is not None,
+            beyond=beyond is not None,
+            newest_first=newest_first,
+        )
+        found = tuple(map(message_of, self._all(statement, parameters)))
+        return found[::-1] if newest_first else found
+
+    def _all(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
+        # Not prepared: a plan for any time would look into every partition.
+        return self._session.run(
+            lambda connection: connection.execute(statement.encode(), parameters, prepare=False).fetchall(), again=True
+        )
+
+
+def _statement(*, topics: int, pubsub: bool, beyond: bool, newest_first: bool) -> str:
+    way = " DESC" if newest_first else ""
+    order = f"ORDER BY timestamp{way}, {HASH}{way}"
+    compare = "<" if newest_first else ">"
+    where = _RANGE + (_PUBSUB if pubsub else "")
+    if beyond:
+        where += f" AND (timestamp, {HASH}) {compare} (%(beyond_ns)s, %(beyond_hash)s)"
+    if 0 < topics <= MAX_MERGED_TOPICS:
+        run = f"SELECT {_COLUMNS} FROM messages WHERE contenttopic = wanted.topic AND {where} {order} LIMIT %(rows)s"  # noqa: S608
+        rows = (
+            f"SELECT run.* FROM unnest(%(content_topics)s::text[]) AS wanted (topic) CROSS JOIN LATERAL ({run}) AS run"  # noqa: S608
+        )
+    else:
+        rows = f"SELECT {_COLUMNS} FROM messages WHERE {where}{_TOPICS if topics else ''}"  # noqa: S608
+    # The window sums what comes before a row, so that the server cuts the page and we never hold more of it.
+    return f"""
+    SELECT {_COLUMNS} FROM (
+        SELECT *, sum(octet_length(payload)) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits
+        FROM ({rows} {order} LIMIT %(rows)s) AS page
+    ) AS summed
+    WHERE coalesce(digits, 0) < 2 * %(bytes)s {order}
+    """  # noqa: S608

@@ -1,0 +1,192 @@
+"""``/events``: what comes, what was missed, and what happens to readers that are slow or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from fairway.service.rest import RestOptions
+
+OTHER = "/fairway-test/1/elsewhere/proto"
+
+
+class Reader:
+    """A reader of one stream, that knows lines and nothing else."""
+
+    def __init__(self, reader, writer, status):
+        self.reader, self.writer, self.status = reader, writer, status
+
+    async def event(self):
+        """Return the fields of the next event; comments are events of their own."""
+        fields = {}
+        while line := (await asyncio.wait_for(self.reader.readline(), 10)).decode().rstrip("\n").rstrip("\r"):
+            # The chunks of HTTP lie between the events: a length in hexadecimal, and an empty line.
+            name, colon, value = line.partition(":")
+            if colon:
+                fields[name or "comment"] = value.removeprefix(" ")
+        return fields
+
+    async def message(self):
+        while True:
+            event = await self.event()
+            if event.get("event") == "message":
+                return json.loads(event["data"]), event["id"]
+
+    async def until(self, field):
+        while field not in (event := await self.event()):
+            continue
+        return event
+
+
+@asynccontextmanager
+async def reading(server, topics, *, last=None, **parameters):
+    query = urlencode({"contentTopics": topics, **parameters})
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
+    head = f"GET /events?{query} HTTP/1.1\r\nHost: x\r\n" + (f"Last-Event-ID: {last}\r\n" if last else "")
+    writer.write(f"{head}\r\n".encode())
+    status = int((await asyncio.wait_for(reader.readline(), 10)).split()[1])
+    try:
+        yield Reader(reader, writer, status)
+    finally:
+        writer.close()
+
+
+def payloads(messages):
+    return [message["message"]["payload"] for message, _ in messages]
+
+
+def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_as_ids(rest):
+    async def work():
+        async with rest.serving() as (_, server), reading(server, f"{rest.topic},/fairway-test/1/b/proto") as stream:
+            assert stream.status == 200
+            await stream.until("retry")
+            await rest.publish(server, "b25l", timestamp=1)
+            await rest.publish(server, "dHdv", timestamp=2, topic=OTHER)
+            await rest.publish(server, "dGhyZWU=", timestamp=3, topic="/fairway-test/1/b/proto")
+            first, third = await stream.message(), await stream.message()
+            assert payloads([first, third]) == ["b25l", "dGhyZWU="]
+            stored = await rest.call(server, "GET", f"/store/v3/messages?includeData=true&hashes={first[1]}")
+            assert stored.json["messages"] == [first[0]]
+            assert first[0]["messageHash"] == first[1]
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("how", ["header", "query"])
+def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest, how):
+    async def work():
+        async with rest.serving() as (_, server):
+            async with reading(server, rest.topic) as stream:
+                await stream.until("retry")
+                await rest.publish(server, "MDAw", timestamp=1)
+                _, last = await stream.message()
+            for number in range(2, 250):
+                await rest.publish(server, timestamp=number)
+            given = {"last": last} if how == "header" else {"lastEventId": last}
+            async with reading(server, rest.topic, **given) as stream:
+                await rest.publish(server, "bGFzdA==", timestamp=250)
+                got = [await stream.message() for _ in range(249)]
+                assert [message["message"]["timestamp"] for message, _ in got] == list(range(2, 251))
+
+    rest.run(work())
+
+
+def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_nothing(rest):
+    async def work():
+        async with rest.serving(RestOptions(heartbeat_s=0.1)) as (_, server):
+            async with reading(server, rest.topic, last="0x" + "ab" * 32) as stream:
+                event = await stream.until("event")
+                assert event["event"] == "gap"
+                assert json.loads(event["data"]) == {"reason": "the last event id is not known"}
+                await rest.publish(server, timestamp=1)
+                _, last = await stream.message()
+            async with reading(server, rest.topic, last=last) as stream:
+                assert "event" not in await stream.until("comment")
+            async with reading(server, rest.topic, last="nonsense") as stream:
+                assert (await stream.until("event"))["event"] == "gap"
+
+    rest.run(work())
+
+
+def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest):
+    async def work():
+        async with rest.serving(RestOptions(heartbeat_s=0.05)) as (_, server), reading(server, rest.topic) as stream:
+            for _ in range(3):
+                assert (await stream.until("comment"))["comment"] == "still here"
+
+    rest.run(work())
+
+
+def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest):
+    async def work():
+        options = RestOptions(event_stream_bytes=200_000, stall_s=60.0)
+        async with rest.serving(options) as (node, server), reading(server, rest.topic) as stream:
+            await stream.until("retry")
+            stream.reader._transport.pause_reading()
+            payload = "A" * 100_000
+            for number in range(120):
+                await rest.publish(server, payload, timestamp=number + 1)
+            stream.reader._transport.resume_reading()
+            event = await stream.until("event")
+            while event["event"] != "gap":
+                event = await stream.until("event")
+            assert "the reader is too slow" in event["data"]
+            assert (await stream.message())[0]["message"]["timestamp"] > 100
+            assert node.distribution.statistics().messages == 120
+
+    rest.run(work())
+
+
+def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_event_streams=2)) as (_, server):
+            async with reading(server, rest.topic) as one, reading(server, rest.topic) as two:
+                await one.until("retry")
+                await two.until("retry")
+                async with reading(server, rest.topic) as three:
+                    assert three.status == 503
+            async with asyncio.timeout(10):
+                while server.context.event_streams:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.01)
+            async with reading(server, rest.topic) as again:
+                assert again.status == 200
+
+    rest.run(work())
+
+
+def test_streams_end_with_the_server_and_with_the_node(rest):
+    async def work():
+        async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
+            await stream.until("retry")
+            await server.close()
+            assert (await asyncio.wait_for(stream.reader.read(), 5)).endswith(b"0\r\n\r\n")
+        async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
+            await stream.until("retry")
+            await node.close()
+            assert b"event" not in await asyncio.wait_for(stream.reader.read(), 5)
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("", "contentTopics names 1 to 1000 content topics, with commas between"),
+        ("contentTopics=,,", "contentTopics names 1 to 1000 content topics, with commas between"),
+        ("contentTopics=" + ",".join(["/a/1/b/c"] * 1_001), "contentTopics names 1 to 1000 content topics"),
+        ("contentTopics=nonsense", "Autosharding error: "),
+        (f"contentTopics=/a/1/b/c&pubsubTopic={quote('/waku/2/rs/16/7')}", "this node does not serve"),
+    ],
+)
+def test_topics_that_cannot_be_had_are_refused(rest, query, text):
+    async def work():
+        async with rest.serving() as (_, server):
+            answer = await rest.call(server, "GET", f"/events?{query}")
+            assert answer.status == 400
+            assert answer.text.startswith(text)
+
+    rest.run(work())

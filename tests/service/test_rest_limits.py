@@ -1,0 +1,274 @@
+"""Requests that ask for too much, come too slowly, or come from a web page that has no business here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib.parse import quote
+
+import pytest
+
+from fairway.errors import ConfigurationError
+from fairway.service.rest import RestOptions
+
+
+async def raw(server, data, *, pause=None, timeout_s=5.0):
+    """Send bytes, and return what comes back until the server ends the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(data)
+        await writer.drain()
+        if pause is not None:
+            await pause
+        return await asyncio.wait_for(reader.read(), timeout_s)
+    except ConnectionResetError:
+        return b"reset"
+    finally:
+        writer.close()
+
+
+def status_line(answer):
+    return answer.partition(b"\r\n")[0]
+
+
+def test_a_body_that_is_too_long_is_refused_announced_or_not(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_body_bytes=1_000)) as (_, server):
+            answer = await rest.call(server, "POST", "/relay/v1/auto/subscriptions", b"[" + b" " * 2_000 + b"]")
+            assert (answer.status, answer.text) == (413, "the body of a request has at most 1000 bytes")
+            chunk = b"400\r\n" + b" " * 1_024 + b"\r\n"
+            head = (
+                b"POST /lightpush/v3/message HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n"
+            )
+            answer = await raw(server, head + chunk * 4)
+            assert status_line(answer).startswith(b"HTTP/1.1 413 ")
+            assert (await rest.call(server, "GET", "/version")).status == 200
+
+    rest.run(work())
+
+
+def test_heads_that_are_too_long_or_no_http_are_refused(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_header_bytes=2_000)) as (_, server):
+            for nonsense in (b"GET / HTTP/1.1\r\nX: " + b"x" * 4_000, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"):
+                assert status_line(await raw(server, nonsense)) == b"HTTP/1.1 400 Bad Request"
+            assert (await rest.call(server, "GET", "/version")).status == 200
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET /version HTT", b"POST /admin/v1/peers HTTP/1.1\r\nHost: x\r\n"])
+def test_a_request_that_does_not_come_ends_the_connection(rest, beginning):
+    async def work():
+        async with rest.serving(RestOptions(request_timeout_s=0.2)) as (_, server):
+            assert await raw(server, beginning) in {b"", b"reset"}
+
+    rest.run(work())
+
+
+def test_a_body_that_does_not_come_is_answered_with_408(rest):
+    async def work():
+        head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["
+        async with rest.serving(RestOptions(request_timeout_s=0.2)) as (_, server):
+            answer = await raw(server, head)
+            assert status_line(answer) == b"HTTP/1.1 408 Request Timeout"
+            assert answer.endswith(b"the body of the request did not come within 0.2 s")
+
+    rest.run(work())
+
+
+def test_silent_connections_give_way_to_honest_ones(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_connections=20)) as (_, server):
+            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(100)]
+            for _ in range(10):
+                assert (await rest.call(server, "GET", "/version")).status == 200
+            for _, writer in silent:
+                writer.close()
+
+    rest.run(work())
+
+
+def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_requests=2, request_timeout_s=5.0)) as (_, server):
+            head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["
+            waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+            for _, writer in waiting:
+                writer.write(head)
+            for _ in range(100):
+                answer = await rest.call(server, "GET", "/version")
+                if answer.status == 503:
+                    break
+            assert answer.text == "too many requests at once; try again"
+            for _, writer in waiting:
+                writer.close()
+            for _ in range(100):
+                answer = await rest.call(server, "GET", "/version")
+                if answer.status == 200:
+                    break
+            assert answer.status == 200
+
+    rest.run(work())
+
+
+def test_an_answer_that_is_left_unread_ends_the_connection(rest):
+    async def work():
+        async with rest.serving(RestOptions(stall_s=0.3)) as (_, server):
+            payload = "A" * 100_000
+            for number in range(40):
+                await rest.publish(server, payload, timestamp=number + 1)
+            request = b"GET /store/v3/messages?includeData=true&pageSize=100 HTTP/1.1\r\nHost: x\r\n\r\n"
+            stuck = [await asyncio.open_connection("127.0.0.1", server.port, limit=1_024) for _ in range(5)]
+            for _, writer in stuck:
+                for _ in range(4):  # more than the buffers of the system hold
+                    writer.write(request)
+            async with asyncio.timeout(20):
+                while server.context.under_way or server.connections:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.05)
+            assert (await rest.call(server, "GET", "/version")).status == 200
+            for _, writer in stuck:
+                writer.close()
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed", "status"),
+    [
+        ("https://evil.example", None, (), 403),
+        ("null", None, (), 403),
+        ("https://app.example", None, ("https://app.example",), 200),
+        ("https://evil.example", None, ("https://app.example",), 403),
+        ("https://anything.example", None, ("*",), 200),
+        ("http://rebound.example:1", "rebound.example:1", (), 403),
+        ("http://localhost:1", "localhost:1", (), 200),
+        ("http://127.0.0.1:1", "127.0.0.1:1", (), 200),
+    ],
+)
+def test_web_pages_of_others_are_turned_away(rest, origin, host, allowed, status):
+    async def work():
+        async with rest.serving(RestOptions(allowed_origins=allowed)) as (_, server):
+            headers = {"Origin": origin, **({"Host": host} if host else {})}
+            answer = await rest.call(server, "GET", "/version", **headers)
+            assert answer.status == status
+            if status == 403:
+                assert answer.text == "Origin not allowed"
+            elif allowed:
+                assert answer.headers["access-control-allow-origin"] in {origin, "*"}
+
+    rest.run(work())
+
+
+def test_admin_can_be_switched_off(rest):
+    async def work():
+        async with rest.serving(RestOptions(admin=False)) as (_, server):
+            answer = await rest.call(server, "GET", "/admin/v1/peers")
+            assert answer.status == 404
+            assert answer.text.startswith("/admin endpoints are not available.")
+
+    rest.run(work())
+
+
+def test_the_node_limits_what_one_client_may_push_and_query(rest):
+    from fairway.waku.protocols.request_limiter import RequestRate
+
+    async def work():
+        async with rest.serving(request_rate=RequestRate(per_second=0.001, burst=2)) as (_, server):
+            message = {"message": {"payload": "aGFsbG8=", "contentTopic": rest.topic}}
+            pushed = [await rest.call(server, "POST", "/lightpush/v3/message", message) for _ in range(3)]
+            assert [answer.status for answer in pushed] == [200, 200, 429]
+            assert pushed[2].json == {"statusDesc": "Request rejected due to too many requests"}
+            asked = [await rest.call(server, "GET", "/store/v3/messages") for _ in range(3)]
+            assert [(answer.status, answer.text) for answer in asked[2:]] == [(429, "Request rate limit reached")]
+
+    rest.run(work())
+
+
+def test_a_network_with_clocks_refuses_messages_that_are_off(rest):
+    async def work():
+        changes = {"cluster_id": 1, "shards": tuple(range(8)), "shard_count": 8}
+        async with rest.serving(**changes) as (_, server):
+            message = {"payload": "aGFsbG8=", "contentTopic": rest.topic, "timestamp": 1_700_000_000_000_000_000}
+            pushed = await rest.call(server, "POST", "/lightpush/v3/message", {"message": message})
+            assert pushed.status == 420
+            assert "check the clock" in pushed.json["statusDesc"]
+            relayed = await rest.call(server, "POST", "/relay/v1/auto/messages", message)
+            assert relayed.status == 400
+            assert relayed.text.startswith("Failed to publish: the timestamp is ")
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": 7}}).encode(),
+        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "timestamp": 2**63}}).encode(),
+        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "version": -1}}).encode(),
+        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "meta": "AAAA" * 30}}).encode(),
+        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "no topic"}}).encode(),
+    ],
+)
+def test_bad_pushes_are_bad_requests(rest, body):
+    async def work():
+        async with rest.serving() as (_, server):
+            answer = await rest.call(server, "POST", "/lightpush/v3/message", body)
+            assert answer.status == 400
+            assert answer.json["statusDesc"]
+
+    rest.run(work())
+
+
+def test_two_readers_of_one_topic_share_what_comes_and_the_51st_message_costs_the_oldest(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            await rest.call(server, "POST", "/relay/v1/auto/subscriptions", [rest.topic])
+            for number in range(60):
+                await rest.publish(server, timestamp=1_000 + number)
+            path = f"/relay/v1/auto/messages/{quote(rest.topic, safe='')}"
+            first, second = await asyncio.gather(rest.call(server, "GET", path), rest.call(server, "GET", path))
+            got = [message["timestamp"] for message in first.json + second.json]
+            assert sorted(got) == [1_000 + number for number in range(10, 60)]
+            assert server.context.relayed.cache.overflowed == 10
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cache_messages": 0},
+        {"cache_topics": 0},
+        {"max_connections": 0},
+        {"max_event_streams": 0},
+        {"heartbeat_s": 0},
+        {"stall_s": -1},
+    ],
+)
+def test_options_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ConfigurationError):
+        RestOptions(**wrong)
+
+
+def test_a_port_that_is_taken_is_an_error_and_the_node_goes_on(rest):
+    async def work():
+        async with rest.serving() as (node, server):
+            from fairway.service.rest import RestServer
+
+            with pytest.raises(OSError, match="Address already in use"):
+                await RestServer.start(node, RestOptions(port=server.port))
+            assert (await rest.call(server, "GET", "/version")).status == 200
+            await server.close()
+            await server.close()
+            again = await RestServer.start(node, RestOptions(port=server.port))
+            assert (await rest.call(again, "GET", "/version")).status == 200
+            await again.close()
+
+    rest.run(work())

@@ -1,0 +1,51 @@
+"""``/metrics``: what Prometheus reads, and that it is true."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+async def samples(rest, server):
+    answer = await rest.call(server, "GET", "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(answer.text))
+    assert all(family.documentation for family in families)
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value for family in families for sample in family.samples
+    }
+
+
+def test_the_numbers_follow_what_happens_and_two_nodes_do_not_meet(rest):
+    async def work():
+        async with rest.serving() as (_, server), rest.serving() as (_, idle):
+            wanted = {"requestId": "1", "contentFilters": [rest.topic]}
+            await rest.call(server, "POST", "/filter/v2/subscriptions", wanted)
+            for number in range(1, 61):
+                await rest.publish(server, timestamp=number)
+            await rest.publish(server, timestamp=60)
+            await rest.call(server, "GET", "/nothing")
+            numbers = await samples(rest, server)
+            assert numbers["fairway_messages_total",] == 60
+            assert numbers["fairway_messages_duplicates_total",] == 1
+            assert numbers["fairway_archive_messages",] == 60
+            assert numbers["fairway_rest_requests_total", "200", "relay_publish"] == 61
+            assert numbers["fairway_rest_requests_total", "200", "filter_subscribe"] == 1
+            assert numbers["fairway_rest_cache_overflowed_total", "filter"] == 10
+            assert numbers["fairway_healthy",] == 1
+            assert numbers["fairway_relay_shard_peers", rest.shard] == 0
+            assert numbers["fairway_refused_requests_total", "lightpush"] == 0
+            assert numbers["fairway_rest_requests_under_way",] == 1
+            assert (await samples(rest, idle))["fairway_messages_total",] == 0
+
+    rest.run(work())
+
+
+def test_a_node_without_an_archive_has_numbers_all_the_same(rest):
+    async def work():
+        async with rest.serving(archive=None) as (_, server):
+            numbers = await samples(rest, server)
+            assert ("fairway_archive_messages",) not in numbers
+            assert numbers["fairway_host_connections",] == 0
+
+    rest.run(work())

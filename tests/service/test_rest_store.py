@@ -1,0 +1,120 @@
+"""``/store/v3/messages``: pages, ranges, hashes, and other nodes' stores."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote, urlencode
+
+from fairway.waku.node import StoreQuery
+from fairway.waku.rest import StoreClient
+
+
+async def page(rest, server, **parameters):
+    answer = await rest.call(server, "GET", f"/store/v3/messages?{urlencode(parameters)}")
+    assert answer.status == 200, answer.text
+    return answer.json
+
+
+def times(found):
+    return [entry["message"]["timestamp"] for entry in found["messages"]]
+
+
+def test_pages_lead_through_everything_in_both_directions(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for number in range(1, 46):
+                await rest.publish(server, timestamp=number)
+            pages = {"true": [(1, 20), (21, 40), (41, 45)], "false": [(26, 45), (6, 25), (1, 5)]}
+            for ascending, expected in pages.items():
+                cursor, got = "", []
+                while True:
+                    more = {"cursor": cursor} if cursor else {}
+                    found = await page(rest, server, includeData="true", ascending=ascending, **more)
+                    got.append((times(found)[0], times(found)[-1]))
+                    assert times(found) == sorted(times(found))
+                    cursor = found.get("paginationCursor")
+                    if cursor is None:
+                        break
+                assert got == expected
+
+    rest.run(work())
+
+
+def test_both_ends_of_a_time_range_belong_to_it_and_times_that_are_not_positive_are_no_bound(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for number in range(1, 11):
+                await rest.publish(server, timestamp=number)
+            found = await page(rest, server, includeData="yes", startTime=3, endTime=5)
+            assert times(found) == [3, 4, 5]
+            found = await page(rest, server, includeData="1", startTime=-1, endTime=0, pageSize=-1)
+            assert times(found) == list(range(1, 11))
+            found = await page(rest, server, includeData="on", pageSize=3, contentTopics=f"{rest.topic},/a/1/b/c")
+            assert times(found) == [1, 2, 3]
+            assert (await page(rest, server, contentTopics="/a/1/b/c"))["messages"] == []
+            assert (await page(rest, server, pubsubTopic="/waku/2/rs/16/9"))["messages"] == []
+
+    rest.run(work())
+
+
+def test_without_data_there_are_hashes_and_by_hash_there_are_messages(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for number in range(1, 4):
+                await rest.publish(server, timestamp=number)
+            hashes = [entry["messageHash"] for entry in (await page(rest, server))["messages"]]
+            assert all(set(entry) == {"messageHash"} for entry in (await page(rest, server))["messages"])
+            found = await page(rest, server, includeData="true", hashes=f"{hashes[2]},{hashes[0]}")
+            assert times(found) == [1, 3]
+
+    rest.run(work())
+
+
+def test_an_unknown_cursor_and_a_range_that_ends_before_it_begins_are_bad_requests(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            for query in ("cursor=0x" + "ab" * 32, "startTime=5&endTime=2"):
+                answer = await rest.call(server, "GET", f"/store/v3/messages?{query}")
+                assert answer.status == 400
+                assert answer.text
+
+    rest.run(work())
+
+
+def test_a_node_without_an_archive_says_so_and_asks_the_node_that_is_named(rest):
+    async def work():
+        async with rest.serving() as (keeper, server), rest.serving(archive=None) as (_, forgetful):
+            await rest.publish(server, timestamp=7)
+            answer = await rest.call(forgetful, "GET", "/store/v3/messages")
+            assert (answer.status, answer.text) == (412, "No suitable service peer & no discovery method")
+            named = str(keeper.addresses[0])
+            assert times(await page(rest, forgetful, includeData="true", peerAddr=named)) == [7]
+            assert times(await page(rest, server, includeData="true", peerAddr=named)) == [7]
+            for address in ("/ip4/127.0.0.1/tcp/60000", "nowhere"):
+                answer = await rest.call(forgetful, "GET", f"/store/v3/messages?peerAddr={quote(address, safe='')}")
+                assert answer.status == 400
+                assert answer.text.startswith("Failed parsing remote peer info: ")
+            gone = named.replace(str(keeper.addresses[0].port), "1")
+            gone = gone.replace(str(keeper.peer_id), "16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D")
+            answer = await rest.call(forgetful, "GET", f"/store/v3/messages?peerAddr={quote(gone, safe='')}")
+            assert answer.status == 500
+            assert answer.text.startswith("Error occurred in queryFut.read() [")
+
+    rest.run(work())
+
+
+def test_the_client_of_the_pipeline_reads_our_store(rest):
+    async def work():
+        async with rest.serving(archive="memory:") as (_, server):
+            for number in range(1, 151):
+                await rest.publish(server, timestamp=number)
+
+            def read():
+                with StoreClient(server.url) as client:
+                    pages = client.pages(StoreQuery(content_topics=(rest.topic,)))
+                    return [entry for one in pages for entry in one.entries]
+
+            entries = await asyncio.to_thread(read)
+            assert [entry.message.timestamp_ns for entry in entries] == list(range(1, 151))
+
+    rest.run(work())

@@ -1,0 +1,319 @@
+"""A service node's archive under load: bounded queues, slow queries apart, crashes, large files from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fairway.errors import StorageError
+from fairway.service import archive_writer, sqlite_archive
+from fairway.service.archive_writer import ArchiveWriter
+from fairway.service.archives import Retention
+from fairway.service.reader_pool import ReaderPool
+from fairway.service.sqlite_archive import SqliteArchive, reads_on
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/16/0"
+KEEP_ALL = Retention(max_age_s=None)
+WAIT_S = 30.0
+
+
+def routed(number, topic="/a/1/b/proto", size=40):
+    payload = number.to_bytes(4, "big") * (size // 4)
+    message = WakuMessage(payload=payload, content_topic=topic, timestamp_ns=1_760_000_000_000_000_000 + number)
+    return RoutedMessage.of(SHARD, message)
+
+
+class Reader:
+    """Stands for an open archive."""
+
+    def __init__(self):
+        self.open = True
+
+    def close(self):
+        self.open = False
+
+
+# --- readers
+
+
+def test_a_slow_query_stands_in_the_way_of_slow_ones_only():
+    go_on = threading.Event()
+
+    async def run():
+        pool = await ReaderPool.open(Reader, fast=1, slow=1)
+        slow = [asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S), slow=True)) for _ in range(3)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                answers = [await pool.run(lambda reader: reader.open) for _ in range(5)]
+            assert not any(task.done() for task in slow)
+        finally:
+            go_on.set()
+            waited = await asyncio.gather(*slow)
+            await pool.close()
+        return answers, waited
+
+    assert asyncio.run(run()) == ([True] * 5, [True] * 3)
+
+
+def test_queries_beyond_the_queue_are_refused_at_once():
+    go_on = threading.Event()
+
+    async def run():
+        pool = await ReaderPool.open(Reader, fast=1, slow=1, max_queued=2)
+        tasks = [asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S))) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        try:
+            with pytest.raises(StorageError, match="2 queries are waiting"):
+                await pool.run(lambda _: None)
+        finally:
+            go_on.set()
+            await asyncio.gather(*tasks)
+            await pool.close()
+        with pytest.raises(StorageError, match="closed"):
+            await pool.run(lambda _: None)
+
+    asyncio.run(run())
+
+
+def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
+    go_on = threading.Event()
+
+    async def run():
+        pool = await ReaderPool.open(Reader, fast=1, slow=1)
+        task = asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        other = asyncio.create_task(pool.run(lambda _: go_on.is_set()))
+        await asyncio.sleep(0.01)
+        assert not other.done()
+        go_on.set()
+        try:
+            return await other
+        finally:
+            await pool.close()
+
+    assert asyncio.run(run())
+
+
+def test_a_pool_that_cannot_be_opened_leaves_no_reader_open():
+    readers = []
+
+    def open_reader():
+        if len(readers) == 2:
+            raise StorageError("no more")
+        readers.append(Reader())
+        return readers[-1]
+
+    with pytest.raises(StorageError, match="no more"):
+        asyncio.run(ReaderPool.open(open_reader))
+    assert [reader.open for reader in readers] == [False, False]
+
+
+def test_what_no_index_answers_is_slow():
+    topics = tuple(f"/a/1/{number}/proto" for number in range(51))
+    assert [
+        reads_on(query)
+        for query in (
+            StoreQuery(),
+            StoreQuery(content_topics=topics[:50], pubsub_topic=SHARD),
+            StoreQuery(message_hashes=(b"h" * 32,), content_topics=topics),
+            StoreQuery(content_topics=topics),
+            StoreQuery(pubsub_topic=SHARD),
+        )
+    ] == [False, False, False, True, True]
+
+
+# --- writer
+
+
+def with_writer(write, work):
+    async def run():
+        with ThreadPoolExecutor(1) as thread:
+            writer = ArchiveWriter(write, thread)
+            try:
+                return await work(writer)
+            finally:
+                await writer.close(1.0)
+
+    return asyncio.run(run())
+
+
+def test_what_could_not_be_written_is_written_first_next_time():
+    written, failing = [], [True]
+
+    def write(batch):
+        if failing[0]:
+            raise OSError("the disk is full")
+        written.extend(batch)
+        return 0
+
+    async def work(writer):
+        for number in range(3):
+            writer.put(routed(number), number)
+        await writer.flush(WAIT_S)
+        assert len(writer) == 3
+        failing[0] = False
+        writer.put(routed(3), 3)
+        await writer.flush(WAIT_S)
+        return len(writer), writer.dropped
+
+    assert with_writer(write, work) == (0, 0)
+    assert [number for _, number in written] == [0, 1, 2, 3]
+
+
+def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
+    monkeypatch.setattr(archive_writer, "MAX_WAITING_BYTES", 5 * (archive_writer.OVERHEAD_BYTES + 20))
+    stuck = threading.Event()
+
+    def write(_):
+        stuck.wait(WAIT_S)
+        return 0
+
+    async def work(writer):
+        for number in range(100):
+            writer.put(routed(number), number)
+        counts = len(writer), writer.dropped
+        stuck.set()
+        await writer.flush(WAIT_S)
+        return counts, len(writer)
+
+    (waiting, dropped), left = with_writer(write, work)
+    assert (waiting + dropped, left) == (100, 0)
+    assert waiting <= 5
+
+
+def test_a_flush_waits_no_longer_than_it_is_told():
+    stuck = threading.Event()
+
+    async def work(writer):
+        writer.put(routed(1), 1)
+        async with asyncio.timeout(WAIT_S):
+            await writer.flush(0.01)
+        assert len(writer) == 1
+        stuck.set()
+
+    with_writer(lambda _: 0 if stuck.wait(WAIT_S) else 1, work)
+
+
+# --- the whole
+
+
+def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_archive, "INDEX_AT_ONCE_BYTES", 0)
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number in range(500):
+            message = routed(number, f"/a/1/{number % 7}/proto")
+            archive.append(SHARD, message.message, message.message_hash)
+
+    async def run():
+        archive = await SqliteArchive.open(tmp_path / "a.db", KEEP_ALL)
+        try:
+            query = StoreQuery(content_topics=("/a/1/3/proto",))
+            before = await archive.page(query)
+            for _ in range(500):
+                if (await archive.statistics()).messages == 500:
+                    break
+                await asyncio.sleep(0.01)
+            archive.put(routed(500, "/a/1/3/proto"), 0)
+            after = await archive.page(query)
+            return len(before.messages), len(after.messages), await archive.statistics()
+        finally:
+            await archive.close()
+
+    before, after, statistics = asyncio.run(run())
+    assert (before, after, statistics.messages) == (71, 72, 501)
+    assert statistics.size_bytes > 0
+
+
+def test_many_hashes_of_large_messages_come_in_pages(tmp_path):
+    large = [routed(number, size=300_000) for number in range(10)]
+
+    async def run():
+        archive = await SqliteArchive.open(tmp_path / "a.db", KEEP_ALL)
+        try:
+            for message in large:
+                archive.put(message, 0)
+            pages = {}
+            for newest_first in (False, True):
+                query = StoreQuery(message_hashes=tuple(one.message_hash for one in large), newest_first=newest_first)
+                found, cursor, sizes = [], None, []
+                for _ in range(10):
+                    page = await archive.page(query, cursor)
+                    sizes.append(len(page.messages))
+                    found = [*page.messages, *found] if newest_first else [*found, *page.messages]
+                    cursor = page.cursor
+                    if cursor is None:
+                        break
+                pages[newest_first] = sizes, [one.message_hash for one in found]
+            return pages
+        finally:
+            await archive.close()
+
+    expected = [message.message_hash for message in large]
+    assert asyncio.run(run()) == {False: ([4, 4, 2], expected), True: ([4, 4, 2], expected)}
+
+
+CHILD = """
+import asyncio, sys, time
+from pathlib import Path
+from fairway.service.archives import Retention
+from fairway.service.open_archive import open_archive
+from fairway.waku.node import RoutedMessage
+from fairway.wire.waku_message import WakuMessage
+
+
+async def main():
+    archive = await open_archive(sys.argv[1], Retention(max_age_s=None))
+    number = int(sys.argv[2])
+    while True:
+        for _ in range(20):
+            message = WakuMessage(payload=b"%d" % number * 100, content_topic="/a/1/b/proto", timestamp_ns=number + 1)
+            archive.put(RoutedMessage.of("/waku/2/rs/16/0", message), 0)
+            number += 1
+        print(number, time.monotonic(), flush=True)
+        await asyncio.sleep(0.005)
+
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_put_a_moment_before_a_kill_is_there_and_the_file_is_whole(tmp_path):
+    path = tmp_path / "archive.db"
+    number, lines = 0, []
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(path), str(number)], stdout=subprocess.PIPE, text=True
+        ) as child:
+            try:
+                for line in child.stdout:
+                    lines.append(line.split())
+                    number = int(lines[-1][0])
+                    if len(lines) % 60 == 0:
+                        break
+                # Whatever was put long enough before is what was printed until then.
+                kept_at_least = number
+                time.sleep(archive_writer.FLUSH_AFTER_S + 1.0)
+            finally:
+                os.kill(child.pid, signal.SIGKILL)
+                rest = child.stdout.read().splitlines()
+        number = max([number, *(int(line.split()[0]) for line in rest if len(line.split()) == 2)]) + 20
+        with NwakuArchive(path, read_only=True) as archive:
+            stamps = {message.timestamp_ns - 1 for message in archive.read()}
+            assert archive._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert set(range(0 if len(lines) == 60 else kept_at_least - 600, kept_at_least)) <= stamps
+    assert Path(path).exists()

@@ -1,0 +1,165 @@
+"""Pages by topic: with the index by topics, without it, and by a naive reading, they are the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway.errors import StorageError
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS, has_topic_index
+from fairway.storage.nwaku_upkeep import NwakuUpkeep
+
+CONTENT = [f"/a/1/{number}/proto" for number in range(5)]
+PUBSUB = [f"/waku/2/rs/1/{number}" for number in range(3)]
+INSERT = "INSERT INTO Message VALUES (?, ?, ?, x'00', 0, ?, NULL)"
+
+
+def fill(path, messages):
+    """Make a file; a message is (hash byte, timestamp, pubsub topic, content topic, whether topics are text)."""
+    NwakuArchive(path).close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany(
+            INSERT,
+            [
+                (bytes([byte]) * 32, *((pubsub, content) if text else (pubsub.encode(), content.encode())), stamp)
+                for byte, stamp, pubsub, content, text in messages
+            ],
+        )
+
+
+def make_index(path):
+    upkeep = NwakuUpkeep(path, max_age_s=None, max_bytes=None)
+    for part in upkeep.unindexed():
+        upkeep.index_topics(part)
+    assert upkeep.unindexed() == []
+    upkeep.close()
+
+
+def keys_of(rows):
+    return [(row.timestamp_ns, row.message_hash[0]) for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    messages=st.lists(
+        st.tuples(
+            st.integers(0, 255),
+            st.integers(1, 4),
+            st.sampled_from(PUBSUB),
+            st.sampled_from(CONTENT),
+            st.booleans(),
+        ),
+        unique_by=lambda message: message[0],
+        max_size=25,
+    ),
+    pubsub=st.none() | st.sampled_from(PUBSUB),
+    wanted=st.sets(st.sampled_from([*CONTENT, "/nobody/1/has/proto"])),
+    times=st.tuples(st.none() | st.integers(0, 5), st.none() | st.integers(0, 5)),
+    rows=st.integers(1, 5),
+    newest_first=st.booleans(),
+)
+def test_all_pages_are_what_a_naive_reading_gives(
+    tmp_path_factory, messages, pubsub, wanted, times, rows, newest_first
+):
+    start, end = times
+    expected = sorted(
+        (stamp, byte)
+        for byte, stamp, its_pubsub, content, _ in messages
+        if (start is None or stamp >= start)
+        and (end is None or stamp < end)
+        and (pubsub is None or pubsub == its_pubsub)
+        and (not wanted or content in wanted)
+    )
+    path = tmp_path_factory.mktemp("topics") / "archive.db"
+    fill(path, messages)
+    for indexed in (False, True):
+        if indexed:
+            make_index(path)
+        found, beyond = [], None
+        with NwakuArchive(path, read_only=True) as archive:
+            assert has_topic_index(archive._database) == indexed
+            for _ in range(len(messages) + 1):
+                page = archive.page(
+                    start_ns=start,
+                    end_ns=end,
+                    beyond=beyond,
+                    newest_first=newest_first,
+                    pubsub_topic=pubsub,
+                    content_topics=wanted,
+                    rows=rows,
+                )
+                if not page:
+                    break
+                found = keys_of(page) + found if newest_first else found + keys_of(page)
+                last = page[0 if newest_first else -1]
+                beyond = (last.timestamp_ns, last.message_hash)
+        assert found == expected
+
+
+def test_more_topics_than_are_merged_are_read_all_the_same(tmp_path):
+    topics = [f"/a/1/{number}/proto" for number in range(MAX_MERGED_TOPICS + 10)]
+    fill(tmp_path / "a.db", [(number, 1, PUBSUB[0], topic, False) for number, topic in enumerate(topics)])
+    make_index(tmp_path / "a.db")
+    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
+        assert len(archive.page(content_topics=topics[:MAX_MERGED_TOPICS])) == MAX_MERGED_TOPICS
+        assert len(archive.page(content_topics=topics)) == MAX_MERGED_TOPICS + 10
+
+
+def test_a_topic_on_more_shards_than_are_merged_is_read_all_the_same(tmp_path):
+    fill(tmp_path / "a.db", [(number, 1, f"/waku/2/rs/1/{number}", CONTENT[0], False) for number in range(250)])
+    make_index(tmp_path / "a.db")
+    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
+        assert len(archive.page(content_topics=CONTENT)) == 250
+
+
+def test_pages_by_topic_use_the_index(tmp_path):
+    """A page takes a few hundred steps however many messages of others there are."""
+    path = tmp_path / "a.db"
+    NwakuArchive(path).close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany(
+            INSERT,
+            [
+                (number.to_bytes(32, "big"), PUBSUB[0].encode(), CONTENT[number == 4_000].encode(), number)
+                for number in range(5_000)
+            ],
+        )
+
+    def steps():
+        count = 0
+
+        def step():
+            nonlocal count
+            count += 1
+
+        with NwakuArchive(path, read_only=True) as archive:
+            archive._database.set_progress_handler(step, 100)
+            assert keys_of(archive.page(content_topics=CONTENT[1:2], newest_first=True)) == [(4_000, 0)]
+        return 100 * count
+
+    without = steps()
+    make_index(path)
+    assert steps() * 20 < without
+
+
+def test_a_page_that_takes_too_long_is_broken_off(tmp_path):
+    path = tmp_path / "a.db"
+    fill(path, [])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany(INSERT, [(number.to_bytes(32, "big"), b"p", b"c", number) for number in range(20_000)])
+    with NwakuArchive(path, read_only=True, read_limit_s=1e-9) as archive:
+        with pytest.raises(StorageError, match="broken off"):
+            archive.page(content_topics=("/nobody/1/has/proto",))
+        assert len(archive.find([bytes(32)])) == 1, "what takes few steps is answered"
+
+
+def test_places_are_told_in_order_without_the_messages(tmp_path):
+    fill(tmp_path / "a.db", [(1, 9, PUBSUB[0], CONTENT[0], False), (2, 3, PUBSUB[0], CONTENT[0], False)])
+    with NwakuArchive(tmp_path / "a.db", read_only=True) as archive:
+        places = archive.places([bytes([byte]) * 32 for byte in (1, 2, 3)])
+    assert places == ((3, b"\2" * 32), (9, b"\1" * 32))
