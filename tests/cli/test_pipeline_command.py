@@ -58,7 +58,7 @@ def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     keys = tmp_path / "keys.json"
     keys.write_text(json.dumps({"team": {"cipher": "aes-256-gcm", "key": "ab" * 32}}))
     words = ["--source", "a=one.db", "--source", "b=two.db", "--out", "out", "--keys", str(keys), "--profile", "logos"]
-    result = invoke("run", *words, "--blooms", "--rate-limit", "7")
+    result = invoke("run", *words, "--blooms", "--rate-limit", "7", "--max-channel-bytes", "99")
     assert result.exit_code == 0, result.output
     assert "all accounted for" in result.output
     assert "quarantine" in result.output
@@ -66,6 +66,7 @@ def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     ((options, sources, out, channel_keys),) = called
     assert (sources, str(out), len(channel_keys)) == (["a=one.db", "b=two.db"], "out", 1)
     assert (options.profile.value, options.blooms, options.rate_limit) == ("logos", True, 7)
+    assert options.max_channel_bytes == 99
 
 
 def test_rows_that_are_not_accounted_for_end_in_exit_code_1(pretended):
@@ -73,6 +74,13 @@ def test_rows_that_are_not_accounted_for_end_in_exit_code_1(pretended):
     result = invoke("run", "--source", "one.db", "--out", "out")
     assert result.exit_code == 1
     assert "does not add up" in result.output
+
+
+def test_a_run_without_options_has_those_of_the_function(pretended):
+    called = pretended(21)
+    invoke("run", "--source", "one.db", "--out", "out")
+    ((options, *_),) = called
+    assert options == run.RunOptions()
 
 
 def test_programs_get_one_json_object(pretended):

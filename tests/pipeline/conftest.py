@@ -108,3 +108,15 @@ def spark() -> Iterator[SparkSession]:
     session = create_session("fairway tests", short_job=True, config=settings)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Let Spark interpret its plans: to compile them costs more than tables of a few hundred rows give back."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)

@@ -11,20 +11,26 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typer.testing import CliRunner
 
 from fairway.channel.creation import create_reliable_channel
+from fairway.cli.pipeline import app
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
-from fairway.options import ReliableChannelOptions
+from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run_tables import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
 from fairway.simulation import NetworkFaults, World
+from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.local import LocalNetwork
+from fairway.wire.sds import WAKU_SDS
+from fairway.wire.topics import autoshard
 
 TOPIC = "/fairway/1/harbour/proto"
+SHARD = autoshard(TOPIC, 1, 8)
 KEY = bytes(range(32))
 HOUR_MS = 3_600_000
 
@@ -82,10 +88,15 @@ def tables(talk, tmp_path):
     return run_folder(tmp_path / "run", archived(talk))
 
 
-def live(scenario):
+def live(scenario, stored=()):
+    """Run a scenario in a network whose store has some messages."""
+
     async def bounded():
         async with asyncio.timeout(30):
-            with LocalNetwork() as network:
+            archive = NwakuArchive(":memory:")
+            for message_hash, message in stored:
+                archive.append(SHARD, message, message_hash)
+            with LocalNetwork(archive=archive) as network:
                 await scenario(network)
 
     asyncio.run(bounded())
@@ -141,10 +152,60 @@ def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables,
     live(scenario)
 
 
-def test_what_the_archive_lacks_is_known_as_missing(talk, tmp_path):
-    kept = [entry for number, entry in enumerate(archived(talk)) if number != 3]
+def with_a_gap(talk, tmp_path):
+    """Restore dave's store from an archive that lacks a message of bob's; return what came of it and that message."""
+    decoded = {message_hash: WAKU_SDS.decode(message.payload) for message_hash, message in archived(talk)}
+    lost_id = next(sds.message_id for sds in decoded.values() if sds.content and sds.content.endswith(b"bob 1"))
+    kept = [entry for entry in archived(talk) if decoded[entry[0]].message_id != lost_id]
     done = restore(run_folder(tmp_path / "run", kept), tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
-    assert done.delivered + done.parked >= 20
+    assert done.missing == 1
+    assert done.parked > 0
+    return done, next(entry for entry in archived(talk) if decoded[entry[0]].message_id == lost_id)
+
+
+def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(talk, tmp_path):
+    _, lost = with_a_gap(talk, tmp_path)
+
+    async def scenario(network):
+        options = ReliableChannelOptions(retrieve_frequency_ms=100)
+        async with await create_reliable_channel(
+            network.node(), "harbour", "dave", TOPIC, store=tmp_path / "dave.db", options=options
+        ) as dave:
+            stream = dave.messages()
+            got = [(await anext(stream)).payload for _ in range(24)]
+            assert sorted(got) == sorted({*received_by(talk, "alice"), *received_by(talk, "bob")})
+            assert dave.statistics().protocol.parked == 0
+            assert dave.statistics().protocol.missing == 0
+
+    live(scenario, [lost])
+
+
+def test_the_command_tells_how_many_wait_for_how_many_and_what_comes_next(talk, tmp_path):
+    done, _ = with_a_gap(talk, tmp_path)
+    words = ["restore", str(tmp_path / "run"), "--channel", "harbour", "--sender", "erin"]
+    told = CliRunner().invoke(app, [*words, "--store", str(tmp_path / "erin.db")])
+    assert told.exit_code == 0, told.output
+    first, last = told.output.splitlines()
+    assert f"{done.delivered} messages of others to read" in first
+    assert last.startswith(f"{done.parked} messages wait for 1 that the archive lacks")
+    assert last.endswith("given them up after 1 h online")
+
+
+def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_up(talk, tmp_path):
+    done, _ = with_a_gap(talk, tmp_path)
+
+    async def scenario(network):
+        options = ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=300), sweep_in_buf_interval_ms=50)
+        async with await create_reliable_channel(
+            network.node(), "harbour", "dave", TOPIC, store=tmp_path / "dave.db", options=options
+        ) as dave:
+            assert dave.statistics().protocol.parked == done.parked, "the time starts anew with the channel"
+            stream = dave.messages()
+            got = [(await anext(stream)).payload for _ in range(23)]
+            assert b"bob 1" not in got
+            assert dave.statistics().protocol.parked == 0
+
+    live(scenario)
 
 
 def test_a_sealed_channel_is_opened_with_the_key_file(tmp_path):

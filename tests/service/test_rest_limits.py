@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from urllib.parse import quote
 
 import pytest
@@ -86,6 +87,20 @@ def test_silent_connections_give_way_to_honest_ones(rest):
                 assert (await rest.call(server, "GET", "/version")).status == 200
             for _, writer in silent:
                 writer.close()
+
+    rest.run(work())
+
+
+def test_small_answers_do_not_wait_for_an_acknowledgement(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            while not server.connections:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0)
+            (connection,) = server._server.server_state.connections
+            accepted = connection.transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.close()
 
     rest.run(work())
 

@@ -68,6 +68,14 @@ def test_the_cache_does_what_a_list_would_do(steps):
         assert len(cache) == len(kept) <= 5
 
 
+def test_a_content_topic_can_be_wanted_on_two_shards():
+    cache = MessageCache(max_messages=5, max_topics=5)
+    for shard in SHARDS:
+        assert cache.subscribe_content({TOPICS[0]: shard})
+        cache.add(message(1, shard=shard))
+    assert {one.pubsub_topic for one in cache.take_content(TOPICS[0])} == set(SHARDS)
+
+
 def test_too_many_topics_are_refused_and_change_nothing():
     cache = MessageCache(max_messages=5, max_topics=2)
     assert cache.subscribe_content({TOPICS[0]: SHARDS[0], TOPICS[1]: SHARDS[0]})

@@ -9,6 +9,7 @@ import pytest
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.service.archives import Retention
 from fairway.service.open_archive import open_archive
+from fairway.service.options import ServiceOptions
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -144,6 +145,13 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path):
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigurationError, match="no archive"):
         asyncio.run(open_archive(address))
+
+
+def test_the_address_of_an_archive_keeps_its_password_to_itself():
+    with pytest.raises(ConfigurationError, match="no archive") as refused:
+        asyncio.run(open_archive("mysql://alice:s3cr3t@host/db"))
+    assert "s3cr3t" not in str(refused.value)
+    assert "s3cr3t" not in repr(ServiceOptions(archive="postgresql://alice:s3cr3t@host/db"))
 
 
 def test_a_file_that_is_no_archive_is_refused_and_left_alone(tmp_path):

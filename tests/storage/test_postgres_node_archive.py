@@ -94,7 +94,12 @@ def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first):
     now_ns = time.time_ns()
     topics = [f"/a/1/{number}/proto" for number in range(4)]
     sent = [
-        routed(number, rng.choice(topics), now_ns - rng.randrange(30) * HOUR_NS // 10, rng.choice([SHARD, SHARD + "1"]))
+        routed(
+            number,
+            rng.choice(topics),
+            now_ns - rng.choice([1, 1, 200]) * rng.randrange(30) * HOUR_NS // 10,  # hours, and weeks
+            rng.choice([SHARD, SHARD + "1"]),
+        )
         for number in range(150)
     ]
     queries = [

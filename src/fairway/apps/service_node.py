@@ -42,16 +42,22 @@ class NodeSettings:
 
 
 async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
-    """Run a node until the process is told to stop; raises what `ServiceNode.start` raises."""
+    """Run a node until the process is told to stop.
+
+    Raises `ConfigurationError` for a port that is taken too, and else what `ServiceNode.start` raises.
+    """
     key = None if settings.key is None else _key_in(settings.key)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
-        await ServiceNode.start(settings.options, key=key) as node,
         AsyncExitStack() as exits,
     ):
-        rest = None
-        if settings.rest is not None:
-            rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
+        try:
+            node = await exits.enter_async_context(await ServiceNode.start(settings.options, key=key))
+            rest = None
+            if settings.rest is not None:
+                rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
+        except OSError as error:
+            raise ConfigurationError(f"the node cannot listen: {error}; 0 for a port takes any free one") from error
         said = introduction(node, rest)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         await stopped.wait()

@@ -43,7 +43,10 @@ def command(
     ] = None,
     shards: Annotated[int, typer.Option(min=1, help="How many shards the cluster has.")] = DEFAULT_SHARD_COUNT,
     archive: Annotated[
-        str, typer.Option(help="Where messages are kept: sqlite:PATH (nwaku's layout) or memory:.")
+        str,
+        typer.Option(
+            help="Where messages are kept: sqlite:PATH, postgresql://user@host/db (nwaku's layouts) or memory:."
+        ),
     ] = "memory:",
     keep: Annotated[str, typer.Option(help="For how long: 12h, 30d, or 'forever'.")] = "30d",
     keep_size: Annotated[

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from fairway.cli import _pipeline_send, _pipeline_stream
 from fairway.errors import ConfigurationError
-from fairway.options import Profile
+from fairway.options import Profile, SdsConfig
 
 if TYPE_CHECKING:
     from fairway.pipeline.run_summary import Progress as Listener
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_EPOCH_MS: Final = 600_000
 _DEFAULT_PARITY_RATE: Final = 0.125
+_DEFAULT_CHANNEL_BYTES: Final = 536_870_912
+_HOUR_MS: Final = 3_600_000
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 
@@ -77,6 +79,9 @@ def run(
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
     ] = _DEFAULT_PARITY_RATE,
+    max_channel_bytes: Annotated[
+        int, typer.Option(min=1, help="Ids and citations of a channel with gaps that one worker takes to order it.")
+    ] = _DEFAULT_CHANNEL_BYTES,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Write all tables of some archives into a folder.
@@ -98,6 +103,7 @@ def run(
         epoch_ms=epoch_ms,
         rate_limit=rate_limit,
         parity_rate=parity_rate,
+        max_channel_bytes=max_channel_bytes,
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with _progress() as listener:
@@ -212,9 +218,15 @@ def restore(
         return
     typer.echo(
         f"{store}: {done.delivered:,} messages of others{' as read' if as_read else ' to read'}, "
-        f"{done.history:,} in the log, {done.missing:,} missing and {done.parked:,} waiting for those; "
-        f"made of {done.messages:,} Waku messages"
+        f"{done.history:,} in the log; made of {done.messages:,} Waku messages"
     )
+    if done.parked or done.missing:
+        hours = SdsConfig().lost_timeout_ms / _HOUR_MS
+        typer.echo(
+            f"{done.parked:,} messages wait for {done.missing:,} that the archive lacks: the channel asks store nodes "
+            f"and participants for these when it is started, and delivers what waits when they come, or when it has "
+            f"given them up after {hours:g} h online"
+        )
 
 
 @app.command()

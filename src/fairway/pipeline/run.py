@@ -29,6 +29,7 @@ from fairway.pipeline.run_steps import RunOptions, Step, steps
 from fairway.pipeline.run_summary import Balance, Progress, RunProgress, RunSummary, balance_json
 from fairway.pipeline.session import create_session
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 from fairway.pipeline.tables import table_named
 
 __all__ = ["RunOptions", "is_small", "run", "run_with"]
@@ -71,6 +72,7 @@ def run(
     epoch_ms: int = 600_000,
     rate_limit: int | None = None,
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate,
+    max_channel_bytes: int = MAX_CHANNEL_BYTES,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
@@ -89,6 +91,7 @@ def run(
         epoch_ms=epoch_ms,
         rate_limit=rate_limit,
         parity_rate=parity_rate,
+        max_channel_bytes=max_channel_bytes,
     )
     return run_with(options, sources, out, keys=keys, spark=spark, progress=progress)
 
@@ -132,6 +135,8 @@ def _check(options: RunOptions) -> None:
         raise ConfigurationError(f"epoch_ms must be positive, not {options.epoch_ms}")
     if options.rate_limit is not None and options.rate_limit <= 0:
         raise ConfigurationError(f"rate_limit must be positive, not {options.rate_limit}")
+    if options.max_channel_bytes <= 0:
+        raise ConfigurationError(f"max_channel_bytes must be positive, not {options.max_channel_bytes}")
 
 
 def is_small(sources: Sequence[RunSource]) -> bool:

@@ -23,6 +23,7 @@ from fairway.pipeline.run_sources import RunSource, open_run_source
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, REASSEMBLED
 from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
+from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 from fairway.pipeline.tables import TABLES
 
 
@@ -43,6 +44,8 @@ class RunOptions:
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate
     """Parity segments per data segment, as the channels' participants have it: lost ones are told from missing messages
     by it."""
+    max_channel_bytes: int = MAX_CHANNEL_BYTES
+    """Ids and citations that a worker takes to order a channel with gaps; beyond, it is ordered by timestamp alone."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as JSON knows them."""
@@ -53,6 +56,7 @@ class RunOptions:
             "epoch_ms": self.epoch_ms,
             "rate_limit": self.rate_limit,
             "parity_rate": self.parity_rate,
+            "max_channel_bytes": self.max_channel_bytes,
         }
 
 
@@ -132,7 +136,12 @@ def _missing_messages(run: Materials) -> DataFrame:
 
 
 def _sds_ordered(run: Materials) -> DataFrame:
-    table = stages.sds_ordered(_unique(run), run.table("missing_messages"), run.table("reassembled"))
+    table = stages.sds_ordered(
+        _unique(run),
+        run.table("missing_messages"),
+        run.table("reassembled"),
+        max_channel_bytes=run.options.max_channel_bytes,
+    )
     messages = _unique(run).where("kind = 'content'").select("channel_id")
     return by_position(table, messages).sortWithinPartitions("channel_id", "position")
 

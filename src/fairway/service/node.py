@@ -79,6 +79,7 @@ class ServiceNode(WakuNode):
         self._rules: Final = rules
         self._exits: Final = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._introducing: set[PeerId] = set()
         self._closed = False
         self._metadata: Final = WakuMetadata(cluster_id=options.cluster_id, shards=options.shards)
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in ("lightpush", "filter", "store")}
@@ -246,8 +247,11 @@ class ServiceNode(WakuNode):
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
             match event:
-                case PeerIdentified() if METADATA_PROTOCOL in event.protocols:
-                    self._spawn(self._introduce(event.peer_id))
+                case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
+                    # A peer may say as often as it likes what it serves; it is asked once at a time.
+                    if peer not in self._introducing:
+                        self._introducing.add(peer)
+                        self._spawn(self._introduce(peer))
                 case PeerDisconnected():
                     # The subscription itself lasts: js-waku reconnects and pings before it subscribes again.
                     self.pusher.forget(event.peer_id)
@@ -268,6 +272,8 @@ class ServiceNode(WakuNode):
         except (Libp2pError, TimeoutError) as error:
             _LOG.debug("%s told no metadata: %s", peer, error)
             return
+        finally:
+            self._introducing.discard(peer)
         problem = mismatch(self._metadata, theirs)
         if problem is not None:
             _LOG.info("parting with %s: %s", peer, problem)

@@ -8,6 +8,7 @@ from fairway.errors import ConfigurationError
 from fairway.service.archives import MemoryArchive, NodeArchive, Retention
 from fairway.service.postgres_archive import PostgresNodeArchive
 from fairway.service.sqlite_archive import SqliteArchive
+from fairway.storage.postgres_archive import place_without_credentials
 
 
 async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:
@@ -31,4 +32,5 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
             return await PostgresNodeArchive.open(address, chosen)
         case _ if address and (not separator or "/" in kind):
             return await SqliteArchive.open(Path(address), chosen)
-    raise ConfigurationError(f"{address!r} is no archive; give memory:, sqlite:PATH or postgresql://user@host/db")
+    shown = place_without_credentials(address) if "://" in address else address
+    raise ConfigurationError(f"{shown!r} is no archive; give memory:, sqlite:PATH or postgresql://user@host/db")

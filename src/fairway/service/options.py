@@ -39,7 +39,7 @@ class ServiceOptions:
     """The same for WebSocket."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
-    archive: str | None = "memory:"
+    archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
     """Where messages are kept for store queries, see `open_archive`; None: no store service."""
     retention: Retention = field(default_factory=Retention)
     max_message_bytes: int = MAX_RELAYED_BYTES

@@ -1,13 +1,14 @@
 """Pages and look-ups of store queries in nwaku's layout in PostgreSQL.
 
-Invariants: each answer is one statement, broken off by the server when it takes too long; the order is that of
-`PostgresArchive`, (timestamp, hash); a page of a few content topics is merged from the runs of each, which the index by
-topics of `fairway.storage.postgres_layout` has ready.
+Invariants: a statement is broken off by the server when it takes too long; the order is that of `PostgresArchive`,
+(timestamp, hash); a page of a few content topics is merged from the runs of each, which the index by topics of
+`fairway.storage.postgres_layout` has ready; of nwaku's hourly partitions only a few are touched unless the page needs
+more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from fairway.storage.archive import (
@@ -25,17 +26,25 @@ from fairway.storage.postgres_session import PostgresSession
 _COLUMNS: Final = "messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta"
 # Bounds of the timestamp alone are what partitions and indexes understand.
 _RANGE: Final = "timestamp >= %(start_ns)s AND timestamp <= %(last_ns)s"
-_PUBSUB: Final = " AND pubsubtopic = %(pubsub_topic)s"
+# Not for an index: nearly every message has the shard that is asked for, and the index knows no time.
+_PUBSUB: Final = " AND (pubsubtopic = %(pubsub_topic)s) IS TRUE"
+# A page is the beginning of an order that an index has; a planner without statistics, as those of an hour's partition
+# are at first, would sort everything instead.
+_IN_ORDER: Final = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
 _TOPICS: Final = " AND contenttopic = ANY(%(content_topics)s)"
 _FIND: Final = f"SELECT {_COLUMNS} FROM messages WHERE timestamp = %(ns)s AND messagehash = %(hash)s"  # noqa: S608 - constants only
 _PLACES: Final = "SELECT timestamp, messagehash FROM messages_lookup WHERE messagehash = ANY(%(hashes)s)"
+
+_EDGES: Final = "SELECT min(timestamp), max(timestamp) FROM messages_lookup"
+_FIRST_WINDOW_NS: Final = 6 * 3_600_000_000_000
+"""As long as six of nwaku's partitions."""
 
 
 class PostgresPages:
     """Reads one database; used in one thread. Its connection comes with the first use."""
 
     def __init__(self, uri: str, *, read_limit_s: float) -> None:
-        self._session: Final = PostgresSession(uri, statement_limit_s=read_limit_s, read_only=True)
+        self._session: Final = PostgresSession(uri, statement_limit_s=read_limit_s, read_only=True, settings=_IN_ORDER)
 
     def close(self) -> None:
         """Close the connection; more than once does no harm."""
@@ -73,28 +82,49 @@ class PostgresPages:
             first_ns, last_ns = (
                 (first_ns, min(last_ns, beyond[0])) if newest_first else (max(first_ns, beyond[0]), last_ns)
             )
+        topics = sorted({topic for topic in content_topics if "\0" not in topic})
+        if "\0" in (pubsub_topic or "") or (content_topics and not topics):
+            return ()  # PostgreSQL holds no such text
+        statement = _statement(
+            topics=len(topics), pubsub=pubsub_topic is not None, beyond=beyond is not None, newest_first=newest_first
+        )
         parameters: dict[str, Any] = {
-            "start_ns": max(first_ns, MIN_TIMESTAMP_NS),
-            "last_ns": min(last_ns, MAX_TIMESTAMP_NS),
             "beyond_ns": None if beyond is None else beyond[0],
             "beyond_hash": None if beyond is None else beyond[1].hex(),
             "pubsub_topic": pubsub_topic,
-            "content_topics": sorted(set(content_topics)),
-            "rows": rows,
-            "bytes": page_bytes,
+            "content_topics": topics,
         }
-        if "\0" in f"{pubsub_topic}{''.join(content_topics)}":
-            parameters["content_topics"] = [topic for topic in parameters["content_topics"] if "\0" not in topic]
-            if "\0" in (pubsub_topic or "") or not parameters["content_topics"]:
-                return ()
-        statement = _statement(
-            topics=len(parameters["content_topics"]),
-            pubsub=pubsub_topic is not None,
-            beyond=beyond is not None,
-            newest_first=newest_first,
-        )
-        found = tuple(map(message_of, self._all(statement, parameters)))
-        return found[::-1] if newest_first else found
+        found: list[ArchivedMessage] = []
+        size = 0
+        for begin_ns, through_ns in self._windows(first_ns, last_ns, newest_first=newest_first):
+            parameters |= {"start_ns": begin_ns, "last_ns": through_ns}
+            parameters |= {"rows": rows - len(found), "bytes": page_bytes - size}
+            found += map(message_of, self._all(statement, parameters))
+            size = sum(len(message.payload) for message in found)
+            if len(found) >= rows or size >= page_bytes:
+                break
+        return tuple(found[::-1] if newest_first else found)
+
+    def _windows(self, first_ns: int, last_ns: int, *, newest_first: bool) -> Iterator[tuple[int, int]]:
+        """Yield parts of a range of time, both ends included, from where a page begins, each longer than the last.
+
+        A statement costs a fraction of a millisecond for each partition that it might need, and locks it.
+        """
+        oldest_ns, newest_ns = self._all(_EDGES, {})[0]
+        if oldest_ns is None:
+            return
+        first_ns, last_ns = max(first_ns, oldest_ns), min(last_ns, newest_ns)
+        length_ns = _FIRST_WINDOW_NS
+        while first_ns <= last_ns:
+            if newest_first:
+                start_ns = max(first_ns, last_ns - length_ns + 1)
+                yield start_ns, last_ns
+                last_ns = start_ns - 1
+            else:
+                through_ns = min(last_ns, first_ns + length_ns - 1)
+                yield first_ns, through_ns
+                first_ns = through_ns + 1
+            length_ns *= 4
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
         # Not prepared: a plan for any time would look into every partition.

@@ -26,13 +26,15 @@ _T = TypeVar("_T")
 class PostgresSession:
     """Opens its connection when it is first used."""
 
-    def __init__(self, uri: str, *, statement_limit_s: float | None = None, read_only: bool = False) -> None:
+    def __init__(
+        self, uri: str, *, statement_limit_s: float | None = None, read_only: bool = False, settings: str = ""
+    ) -> None:
         self.name: Final = place_without_credentials(uri)
         self._uri: Final = uri
         limit_ms = 0 if statement_limit_s is None else max(1, round(statement_limit_s * 1_000))
         self._options: Final = (
             f"-c client_encoding=UTF8 -c statement_timeout={limit_ms} -c lock_timeout={LOCK_TIMEOUT_S * 1_000} "
-            f"-c default_transaction_read_only={'on' if read_only else 'off'}"
+            f"-c default_transaction_read_only={'on' if read_only else 'off'} {settings}"
         )
         self._connection: psycopg.Connection[Any] | None = None
 

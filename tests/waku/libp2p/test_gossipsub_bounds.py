@@ -174,3 +174,25 @@ def test_an_outbox_says_once_what_gave_way():
     for _ in range(3):
         outbox.put(b"0123456789", control=False)
     assert (outbox.dropped_since_asked(), outbox.dropped_since_asked(), outbox.dropped) == (2, 0, 2)
+
+
+def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(monkeypatch):
+    monkeypatch.setattr("fairway.waku.libp2p.gossipsub.score.MAX_RETAINED", 3)
+    options = ScoreOptions()
+    scores = PeerScores(options)
+    for number in range(5):
+        scores.add_peer(peer(number), "192.0.2.1")
+        scores.misbehaved(peer(number), 10)
+        scores.remove_peer(peer(number), float(number))
+    assert [scores.score(peer(number), 5.0) < 0 for number in range(5)] == [False, False, True, True, True]
+    scores.add_peer(peer(4), "192.0.2.2")
+    assert scores.score(peer(4), 6.0) < 0
+    scores.decay(7.0)
+    scores.decay(3 + options.retain_score_s + 0.5)
+    assert [scores.score(peer(number), 700.0) < 0 for number in (2, 3, 4)] == [False, False, True]
+    good = peer(9)
+    scores.add_peer(good, None)
+    scores.delivered_first(good, TOPIC)
+    assert scores.score(good, 8.0) > 0
+    scores.remove_peer(good, 8.0)
+    assert scores.score(good, 8.0) == 0

@@ -160,6 +160,33 @@ def test_a_frame_longer_than_the_bound_is_not_waited_for(run):
     run(scenario())
 
 
+def test_a_peer_that_sends_very_many_frames_lets_others_have_their_turn(run):
+    async def scenario():
+        async with member() as one, stranger(one) as (_, stream):
+            receive, received, longest, since = one._router.receive, 0, 0, 0
+
+            def counting(*arguments):
+                nonlocal received, longest, since
+                received, since = received + 1, since + 1
+                longest = max(longest, since)
+                return receive(*arguments)
+
+            async def other():
+                nonlocal since
+                while True:
+                    await asyncio.sleep(0)
+                    since = 0
+
+            one._router.receive = counting
+            others = asyncio.create_task(other())
+            await stream.write(b"\x00" * 100_000)
+            await until(lambda: received >= 100_000)
+            others.cancel()
+            assert longest < 1_000
+
+    run(scenario())
+
+
 def test_a_peer_whose_stream_broke_is_spoken_to_again_and_still_known(run):
     async def scenario():
         async with member() as one, member() as two:

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epoch_ms=given.epoch_ms,
         rate_limit=given.rate_limit,
         parity_rate=given.parity_rate,
+        max_channel_bytes=given.max_channel_bytes,
     )
     try:
         keys = None if given.keys is None else ChannelKeys.from_file(given.keys)
@@ -58,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
     parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
     parser.add_argument("--parity-rate", type=float, default=_DEFAULTS.parity_rate, help="as the participants have it")
+    parser.add_argument(
+        "--max-channel-bytes", type=int, default=_DEFAULTS.max_channel_bytes, help="ids that one worker takes to order"
+    )
     return parser
 
 

@@ -60,6 +60,7 @@ def make_app(context: RestContext) -> ASGIApp:
         middleware=[cross_origin] if origins else [],
         exception_handlers={HTTPException: _no_route},
     )
+    app.router.redirect_slashes = False  # a path with a slash too many is another path
     return _Gate(context, app)
 
 

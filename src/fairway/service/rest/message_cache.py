@@ -20,7 +20,7 @@ class MessageCache:
         self._max_messages: Final = max_messages
         self._max_topics: Final = max_topics
         self._pubsub_topics = set(pubsub_topics)
-        self._content_topics: dict[str, str] = {}
+        self._content_topics: dict[str, frozenset[str]] = {}
         self._messages: dict[bytes, RoutedMessage] = {}
         self.overflowed = 0
         """Messages that gave way before they were fetched."""
@@ -30,9 +30,8 @@ class MessageCache:
 
     def wants(self, message: RoutedMessage) -> bool:
         """Return whether a message belongs to a topic that is subscribed to."""
-        return (
-            message.pubsub_topic in self._pubsub_topics
-            or self._content_topics.get(message.message.content_topic) == message.pubsub_topic
+        return message.pubsub_topic in self._pubsub_topics or message.pubsub_topic in self._content_topics.get(
+            message.message.content_topic, ()
         )
 
     def add(self, message: RoutedMessage) -> None:
@@ -54,7 +53,8 @@ class MessageCache:
 
     def subscribe_content(self, topics: dict[str, str]) -> bool:
         """Keep what comes on content topics, each with its pubsub topic; return False if those would be too many."""
-        more = self._content_topics | topics
+        held = self._content_topics
+        more = held | {topic: held.get(topic, frozenset()) | {shard} for topic, shard in topics.items()}
         fits = len(more) <= self._max_topics
         if fits:
             self._content_topics = more

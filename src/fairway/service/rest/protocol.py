@@ -15,7 +15,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fairway.service.rest.options import RestOptions
 
-
 _LOG: Final = logging.getLogger(__name__)
 # uvicorn warns of every request that is no HTTP; whoever sends such things would fill the log.
 _LOG.setLevel(logging.ERROR)

@@ -45,6 +45,7 @@ _TOPICS_PER_REQUEST: Final = 100
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 100_000
 _TICK_S: Final = 1.0
+_PUSHES_PER_TURN: Final = 64
 
 
 class FilterChange(Enum):
@@ -267,8 +268,12 @@ class FilterClient:
             self._changed(FilterEvent(peer_id=peer, change=FilterChange.LOST, detail=detail))
 
     async def _pushed(self, stream: Stream) -> None:
+        frames = 0
         while (frame := await stream.read_frame(DEFAULT_MAX_ENVELOPE_BYTES)) is not None:
             self._take(stream.peer_id, frame)
+            frames += 1
+            if frames % _PUSHES_PER_TURN == 0:
+                await asyncio.sleep(0)  # what is here already is read without waiting: others want their turn
         await stream.close()
 
     def _take(self, peer: PeerId, frame: bytes) -> None:

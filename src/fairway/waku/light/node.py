@@ -62,6 +62,7 @@ class LightNode(WakuNode):
         self._listeners: dict[Subscription[RoutedMessage], frozenset[tuple[str, str]]] = {}
         self._watchers: Subscription[FilterEvent] | None = None
         self._introduced: set[PeerId] = set()
+        self._introducing: set[PeerId] = set()
         self._pool: Final = PeerPool(host, clock=time.monotonic, admits=self._admits)
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
@@ -203,8 +204,11 @@ class LightNode(WakuNode):
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
             match event:
-                case PeerIdentified() if METADATA_PROTOCOL in event.protocols:
-                    self._spawn(self._introduce(event.peer_id))
+                case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
+                    # A peer may say as often as it likes what it serves; it is asked once at a time.
+                    if self._options.cluster_id is not None and peer not in self._introducing:
+                        self._introducing.add(peer)
+                        self._spawn(self._introduce(peer))
                 case PeerDisconnected():
                     self._introduced.discard(event.peer_id)
             self._filter.peers_changed()
@@ -212,8 +216,6 @@ class LightNode(WakuNode):
 
     async def _introduce(self, peer: PeerId) -> None:
         """Part with a peer of another cluster (66/WAKU2-METADATA)."""
-        if self._options.cluster_id is None:
-            return
         ours = WakuMetadata(cluster_id=self._options.cluster_id)
         try:
             theirs = await ask(
@@ -227,6 +229,8 @@ class LightNode(WakuNode):
         except (Libp2pError, TimeoutError) as error:
             _LOG.debug("%s told no metadata: %s", peer, error)
             return
+        finally:
+            self._introducing.discard(peer)
         problem = mismatch(ours, theirs)
         if problem is not None:
             _LOG.warning("parting with %s: %s", peer, problem)

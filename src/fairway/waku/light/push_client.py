@@ -106,4 +106,6 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
     if not answers:
         return SendResult(accepted=False, detail="no light push peer is connected")
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
-    return SendResult(accepted=False, permanent=any(answer.permanent for answer in answers), detail=detail)
+    # One node that refuses for good does not speak for those that could not take it just now.
+    told = [answer.permanent for answer in answers if answer.response is not None]
+    return SendResult(accepted=False, permanent=bool(told) and all(told), detail=detail)

@@ -30,7 +30,7 @@ from fairway.wire.store import (
     decode_store_query_response,
     encode_store_query_request,
 )
-from fairway.wire.waku_message import message_hash
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
@@ -92,12 +92,13 @@ class StoreClient:
                 except StoreQueryError as error:
                     faults.append(error)
                     break
+                before = len(missing)
                 for message in page.messages:
                     if message.message_hash in missing:
                         del missing[message.message_hash]
                         found.append(message)
                 cursor = None
-                if page.cursor is None or not page.messages:
+                if page.cursor is None or len(missing) == before:
                     break
         if len(faults) == len(peers):
             raise StoreQueryError(f"no store node answers: {faults[-1]}")
@@ -125,8 +126,8 @@ class StoreClient:
             except DecodeError:
                 continue  # one bad entry of a node costs itself
             topic = entry.pubsub_topic or query.pubsub_topic
-            if by_hash and message_hash(topic, message) != entry.message_hash:
-                continue  # who asks for a hash gets that message or none
+            if message_hash(topic, message) != entry.message_hash or not (by_hash or _asked_for(query, topic, message)):
+                continue  # under a false hash it would take the place of another node's message
             messages.append(
                 RoutedMessage(
                     pubsub_topic=topic,
@@ -175,6 +176,13 @@ class StoreClient:
             raise StoreQueryError(f"store node {peer}: {response.status_code} {response.status_desc or ''}".rstrip())
         self._pool.served(peer, STORE_QUERY_PROTOCOL)
         return response
+
+
+def _asked_for(query: StoreQuery, pubsub_topic: str, message: WakuMessage) -> bool:
+    """Return whether a message is one that a query without hashes is about."""
+    return (not query.pubsub_topic or pubsub_topic == query.pubsub_topic) and (
+        not query.content_topics or message.content_topic in query.content_topics
+    )
 
 
 def _cursors(cursor: bytes) -> dict[PeerId, bytes | None]:

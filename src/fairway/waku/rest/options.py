@@ -52,7 +52,7 @@ class RestNodeOptions:
     check_interval_s: float = 5.0
     """When messages are asked for, the store is looked through this often for some that were never there to be fetched:
     other programs that use the same node empty the same cache."""
-    overlap_s: float = 60.0
+    overlap_s: float = 30.0
     """How much before a gap a look through the store begins: clocks differ and messages are under way for a while."""
     request_timeout_s: float = 10.0
     silence_s: float = 45.0

@@ -51,7 +51,8 @@ async def receive_events(http: HttpClient, criterion: tuple[str, str], sink: Sin
     async with await http.stream(f"/events?{query}") as stream:
         kind = stream.headers.get("content-type", "")
         if stream.status != 200 or not kind.startswith("text/event-stream"):
-            refused = NotOfferedError if stream.status in {200, *_NOT_THERE} else NodeUnavailableError
+            # 503: too many others read streams; messages can be asked for all the same.
+            refused = NotOfferedError if stream.status in {200, 503, *_NOT_THERE} else NodeUnavailableError
             raise refused(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
         sink.begun()
         parser = EventParser()

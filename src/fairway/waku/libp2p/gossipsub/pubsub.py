@@ -31,6 +31,7 @@ _WRITE_BYTES: Final = 65_536
 _OPEN_TIMEOUT_S: Final = 10.0
 _MAX_INBOUND_STREAMS: Final = 4
 """A peer uses one, and another one when it begins anew."""
+_FRAMES_PER_TURN: Final = 64
 _ROOM_TIMEOUT_S: Final = 1.0
 _FIRST_REST_S: Final = 1.0
 _LONGEST_REST_S: Final = 60.0
@@ -245,10 +246,15 @@ class PubSub:
 
     async def _inbound(self, stream: Stream) -> None:
         peer = stream.peer_id
+        frames = 0
         try:
             while (frame := await stream.read_frame(self._options.max_rpc_bytes)) is not None and not self._closed:
                 self._meet(peer)
                 self._run(self._router.receive(peer, frame, self._clock()))
+                frames += 1
+                # What is here already is read without waiting: whoever sends very many frames must let others go on.
+                if frames % _FRAMES_PER_TURN == 0 or len(frame) > _WRITE_BYTES:
+                    await asyncio.sleep(0)
         except FrameError as error:
             _LOG.debug("%s sent what is no RPC: %s", peer, error)
             await stream.reset()

@@ -30,7 +30,7 @@ class _PeerCounters:
     address: str | None
     topics: defaultdict[str, _TopicCounters] = field(default_factory=lambda: defaultdict(_TopicCounters))
     penalty: float = 0.0
-    left_s: float | None = None
+    left_s: float = 0.0
 
 
 class PeerScores:
@@ -38,37 +38,38 @@ class PeerScores:
 
     def __init__(self, options: ScoreOptions) -> None:
         self._options: Final = options
-        self._peers: OrderedDict[PeerId, _PeerCounters] = OrderedDict()
+        self._peers: dict[PeerId, _PeerCounters] = {}
+        self._left: OrderedDict[PeerId, _PeerCounters] = OrderedDict()
         self._by_address: defaultdict[str, int] = defaultdict(int)
         self._decayed_s: float | None = None
 
     def add_peer(self, peer: PeerId, address: str | None) -> None:
         """Begin, or go on, with a peer that connected; ``address`` is its IP address."""
-        counters = self._peers.pop(peer, None) or _PeerCounters(address)
-        counters.address, counters.left_s = address, None
-        self._peers[peer] = counters
+        if peer in self._peers:
+            return
+        counters = self._peers[peer] = self._left.pop(peer, None) or _PeerCounters(address)
+        counters.address = address
         if address is not None:
             self._by_address[address] += 1
 
     def remove_peer(self, peer: PeerId, now_s: float) -> None:
         """Note that a peer left; a score that is not bad is forgotten at once."""
-        counters = self._peers.get(peer)
-        if counters is None or counters.left_s is not None:
+        if peer not in self._peers:
             return
         bad = self.score(peer, now_s) < 0
+        counters = self._peers.pop(peer)
         if counters.address is not None:
             self._by_address[counters.address] -= 1
             if not self._by_address[counters.address]:
                 del self._by_address[counters.address]
-        del self._peers[peer]
         if not bad:
             return
         for topic in counters.topics.values():
             topic.grafted_s, topic.first_deliveries = None, 0.0
         counters.left_s = now_s
-        self._peers[peer] = counters
-        self._peers.move_to_end(peer, last=False)
-        self._bound_retained()
+        self._left[peer] = counters
+        if len(self._left) > MAX_RETAINED:
+            self._left.popitem(last=False)
 
     def grafted(self, peer: PeerId, topic: str, now_s: float) -> None:
         """Note that a peer came into a mesh."""
@@ -100,7 +101,7 @@ class PeerScores:
 
     def score(self, peer: PeerId, now_s: float) -> float:
         """Return the score of a peer; 0 for one that is not known."""
-        counters = self._peers.get(peer)
+        counters = self._peers.get(peer) or self._left.get(peer)
         if counters is None:
             return 0.0
         options = self._options
@@ -124,10 +125,9 @@ class PeerScores:
         if now_s - self._decayed_s < options.decay_interval_s:
             return
         self._decayed_s = now_s
-        for peer, counters in list(self._peers.items()):
-            if counters.left_s is not None and now_s - counters.left_s > options.retain_score_s:
-                del self._peers[peer]
-                continue
+        while self._left and now_s - next(iter(self._left.values())).left_s > options.retain_score_s:
+            self._left.popitem(last=False)
+        for counters in (*self._peers.values(), *self._left.values()):
             counters.penalty = self._faded(counters.penalty, options.behaviour_penalty_decay)
             for name, topic in list(counters.topics.items()):
                 topic.first_deliveries = self._faded(topic.first_deliveries, options.first_message_deliveries_decay)
@@ -140,13 +140,3 @@ class PeerScores:
     def _faded(self, value: float, decay: float) -> float:
         value *= decay
         return value if value >= self._options.decay_to_zero else 0.0
-
-    def _bound_retained(self) -> None:
-        # Those who left are at the front, the newest first, those who are here behind them.
-        retained = sum(counters.left_s is not None for counters in self._peers.values())
-        if retained > MAX_RETAINED:
-            oldest = min(
-                (peer for peer, counters in self._peers.items() if counters.left_s is not None),
-                key=lambda peer: self._peers[peer].left_s or 0.0,
-            )
-            del self._peers[oldest]

@@ -1,0 +1,216 @@
+"""A light client among service nodes that lie, and that talk without end: it believes what it can check."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from fairway.errors import StoreQueryError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.light import LightNode, LightOptions
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.protocols.exchange import answering
+from fairway.wire.filter import FILTER_PUSH_PROTOCOL, MessagePush, encode_message_push
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LightPushResponse,
+    decode_lightpush_request,
+    encode_lightpush_response,
+)
+from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
+from fairway.wire.store import (
+    STORE_QUERY_PROTOCOL,
+    StoredMessage,
+    StoreQueryResponse,
+    decode_store_query_request,
+    encode_store_query_response,
+)
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/16/0"
+TOPIC = "/fairway-test/1/room/proto"
+
+
+def message(payload, topic=TOPIC):
+    return RoutedMessage.of(SHARD, WakuMessage(payload=payload, content_topic=topic, timestamp_ns=time.time_ns()))
+
+
+def entry(routed, message_hash=None):
+    return StoredMessage(
+        message_hash=message_hash or routed.message_hash, message_bytes=routed.encoded, pubsub_topic=routed.pubsub_topic
+    )
+
+
+def store(entries, *, cursor=None, asked=None):
+    """A handler of store queries that always answers the same."""
+
+    async def respond(peer, data):
+        request = decode_store_query_request(data)
+        if asked is not None:
+            asked.append(request)
+        return encode_store_query_response(
+            StoreQueryResponse(
+                request_id=request.request_id,
+                status_code=200,
+                status_desc="OK",
+                messages=tuple(entries),
+                pagination_cursor=cursor,
+            )
+        )
+
+    return answering(respond, max_request_bytes=1 << 20)
+
+
+def pusher(status_code):
+    """A handler of light pushes that always says the same; None: nothing."""
+
+    async def respond(peer, data):
+        if status_code is None:
+            raise ConnectionError
+        request = decode_lightpush_request(data)
+        return encode_lightpush_response(
+            LightPushResponse(request_id=request.request_id, status_code=status_code, status_desc="so it is")
+        )
+
+    return answering(respond, max_request_bytes=1 << 20)
+
+
+@contextlib.asynccontextmanager
+async def among(*services, **options):
+    """A light client connected to nodes that have these handlers by protocol."""
+    async with contextlib.AsyncExitStack() as exits:
+        nodes = []
+        for handlers in services:
+            node = await exits.enter_async_context(await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]))
+            for protocol, handler in handlers.items():
+                node.handle(protocol, handler)
+            nodes.append(node)
+        light = await LightNode.start(
+            [node.addresses[0] for node in nodes],
+            LightOptions(**{"request_timeout_s": 2.0, **options}),
+            connect_timeout_s=None,
+        )
+        async with light:
+            await until(lambda: all(light.host.protocols_of(node.peer_id) for node in nodes))
+            yield light, nodes
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
+            await asyncio.sleep(0.01)
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def test_a_message_under_a_false_hash_hides_no_message_of_another_node():
+    async def work():
+        true, false = message(b"true"), message(b"false")
+        lying, honest = store([entry(false, true.message_hash)]), store([entry(true)])
+        async with among({STORE_QUERY_PROTOCOL: honest}, {STORE_QUERY_PROTOCOL: lying}) as (light, _):
+            for query in (StoreQuery(pubsub_topic=SHARD), StoreQuery(message_hashes=(true.message_hash,))):
+                page = await light.query(query)
+                assert [found.message.payload for found in page.messages] == [b"true"]
+
+    run(work())
+
+
+def test_what_was_not_asked_for_is_left_out():
+    async def work():
+        wanted, other = message(b"wanted"), message(b"other", "/other/1/room/proto")
+        async with among({STORE_QUERY_PROTOCOL: store([entry(wanted), entry(other)])}) as (light, _):
+            page = await light.query(StoreQuery(pubsub_topic=SHARD, content_topics=(TOPIC,)))
+            assert [found.message.payload for found in page.messages] == [b"wanted"]
+            assert (await light.query(StoreQuery(pubsub_topic="/waku/2/rs/16/1"))).messages == ()
+
+    run(work())
+
+
+def test_a_store_that_goes_on_for_ever_with_what_nobody_asked_for_is_asked_once():
+    async def work():
+        asked = []
+        endless = store([entry(message(b"again"))], cursor=b"c" * 32, asked=asked)
+        async with among({STORE_QUERY_PROTOCOL: endless}) as (light, _):
+            page = await light.query(StoreQuery(message_hashes=(b"h" * 32, b"i" * 32)))
+            assert (page.messages, page.cursor) == ((), None)
+            assert len(asked) == 1
+
+    run(work())
+
+
+def test_a_node_that_answers_garbage_is_one_that_failed():
+    async def work():
+        async def garbage(peer, data):
+            return b"\xff" * 100
+
+        handler = answering(garbage, max_request_bytes=1 << 20)
+        async with among({STORE_QUERY_PROTOCOL: handler, LIGHTPUSH_PROTOCOL: handler}) as (light, _):
+            with pytest.raises(StoreQueryError):
+                await light.query(StoreQuery())
+            result = await light.send(message(b"out"))
+            assert (result.accepted, result.permanent) == (False, False)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("codes", "accepted", "permanent"),
+    [
+        ((413, 413), False, True),
+        ((413, 503), False, False),
+        ((413, 505), False, False),
+        ((413, None), False, True),
+        ((413, 200), True, False),
+        ((None, None), False, False),
+    ],
+)
+def test_one_node_that_refuses_for_good_does_not_speak_for_those_that_cannot_now(codes, accepted, permanent):
+    async def work():
+        async with among(*({LIGHTPUSH_PROTOCOL: pusher(code)} for code in codes)) as (light, _):
+            result = await light.send(message(b"out"))
+            assert (result.accepted, result.permanent) == (accepted, permanent)
+
+    run(work())
+
+
+def test_pushes_that_nobody_asked_for_are_counted_and_left_out():
+    async def work():
+        async with among({}) as (light, (node,)):
+            heard = await light.subscribe(SHARD, [TOPIC])
+            stream = await node.open_stream(light.host.peer_id, [FILTER_PUSH_PROTOCOL])
+            for number in range(50):
+                push = MessagePush(message_bytes=message(b"%d" % number).encoded, pubsub_topic=SHARD)
+                await stream.write_frame(encode_message_push(push))
+                await stream.write_frame(b"\xff")
+            await until(lambda: light._filter.unwanted == 100)
+            assert not heard.take()
+
+    run(work())
+
+
+def test_a_node_that_says_without_end_what_it_serves_is_asked_one_question_at_a_time():
+    async def work():
+        questions = []
+
+        async def metadata(peer, data):
+            questions.append(data)
+            await asyncio.sleep(0.5)
+            return encode_metadata(WakuMetadata(cluster_id=16))
+
+        handler = answering(metadata, max_request_bytes=1 << 16)
+        async with among({METADATA_PROTOCOL: handler}, cluster_id=16) as (light, (node,)):
+            before = len(asyncio.all_tasks())
+            for number in range(50):
+                node.handle(f"/another/{number}", handler)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert len(questions) <= 3
+            assert len(asyncio.all_tasks()) < before + 20
+            await until(lambda: node.peer_id in light._introduced)
+
+    run(work())
