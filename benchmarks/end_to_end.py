@@ -22,6 +22,7 @@ from typing import Any
 from benchmarks.figures import Figure
 from benchmarks.js_waku import PeerUnavailableError, install
 from benchmarks.session import Benchmark, Row, Session
+
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.light import LightNode
@@ -74,8 +75,9 @@ async def _converse(folder: Path, *, messages: int, size: int) -> tuple[list[flo
 
             async def read() -> None:
                 while len(ours) < messages:
-                    for message in await subscription.next_batch():
-                        ours.append(time.time() * 1_000 - (message.message.timestamp_ns or 0) / 1e6)
+                    batch = await subscription.next_batch()
+                    now_ms = time.time() * 1_000
+                    ours.extend(now_ms - (heard.message.timestamp_ns or 0) / 1e6 for heard in batch)
 
             reading = asyncio.create_task(read())
             for number in range(messages):

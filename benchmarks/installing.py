@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 _MARK = "installed"
@@ -19,15 +20,20 @@ class PeerUnavailableError(Exception):
 
 
 def install_once(folder: Path, versions: Sequence[Path], commands: Sequence[Sequence[str | Path]]) -> None:
-    """Run commands in a folder, unless they were run there for the same files of versions; may raise the error above."""
+    """Run commands in a folder, unless they were run there for the same versions; raises `PeerUnavailableError`."""
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in versions)).hexdigest()
     mark = folder / _MARK
     if mark.exists() and mark.read_text(encoding="ascii") == wanted:
         return
     for command in commands:
         told = [str(word) for word in command]
-        run(told, folder, _INSTALL_SECONDS, f"{Path(told[0]).name} {' '.join(told[1:4])} failed")
+        run(told, folder, _INSTALL_SECONDS, f"{Path(told[0]).name} {' '.join(_words(told))} failed")
     mark.write_text(wanted, encoding="ascii")
+
+
+def _words(command: list[str]) -> list[str]:
+    """Return what a command is asked to do, without its options."""
+    return list(takewhile(lambda word: not word.startswith("-"), command[1:])) or command[1:3]
 
 
 def run(command: Sequence[str], folder: Path, seconds: float, what_failed: str) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure
+from benchmarks.session import Benchmark, Row, Session
 
 from fairway.errors import StorageError
 from fairway.service.archives import NodeArchive, Retention
@@ -154,6 +155,22 @@ async def measure(address: str, count: int, pages: int) -> list[Figure]:
     finally:
         await archive.close()
     return figures
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return the row of this file in the table of all; the other sizes and queries are for `main`."""
+    return [Benchmark(name="network: store, pages of 100 messages", measure=_pages)]
+
+
+def _pages(session: Session) -> Row:
+    count, pages = (10_000, 20) if session.quick else (100_000, 100)
+    with tempfile.TemporaryDirectory(prefix="fairway-bench-") as folder:
+        figures = asyncio.run(measure(f"sqlite:{Path(folder, 'archive.db')}", count, pages))
+    medians = {figure.name: figure.ours for figure in figures if figure.name.endswith(", p50")}
+    slowest = max(medians, key=lambda name: medians[name])
+    rate = 1e3 / statistics.median(medians.values())
+    remark = f"of {count:,} archived; the slowest kind of {len(medians)} is {slowest} {medians[slowest]:.2f} ms"
+    return Row(figure=_figure("network: store, pages of 100 messages", rate, "pages/s"), remark=remark)
 
 
 def without_index(path: Path, pages: int) -> float:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-from benchmarks import leopard, live, memory, network, pipeline, sds, wire
+from benchmarks import end_to_end, leopard, libp2p, live, memory, network, node_store, pipeline, sds, wire
 from benchmarks.session import Benchmark, Row, Session
 
 __all__ = ["Session", "as_json", "machine", "run", "select"]
@@ -18,7 +18,7 @@ __all__ = ["Session", "as_json", "machine", "run", "select"]
 
 def select(words: Sequence[str]) -> list[Benchmark]:
     """Return the benchmarks whose names contain one of the words, in any case; all of them for no words."""
-    parts = (live, network, sds, memory, wire, leopard, pipeline)
+    parts = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline)
     everything = chain.from_iterable(part.benchmarks() for part in parts)
     return [one for one in everything if not words or any(word.lower() in one.name.lower() for word in words)]
 

@@ -1,6 +1,7 @@
-"""py-libp2p 0.8.1 as the peer of ``benchmarks/libp2p.py``: the same work, by its own means.
+"""py-libp2p 0.8.1 as the peer of ``benchmarks/libp2p.py``: the work of ``libp2p_streams.py``, by its own means.
 
-Runs in an environment of its own (``pip install libp2p==0.8.1``): it needs trio, and pins much else.
+Runs in an environment of its own: it needs trio, and pins much else. ``measure ADDRESS SECONDS`` takes every figure,
+``measure ADDRESS SECONDS FIGURE SIZE`` the one.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ async def serve(muxer):
         await trio.to_thread.run_sync(sys.stdin.read)
 
 
-def report(name, value):
-    print(json.dumps({name: value}), flush=True)
+def report(name, value, rounds, cpu_s):
+    print(json.dumps({name: {"value": value, "rounds": rounds, "cpu_s": cpu_s}}), flush=True)
 
 
 async def there_and_back(host, peer, message, seconds):
@@ -86,7 +87,7 @@ async def there_and_back(host, peer, message, seconds):
         await read_message(stream)
         rounds += 1
     await stream.reset()
-    return (time.perf_counter() - begin) / rounds * 1000
+    return (time.perf_counter() - begin) / rounds * 1000, rounds
 
 
 async def one_way(host, peer, message, seconds):
@@ -99,7 +100,7 @@ async def one_way(host, peer, message, seconds):
     # An empty message asks for the count: an end of writing is not answered over its mplex.
     await write_message(stream, b"")
     assert await read_message(stream) == str(sent).encode()
-    return sent / (time.perf_counter() - begin)
+    return sent / (time.perf_counter() - begin), sent
 
 
 async def new_streams(host, peer, message, seconds):
@@ -110,7 +111,7 @@ async def new_streams(host, peer, message, seconds):
         await read_message(stream)
         await stream.close()
         rounds += 1
-    return (time.perf_counter() - begin) / rounds * 1000
+    return (time.perf_counter() - begin) / rounds * 1000, rounds
 
 
 async def connecting(muxer, peer, rounds=5):
@@ -121,25 +122,37 @@ async def connecting(muxer, peer, rounds=5):
             begin = time.perf_counter()
             await host.connect(peer)
             times.append(time.perf_counter() - begin)
-    return sorted(times)[rounds // 2] * 1000
+    return sorted(times)[rounds // 2] * 1000, rounds
 
 
-async def measure(muxer, address, seconds):
+FIGURES = {"round trip, ms": there_and_back, "one way, /s": one_way, "new stream, ms": new_streams}
+
+
+async def measure(muxer, address, seconds, wanted="", wanted_size=0):
     peer = info_from_p2p_addr(multiaddr.Multiaddr(address))
-    with trio.move_on_after(TIME_LIMIT_S):
-        report(f"{muxer}: connect, ms", await connecting(muxer, peer))
+    if wanted in {"", "connect"}:
+        with trio.move_on_after(TIME_LIMIT_S):
+            cpu_s = time.process_time()
+            value, rounds = await connecting(muxer, peer)
+            report(f"{muxer}: connect, ms", value, rounds, time.process_time() - cpu_s)
+    if wanted == "connect":
+        return
     host = started_host(muxer)
     async with host.run(listen_addrs=[ANYWHERE]):
         await host.connect(peer)
-        figures = (("round trip, ms", there_and_back), ("one way, /s", one_way), ("new stream, ms", new_streams))
-        for size in SIZES:
-            for name, figure in figures:
+        for size in [wanted_size] if wanted else SIZES:
+            for name, figure in FIGURES.items():
+                if not name.startswith(wanted):
+                    continue
                 with trio.move_on_after(TIME_LIMIT_S):
-                    report(f"{muxer} {size} B: {name}", await figure(host, peer.peer_id, bytes(size), seconds))
+                    cpu_s = time.process_time()
+                    value, rounds = await figure(host, peer.peer_id, bytes(size), seconds)
+                    report(f"{muxer} {size} B: {name}", value, rounds, time.process_time() - cpu_s)
 
 
 if __name__ == "__main__":
     if sys.argv[2] == "serve":
         trio.run(serve, sys.argv[1])
     else:
-        trio.run(measure, sys.argv[1], sys.argv[3], float(sys.argv[4]))
+        chosen = (sys.argv[5], int(sys.argv[6])) if len(sys.argv) > 5 else ()
+        trio.run(measure, sys.argv[1], sys.argv[3], float(sys.argv[4]), *chosen)

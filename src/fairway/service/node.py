@@ -46,6 +46,7 @@ from fairway.waku.protocols.exchange import answering, ask
 from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
 from fairway.waku.protocols.metadata import mismatch
+from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
 from fairway.waku.protocols.rules import Refusal
@@ -99,6 +100,8 @@ class ServiceNode(WakuNode):
             sharding=AutoSharding(cluster_id=options.cluster_id, shard_count=options.shard_count),
             needs_relay_peers=bool(options.peers),
         )
+        self.pending_responses: Final = PendingResponses()
+        """Answers to all protocols that peers have not read yet."""
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
         self._board: Final = StatusBoard(self._status_now())
@@ -213,12 +216,13 @@ class ServiceNode(WakuNode):
     async def _serve(self) -> None:
         handle = partial(self.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
         request_bytes = 2 * self.options.max_message_bytes + 65_536
-        handle(METADATA_PROTOCOL, answering(self._tell, max_request_bytes=MAX_METADATA_BYTES))
-        handle(LIGHTPUSH_PROTOCOL, answering(self._push, max_request_bytes=request_bytes))
-        handle(LIGHTPUSH_V2_PROTOCOL, answering(self._push_v2, max_request_bytes=request_bytes))
-        handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
+        answer = partial(answering, pending=self.pending_responses)
+        handle(METADATA_PROTOCOL, answer(self._tell, max_request_bytes=MAX_METADATA_BYTES))
+        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=request_bytes))
+        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=request_bytes))
+        handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
         if self.store is not None:
-            handle(STORE_QUERY_PROTOCOL, answering(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))
+            handle(STORE_QUERY_PROTOCOL, answer(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))
         await self._exits.enter_async_context(self.relay)
         self._spawn(self._follow(self.host.watch()))
         self._spawn(self._sweep())

@@ -14,18 +14,25 @@ from fairway.waku.libp2p.errors import StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
+from fairway.waku.protocols.pending_responses import PendingResponses
 
 Respond = Callable[[str, bytes], Awaitable[bytes]]
 """From a peer's id as text and the bytes of its request to the bytes of the response."""
 
 
-def answering(respond: Respond, *, max_request_bytes: int) -> Callable[[Stream], Awaitable[None]]:
-    """Return a stream handler that answers the one request on each stream."""
+def answering(
+    respond: Respond, *, max_request_bytes: int, pending: PendingResponses | None = None
+) -> Callable[[Stream], Awaitable[None]]:
+    """Return a stream handler that answers the one request on each stream.
+
+    ``pending`` bounds what waits for peers that do not read; handlers may share one.
+    """
+    responses = PendingResponses() if pending is None else pending
 
     async def handle(stream: Stream) -> None:
         request = await stream.read_frame(max_request_bytes)
         if request is not None:
-            await stream.write_frame(await respond(str(stream.peer_id), request))
+            await responses.write(stream, await respond(str(stream.peer_id), request))
         await stream.close()
 
     return handle

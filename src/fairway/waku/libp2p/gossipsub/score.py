@@ -47,7 +47,7 @@ class PeerScores:
         """Begin, or go on, with a peer that connected; ``address`` is its IP address."""
         if peer in self._peers:
             return
-        counters = self._peers[peer] = self._left.pop(peer, None) or _PeerCounters(address)
+        counters = self._peers[peer] = self._left.pop(peer) if peer in self._left else _PeerCounters(address)
         counters.address = address
         if address is not None:
             self._by_address[address] += 1

@@ -1,0 +1,55 @@
+"""Responses that are being written: what peers who ask and do not read can make a node hold.
+
+Invariant: responses that wait for their readers have at most ``max_bytes`` together, or there is only one of them. The
+one that was begun first gives way, for an honest reader is done in moments and whoever is first has long done nothing;
+none is waited for longer than ``timeout_s``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fairway.waku.libp2p.stream import Stream
+from fairway.wire.protobuf import encode_frame
+
+MAX_PENDING_BYTES: Final = 67_108_864
+"""64 MiB: some twenty of the longest pages of a store."""
+WRITE_TIMEOUT_S: Final = 60.0
+
+
+class PendingResponses:
+    """The responses of one node on their way out."""
+
+    def __init__(self, *, max_bytes: int = MAX_PENDING_BYTES, timeout_s: float = WRITE_TIMEOUT_S) -> None:
+        self.size_bytes = 0
+        """Bytes of the responses that are being written."""
+        self.given_up = 0
+        """Responses that gave way to later ones."""
+        self._max_bytes: Final = max_bytes
+        self._timeout_s: Final = timeout_s
+        self._sizes: dict[Stream, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many responses are being written."""
+        return len(self._sizes)
+
+    async def write(self, stream: Stream, response: bytes) -> None:
+        """Write a response; raises `StreamResetError` if it had to give way, and `TimeoutError`."""
+        frame = encode_frame(response)
+        del response  # the frame is a copy, and one is enough to hold
+        self._sizes[stream] = len(frame)
+        self.size_bytes += len(frame)
+        try:
+            while self.size_bytes > self._max_bytes and len(self._sizes) > 1:
+                self.given_up += 1
+                oldest = next(iter(self._sizes))
+                self._forget(oldest)
+                await oldest.reset()
+            async with asyncio.timeout(self._timeout_s):
+                await stream.write(frame)
+        finally:
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        self.size_bytes -= self._sizes.pop(stream, 0)
