@@ -29,7 +29,7 @@ from benchmarks.pipeline_sides import SIDES, Stopwatch, generate_archive
 from benchmarks.process_tree import ProcessTree, Usage
 
 from fairway.pipeline.generator import GeneratorPlan
-from fairway.pipeline.generator_plan import layout_of
+from fairway.pipeline.generator.plan import layout_of
 
 _CHECKOUT = Path(__file__).parents[1]
 _SIZES = (100_000,)

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from fairway.pipeline import machine
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import is_small, run
-from fairway.pipeline.run_sources import parse_sources
+from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.session import create_session
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.stages.sds_messages import sds_mapper, sds_messages

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from fairway.pipeline.generator import GeneratorPlan, write_generated, written_sources
-from fairway.pipeline.generator_check import CHECKED_TABLES, differences
+from fairway.pipeline.generator.check import CHECKED_TABLES, differences
 from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session
 

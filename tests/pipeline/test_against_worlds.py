@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from fairway.events import IrretrievableMessage, MessageReceived
 from fairway.options import Delivery, Profile
 from fairway.pipeline import stages
-from fairway.pipeline.sources import read_sqlite_archive
+from fairway.pipeline.sources import open_source
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.protocol.effects import Emit
 from fairway.protocol.stack import Stack
@@ -113,7 +113,7 @@ def core_answer(run, messages):
 
 def pipeline_answers(spark, path):
     """Return what the pipeline makes of each channel of an archive."""
-    waku_messages = stages.deduplicated(read_sqlite_archive(spark, path), unique=True)
+    waku_messages = stages.deduplicated(open_source(spark, f"sqlite:{path}"), unique=True)
     unique = stages.unique_messages(stages.sds_messages(waku_messages, None)).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PARITY_RATE)
     reassembled = stages.reassembled(unique, None, config=config).persist()

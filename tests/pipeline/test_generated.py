@@ -15,7 +15,7 @@ import pyarrow as pa
 from fairway.errors import ConfigurationError, DecodeError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
-from fairway.pipeline.generator_plan import UNITS_PER_BLOCK, layout_of
+from fairway.pipeline.generator.plan import UNITS_PER_BLOCK, layout_of
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.wire.sds import Kind, codec_named
 from fairway.wire.segment import LIP_243, SEED_003

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated, written_sources
-from fairway.pipeline.generator_check import CHECKED_TABLES, Difference, differences
+from fairway.pipeline.generator.check import CHECKED_TABLES, Difference, differences
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 

@@ -125,7 +125,7 @@ def batch_of(pairs):
 
 
 def decoded(pairs):
-    """Return the rows of a stage 1 over some payloads, each of which must come out."""
+    """Return the rows of `sds_messages` over some payloads, each of which must come out."""
     found = pa.Table.from_batches(sds_mapper(None)(iter([batch_of(pairs)])))
     found.validate(full=True)
     assert found.num_rows == len(pairs)

@@ -30,8 +30,9 @@ pytest.importorskip("pyspark")
 from fairway.errors import PipelineError
 from fairway.options import SegmentationConfig
 from fairway.pipeline.run import run
-from fairway.pipeline.run_steps import RunOptions, steps
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.steps import steps
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
 

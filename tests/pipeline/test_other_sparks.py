@@ -17,7 +17,7 @@ import pyspark
 
 from fairway.pipeline.java import find_java, spark_java_home
 from fairway.pipeline.jobs import run as job
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.reading import RunTables
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 import fairway
 from fairway.cli import app
 from fairway.errors import ConfigurationError
-from fairway.options import ReliableChannelOptions
+from fairway.options import IdRule, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.jobs import send as job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import Counting, SendOptions, SendSummary, send
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
-from fairway.pipeline.run_folder import RunFolder
+from fairway.pipeline.run.folder import RunFolder
 from fairway.protocol.encryption import AesGcm
 from fairway.waku.local import LocalNetwork, NetworkServer
 from fairway.waku.node import RoutedMessage
@@ -210,9 +210,9 @@ def test_words_that_cannot_be_are_told(tmp_path, words, why):
 
 
 def test_payloads_and_folders_that_cannot_be_are_named(tmp_path):
-    def refused(payloads, why, options=OPTIONS):
+    def refused(payloads, why):
         with pytest.raises(ConfigurationError, match=why):
-            send(payloads, tmp_path / "out", node=None, options=options)
+            send(payloads, tmp_path / "out", node=None, options=OPTIONS)
 
     refused(tmp_path / "missing", "no such file")
     (tmp_path / "empty").mkdir()
@@ -225,7 +225,15 @@ def test_payloads_and_folders_that_cannot_be_are_named(tmp_path):
     refused(tmp_path / "b.parquet", "another type than")
     (tmp_path / "c.parquet").write_text("x")
     refused(tmp_path / "c.parquet", "cannot be read as Parquet")
-    (tmp_path / "d.jsonl").write_text("{}")
-    refused(tmp_path / "d.jsonl", "rate_limit", replace(OPTIONS, rate_limit=0))
-    refused(tmp_path / "d.jsonl", "epoch_ms", replace(OPTIONS, epoch_ms=0))
+
+
+def test_options_that_cannot_be_are_refused():
+    by_payload = ReliableChannelOptions(sds=SdsConfig(id_rule=IdRule.PAYLOAD))
+    for wrong, why in (
+        ({"rate_limit": 0}, "rate_limit"),
+        ({"epoch_ms": 0}, "epoch_ms"),
+        ({"channel": by_payload}, "ids"),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            replace(OPTIONS, **wrong)
     assert OPTIONS.counting is Counting.SEGMENTS

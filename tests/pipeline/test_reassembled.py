@@ -1,4 +1,4 @@
-"""Stage 3 without a JVM: groups of segments are Arrow tables."""
+"""`reassembled` without a JVM: groups of segments are Arrow tables."""
 
 from __future__ import annotations
 

@@ -12,10 +12,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.options import SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
-from fairway.pipeline.archive_report import IncompleteMessage, MissingMessage, SenderReport
-from fairway.pipeline.report import run_report
+from fairway.pipeline.report import report_of
+from fairway.pipeline.report.archive_report import IncompleteMessage, MissingMessage, SenderReport
+from fairway.pipeline.run import run
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources import register
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
@@ -95,10 +97,11 @@ def made(log, write_archive):
     )
 
 
-def test_the_report_tells_what_was_said_and_what_was_lost(spark, made):
-    report = run_report(made.path)  # in the session that is active
+def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path):
+    run([f"a={made.path}"], tmp_path / "run", profile=Profile.WAKU)  # in the session that is active
+    report = report_of(RunTables(tmp_path / "run"))
 
-    assert report.archive == str(made.path)
+    assert report.archive == "a"
     assert report.messages == made.messages
     assert report.first_ns == made.team.sent[0][1].timestamp_ns
 
@@ -210,13 +213,13 @@ def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
 
 def test_an_empty_archive_has_an_empty_report(spark, tmp_path):
     NwakuArchive(tmp_path / "empty.db").close()
-    report = run_report(tmp_path / "empty.db", spark)
+    run([f"sqlite:{tmp_path / 'empty.db'}"], tmp_path / "run", spark=spark)
+    report = report_of(RunTables(tmp_path / "run"))
     assert (report.messages, report.payload_bytes, report.first_ns, report.channels) == (0, 0, None, ())
 
 
-def test_what_is_no_archive_is_refused_before_spark_does_anything(spark, tmp_path):
-    with pytest.raises(ConfigurationError, match="no such file"):
-        run_report(tmp_path / "none.db", spark)
+def test_what_is_no_archive_is_refused(spark, tmp_path):
     (tmp_path / "text.db").write_text("not an archive " * 100)
-    with pytest.raises(DecodeError, match="not an archive"):
-        run_report(tmp_path / "text.db", spark)
+    for name, error, why in (("none.db", ConfigurationError, "cannot be read"), ("text.db", DecodeError, "an archive")):
+        with pytest.raises(error, match=why):
+            run([f"sqlite:{tmp_path / name}"], tmp_path / "run", spark=spark)

@@ -20,7 +20,7 @@ from fairway.events import MessageReceived
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.restore import restore
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
 from fairway.simulation import NetworkFaults, World
@@ -88,16 +88,16 @@ def tables(talk, tmp_path):
     return run_folder(tmp_path / "run", archived(talk))
 
 
-def live(scenario, stored=()):
+def live(tmp_path, scenario, stored=()):
     """Run a scenario in a network whose store has some messages."""
 
     async def bounded():
         async with asyncio.timeout(30):
-            archive = NwakuArchive(":memory:")
-            for message_hash, message in stored:
-                archive.append(SHARD, message, message_hash)
-            with LocalNetwork(archive=archive) as network:
-                await scenario(network)
+            with NwakuArchive(tmp_path / "network.db") as archive:
+                for message_hash, message in stored:
+                    archive.append(SHARD, message, message_hash)
+                with LocalNetwork(archive=archive) as network:
+                    await scenario(network)
 
     asyncio.run(bounded())
 
@@ -135,7 +135,7 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
             await receipt.sent()
             assert (await anext(erin.messages())).payload == b"I have read it all"
 
-    live(scenario)
+    live(tmp_path, scenario)
 
 
 def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables, tmp_path):
@@ -149,7 +149,7 @@ def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables,
         ) as alice:
             assert alice.statistics().unfinished == 0
 
-    live(scenario)
+    live(tmp_path, scenario)
 
 
 def with_a_gap(talk, tmp_path):
@@ -177,7 +177,7 @@ def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(
             assert dave.statistics().protocol.parked == 0
             assert dave.statistics().protocol.missing == 0
 
-    live(scenario, [lost])
+    live(tmp_path, scenario, [lost])
 
 
 def test_the_command_tells_how_many_wait_for_how_many_and_what_comes_next(talk, tmp_path):
@@ -205,7 +205,7 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
             assert b"bob 1" not in got
             assert dave.statistics().protocol.parked == 0
 
-    live(scenario)
+    live(tmp_path, scenario)
 
 
 def test_a_sealed_channel_is_opened_with_the_key_file(tmp_path):

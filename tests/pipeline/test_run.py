@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from fairway.errors import ConfigurationError
 from fairway.options import SegmentationConfig
 from fairway.pipeline import stages
+from fairway.pipeline.export import export
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.report.findings import bandwidth_of, report_of
 from fairway.pipeline.run import run
-from fairway.pipeline.run_export import export
-from fairway.pipeline.run_report import bandwidth_of, report_of
-from fairway.pipeline.run_summary import RunProgress
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.progress import RunProgress
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.protocol.encryption import AesGcm

@@ -31,7 +31,7 @@ from typer.testing import CliRunner
 from fairway import pipeline
 from fairway.cli import app
 from fairway.options import SegmentationConfig
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.storage.archive import ArchivedMessage

@@ -29,8 +29,8 @@ from fairway.errors import (
     StoreFullError,
 )
 from fairway.pipeline.run import run
-from fairway.pipeline.run_failures import failure_of
-from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.run.failures import failure_of
+from fairway.pipeline.run.sources import RunSource
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
 from fairway.wire.waku_message import WakuMessage

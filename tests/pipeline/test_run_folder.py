@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_folder import RunFolder, read_manifest
-from fairway.pipeline.run_sources import RunSource, parse_sources
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.folder import RunFolder, read_manifest
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.sources import RunSource, parse_sources
 
 SOURCES = [{"label": "a", "uri": "sqlite:a.db", "fingerprint": [["a.db", 1, 2]]}]
 OPTIONS = {"format": "parquet", "profile": None}
@@ -28,18 +28,19 @@ def opened(path: Path, sources=SOURCES, options=OPTIONS, keys=None) -> RunFolder
 
 
 def write(folder: RunFolder, name: str, rows: int, *, work: bool = False) -> None:
-    written = folder.begin_table(name, work=work)
-    assert not written.exists()
-    written.mkdir(parents=True)
-    pq.write_table(pa.table({"number": range(rows)}), written / "part-0.parquet")
-    folder.finish_table(name, written, seconds=1.5, rows=None, work=work)
+    def rows_into(place: Path) -> None:
+        assert not place.exists()
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"number": range(rows)}), place / "part-0.parquet")
+
+    folder.write_table(name, rows_into, work=work)
 
 
 def test_a_finished_table_is_found_by_the_next_attempt(tmp_path):
     folder = opened(tmp_path / "run")
     write(folder, "quarantine", 3)
     result = folder.results["quarantine"]
-    assert (result.rows, result.files, result.seconds, result.work) == (3, 1, 1.5, False)
+    assert (result.rows, result.files, result.work) == (3, 1, False)
     folder.close()
 
     again = opened(tmp_path / "run")
@@ -52,15 +53,22 @@ def test_what_was_left_half_written_is_thrown_away(tmp_path):
     folder = opened(tmp_path / "run")
     write(folder, "quarantine", 3)
     write(folder, "decoded", 3, work=True)
-    half = folder.begin_table("delivered")
-    half.mkdir(parents=True)
+    halves: list[Path] = []
+
+    def killed(place: Path) -> None:
+        place.mkdir(parents=True)
+        halves.append(place)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        folder.write_table("delivered", killed)
     # Moved to its place, and killed before the manifest said so.
     unnamed = folder.place_of("incomplete")
     unnamed.mkdir()
     folder.close()
 
     again = opened(tmp_path / "run")
-    assert not half.exists()
+    assert not halves[0].exists()
     assert not unnamed.exists()
     assert again.is_whole("quarantine")
     assert again.is_whole("decoded")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline import run_layout
+from fairway.pipeline.run import layout as run_layout
 
 SCHEMA = "channel_id string, position int, lamport bigint, content_bytes int"
 COUNTS = {"a": 5_000, "bbb": 30, "c0": 1, "c1": 700, "zz": 400, "\u00fc": 40, "\U0001f600": 40}

@@ -1,4 +1,4 @@
-"""Stage 1 without a JVM: the mapper is a function over Arrow batches."""
+"""`sds_messages` without a JVM: its mapper is a function over Arrow batches."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ import sys
 from fairway.pipeline import stages
 from fairway.pipeline.java import find_java
 from fairway.pipeline.session import session_or_own
-from fairway.pipeline.sources import read_sqlite_archive
+from fairway.pipeline.sources import open_source
 print(find_java().found_in)
 with session_or_own(None, short_job=True) as spark:
-    table = read_sqlite_archive(spark, sys.argv[1]).transform(stages.sds_messages)
+    table = open_source(spark, sys.argv[1]).transform(stages.sds_messages)
     print(sorted(row.sender_id for row in table.collect()))
 """
 

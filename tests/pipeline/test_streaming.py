@@ -22,19 +22,21 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
 from fairway.options import SegmentationConfig
+from fairway.pipeline.export import export
 from fairway.pipeline.jobs.stream import main as job
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.report.findings import report_of
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run import run
-from fairway.pipeline.run_export import export
-from fairway.pipeline.run_report import report_of
-from fairway.pipeline.run_sources import parse_sources
-from fairway.pipeline.run_steps import RunOptions
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.streaming import StreamOptions, StreamProgress, stream
 from fairway.pipeline.streaming.channel_core import EMITTED
 from fairway.pipeline.streaming.figures import Figures
@@ -294,10 +296,25 @@ def test_what_cannot_be_followed_is_refused(tmp_path):
     assert not Path(tmp_path / "out").exists()
 
 
+def test_a_folder_of_files_that_hold_something_else_is_refused(spark, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    times = pa.array([1], pa.timestamp("us"))
+    rows = {"message_hash": [b"h"], "content_topic": ["/a/1/b/proto"], "payload": [b"x"], "timestamp": times}
+    pq.write_table(pa.table(rows), folder / "rows.parquet")
+    with pytest.raises(ConfigurationError, match="does not say which store it is of"):
+        stream([f"parquet:{folder}"], tmp_path / "out", spark=spark)
+    with pytest.raises(ConfigurationError, match="its column timestamp is timestamp"):
+        stream([f"a=parquet:{folder}"], tmp_path / "other", spark=spark)
+
+
 def test_options_that_cannot_be_are_refused():
     for wrong in ({"rows_per_batch": 0}, {"every_s": -1}, {"tables": RunOptions(format="delta")}):
         with pytest.raises(ConfigurationError):
             StreamOptions(**wrong)
+    for wrong in ({"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}, {"max_channel_bytes": 0}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            RunOptions(**wrong)
 
 
 def test_what_no_core_delivered_is_delivered_from_the_tables_once(spark, tmp_path):

@@ -10,7 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.run_steps import RunOptions, steps
+from fairway.pipeline.column_meanings import EVERYWHERE, OF_ONE_TABLE, meaning_of
+from fairway.pipeline.run.options import RunOptions
+from fairway.pipeline.run.steps import steps
+from fairway.pipeline.schema import types_of
 from fairway.pipeline.tables import TABLES, table_named
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
@@ -21,8 +24,18 @@ def test_the_documentation_lists_every_table_as_it_is():
     for table in TABLES:
         keys = ", ".join(f"`{key}`" for key in table.keys) or "none"
         assert f"### {table.name}\n\n{table.meaning[0].upper()}{table.meaning[1:]}." in text, table.name
-        assert f"\n\nKey: {keys}. Files: {table.layout}.\n\n    {table.schema}\n" in text, table.name
+        columns = "".join(
+            f"| `{name}` | {kind} | {meaning_of(table.name, name)} |\n" for name, kind in types_of(table.schema).items()
+        )
+        head = f"\n\nKey: {keys}. Files: {table.layout}.\n\n| column | type | what it is |\n|---|---|---|\n"
+        assert f"{head}{columns}" in text, f"{table.name} should be:\n{head}{columns}"
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == [table.name for table in TABLES]
+
+
+def test_no_column_is_described_that_is_not_there():
+    columns = {table.name: set(table.columns) for table in TABLES}
+    assert {name for name in OF_ONE_TABLE if not set(OF_ONE_TABLE[name]) <= columns[name]} == set()
+    assert set(EVERYWHERE) <= set().union(*columns.values())
 
 
 def test_keys_are_columns_and_names_are_unique():

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fairway.cli._pipeline_terminal import StepsShown, console, needing_spark, progress_bar
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 
 if TYPE_CHECKING:
     from fairway.pipeline.outgoing.dispatching import DispatchProgress
     from fairway.pipeline.outgoing.summary import SendSummary
-    from fairway.pipeline.run_summary import RunProgress
 
-_WIDTH_OF_A_FILE: Final = 160
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,7 +81,7 @@ def command(
     """
     if node is None and not dry_run:
         raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")
-    try:
+    with needing_spark():
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.outgoing import (  # noqa: PLC0415 - needs the [spark] extra
             Counting,
@@ -94,10 +89,6 @@ def command(
             channel_options,
             send,
         )
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
-        ) from error
     if counting not in (known := [each.value for each in Counting]):
         raise ConfigurationError(f"--counting must be {' or '.join(known)}, not {counting!r}")
     options = SendOptions(
@@ -112,7 +103,8 @@ def command(
         after=None if after is None else str(after.absolute()),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
-    with _Shown.on_stderr() as shown:
+    with progress_bar() as bar:
+        shown = _SendingShown(bar, "reading the payloads")
         summary = send(
             payloads,
             out,
@@ -131,36 +123,16 @@ def command(
     raise typer.Exit(0 if summary.is_complete or (dry_run and not summary.refused) else 1)
 
 
-class _Shown:
-    """What is going on, on stderr: lines for what ended and, on a terminal, a bar for what is under way."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._task = bar.add_task("reading the payloads", total=None)
-
-    @classmethod
-    @contextmanager
-    def on_stderr(cls) -> Iterator[_Shown]:
-        console = Console(highlight=False, stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            yield cls(bar)
-
-    def step(self, progress: RunProgress) -> None:
-        done = progress.number - (progress.result is None)
-        self._bar.update(self._task, total=progress.total, completed=done, description=progress.step)
-        if progress.result is not None:
-            kept = "from an earlier attempt" if progress.resumed else f"{progress.result.seconds:8.1f} s"
-            place = f"\\[{progress.number}/{progress.total}] {progress.step:<18} {progress.result.rows:>12,} rows"
-            self._bar.console.print(f"{place}  {kept}", style="dim" if progress.resumed else "")
+class _SendingShown(StepsShown):
+    """What is going on, on stderr: the steps, the schedule, and how far dispatch is."""
 
     def planned(self, summary: SendSummary) -> None:
-        self._bar.console.print(_schedule(summary))
+        self.bar.console.print(_schedule(summary))
 
     def dispatching(self, progress: DispatchProgress) -> None:
         waits = progress.waits_until_ms
         what = "sending" if waits is None else f"waiting for the epoch that begins at {_clock(waits)} UTC"
-        self._bar.update(self._task, total=progress.total, completed=progress.settled, description=what)
+        self.bar.update(self.task, total=progress.total, completed=progress.settled, description=what, began_s=None)
 
 
 def _schedule(summary: SendSummary) -> str:
@@ -172,11 +144,9 @@ def _schedule(summary: SendSummary) -> str:
 
 
 def _print(summary: SendSummary, *, dry_run: bool) -> None:
-    from fairway.pipeline.render import new_table  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.terminal_tables import new_table  # noqa: PLC0415 - needs the [spark] extra
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
+    out = console()
     table = new_table("What was to be sent, and what became of it", [""], ["count"])
     table.add_row("payloads", f"{summary.payloads:,}")
     table.add_row("payloads refused: the table refused says why", f"{summary.refused:,}")
@@ -185,11 +155,11 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
     for status, count in sorted(summary.statuses.items()):
         table.add_row(f"  {status}", f"{count:,}")
     table.caption = f"{_schedule(summary)}; in {summary.folder}"
-    console.print(table)
+    out.print(table)
     if dry_run:
-        console.print("nothing was sent; the same words without --dry-run and with --node send it")
+        out.print("nothing was sent; the same words without --dry-run and with --node send it")
     elif summary.left:
-        console.print("not everything was sent; the same words again go on from here")
+        out.print("not everything was sent; the same words again go on from here")
 
 
 def _clock(time_ms: int) -> str:

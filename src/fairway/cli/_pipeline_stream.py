@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from fairway.errors import ConfigurationError
+from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, console, needing_spark
 from fairway.options import Profile
 
 if TYPE_CHECKING:
     from fairway.pipeline.streaming import StreamProgress, StreamSummary
-
-_WIDTH: Final = 160
-_DEFAULT_PARITY_RATE: Final = 0.125
 
 
 def command(
@@ -50,7 +46,7 @@ def command(
     ] = None,
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
-    ] = _DEFAULT_PARITY_RATE,
+    ] = DEFAULT_PARITY_RATE,
     machine: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:
     """Follow archives: deliver each message once, as soon as it is complete, and keep the tables of a run.
@@ -61,15 +57,11 @@ def command(
 
     Example: [bold]fairway pipeline stream --source a=sqlite:one.db --out live[/bold]
     """
-    try:
+    with needing_spark():
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_steps import RunOptions  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.options import RunOptions  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.streaming import StreamOptions  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.streaming import stream as follow  # noqa: PLC0415 - needs the [spark] extra
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
-        ) from error
     options = StreamOptions(
         tables=RunOptions(profile=profile, blooms=blooms, rate_limit=rate_limit, parity_rate=parity_rate),
         once=once,
@@ -98,9 +90,7 @@ class _Lines:
     """Lines for people: progress on stderr, what came of it on stdout."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, stderr=True)
-        if not self._console.is_terminal:
-            self._console.width = _WIDTH
+        self._console = console(stderr=True)
 
     def tell(self, progress: StreamProgress) -> None:
         self._console.print(_line(progress))

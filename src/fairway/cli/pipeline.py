@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairway.cli import _pipeline_send, _pipeline_stream
-from fairway.errors import ConfigurationError
+from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, StepsShown, console, needing_spark, progress_bar
 from fairway.options import Profile, SdsConfig
 
-if TYPE_CHECKING:
-    from fairway.pipeline.run_summary import Progress as Listener
-    from fairway.pipeline.run_summary import RunProgress
-
 _DEFAULT_EPOCH_MS: Final = 600_000
-_DEFAULT_PARITY_RATE: Final = 0.125
 _DEFAULT_CHANNEL_BYTES: Final = 536_870_912
 _HOUR_MS: Final = 3_600_000
-_WIDTH_OF_A_FILE: Final = 160
-"""Columns of tables where no terminal says how many there are."""
 
 app = typer.Typer(
     name="pipeline", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
@@ -78,7 +66,7 @@ def run(
     ] = None,
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
-    ] = _DEFAULT_PARITY_RATE,
+    ] = DEFAULT_PARITY_RATE,
     max_channel_bytes: Annotated[
         int, typer.Option(min=1, help="Ids and citations of a channel with gaps that one worker takes to order it.")
     ] = _DEFAULT_CHANNEL_BYTES,
@@ -92,10 +80,11 @@ def run(
 
     Example: [bold]fairway pipeline run --source a=sqlite:one.db --source b=sqlite:two.db --out run[/bold]
     """
-    with _needing_spark():
+    with needing_spark():
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_render import print_summary  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.steps import steps  # noqa: PLC0415 - needs the [spark] extra
     options = RunOptions(
         profile=profile,
         format=table_format,
@@ -106,12 +95,13 @@ def run(
         max_channel_bytes=max_channel_bytes,
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
-    with _progress() as listener:
-        summary = run_with(options, source, out, keys=channel_keys, progress=listener)
+    with progress_bar() as bar:
+        shown = StepsShown(bar, "starting Spark", [step.name for step in steps(options)])
+        summary = run_with(options, source, out, keys=channel_keys, progress=shown.step)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:
-        print_summary(summary, _console())
+        print_summary(summary, console())
         typer.echo(f"next: fairway pipeline report {shlex.quote(str(out))} --html report.html")
     raise typer.Exit(0 if summary.balance.adds_up else 1)
 
@@ -133,17 +123,17 @@ def report(
 
     Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
-    with _needing_spark():
-        from fairway.pipeline.html_report import write_html_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_render import print_run_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_report_json import report_json  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    with needing_spark():
+        from fairway.pipeline.report.as_json import report_json  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.report.terminal import print_run_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     if html is not None:
         write_html_report(folder, html)
     if machine:
         typer.echo(json.dumps(report_json(RunTables(folder), limit)))
     elif html is None:
-        print_run_report(RunTables(folder), _console(), limit)
+        print_run_report(RunTables(folder), console(), limit)
     else:
         typer.echo(f"the report is in {html}; open {html.absolute().as_uri()}")
 
@@ -165,9 +155,9 @@ def export_messages(
 
     Example: [bold]fairway pipeline export run --to messages --channel team[/bold]
     """
-    with _needing_spark():
-        from fairway.pipeline.run_export import export  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+    with needing_spark():
+        from fairway.pipeline.export import export  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     done = export(RunTables(folder), to, channel_id=channel, format=form)
     if machine:
         typer.echo(json.dumps({"messages": done.messages, "bytes": done.bytes, "to": str(done.to)}))
@@ -199,10 +189,10 @@ def restore(
 
     Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
     """
-    with _needing_spark():
+    with needing_spark():
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     done = restore_store(
         RunTables(folder),
@@ -247,17 +237,15 @@ def generate(
 
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
-    with _needing_spark():
+    with needing_spark():
         from fairway.pipeline.generator import write_generated, written_sources  # noqa: PLC0415 - needs the extra
-        from fairway.pipeline.generator_plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
     plan = GeneratorPlan(
         messages=messages, seed=seed, channels=channels, stores=stores, logos_share=logos_share, loss=loss
     )
-    console = Console(highlight=False, stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        shown.add_task(f"making about {messages:,} messages, and the truth about them")
+    with progress_bar() as bar:
+        bar.add_task(f"making about {messages:,} messages, and the truth about them")
         with session_or_own(None) as spark:
             write_generated(spark, plan, folder)
     sources = list(written_sources(plan, folder))
@@ -266,47 +254,3 @@ def generate(
         return
     words = " ".join(f"--source {shlex.quote(source)}" for source in sources)
     typer.echo(f"next: fairway pipeline run {words} --out run")
-
-
-@contextmanager
-def _needing_spark() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
-        ) from error
-
-
-@contextmanager
-def _progress() -> Iterator[Listener]:
-    """Show the steps of a run on stderr: a line for each that ended and, on a terminal, the one that runs."""
-    console = Console(highlight=False, stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting Spark", total=None)
-
-        def tell(step: RunProgress) -> None:
-            bar.update(task, total=step.total, completed=step.number - (step.result is None), description=step.step)
-            if step.result is not None:
-                bar.console.print(_line(step), style="dim" if step.resumed else "")
-
-        yield tell
-
-
-def _line(step: RunProgress) -> str:
-    result = step.result
-    if result is None:
-        return ""
-    place = f"[{step.number:>2}/{step.total}] {escape(step.step):<18} {result.rows:>14,} rows"
-    if step.resumed:
-        return f"{place}  from an earlier attempt"
-    rate = f"{result.rows / result.seconds:>11,.0f} rows/s" if result.seconds else ""
-    return f"{place} {result.seconds:>8.1f} s {rate}"
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
-    return console

@@ -1,8 +1,19 @@
 """The Spark shell: the same protocol over whole archives.
 
-`fairway.pipeline.report.run_report` is the short way. Its parts can be used alone, in any Spark session: a
-source (`fairway.pipeline.sources`), the stages, each a function from DataFrame to DataFrame
-(`fairway.pipeline.stages`), and a session where there is none (`fairway.pipeline.session`).
+The short ways, each a function over a folder of tables that goes on where it was killed:
+
+- `fairway.pipeline.run.run`: archives through all stages; `report` shows what came of it, `export` writes the messages
+  to files, `restore` makes a live channel's store of them
+- `fairway.pipeline.streaming.stream`: the same, following archives as they grow
+- `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit into a node
+
+The parts, each of use alone in any Spark session:
+
+- `sources` and `sinks`: where messages come from and go to; the format ``waku``
+- `stages`: functions from DataFrame to DataFrame; `tables` says what is in what they make
+- `session`: a Spark session where there is none, with the Java (`java`) and the memory (`machine`) of this machine
+- `generator`: archives of any size to try things on, with the truth about them
+- `jobs`: programs for ``spark-submit``
 
 `register` makes ``spark.read.format("waku")`` and its three siblings known. Spark is imported only when it is called,
 so that a program without the ``spark`` extra can import `fairway`.

@@ -144,6 +144,11 @@ class ChannelKeys:
         return [last, *(name for name in self._channels if name != last)]
 
 
+def digest_of(keys: ChannelKeys | None, salt: str) -> str | None:
+    """Return what a manifest says of the keys, None without any; ``salt`` in hex is that of the manifest."""
+    return None if keys is None else keys.digest(bytes.fromhex(salt))
+
+
 def _is_content_topic(name: str) -> bool:
     try:
         ContentTopic.parse(name)

@@ -24,7 +24,7 @@ from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.effects import Effect, Emit
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.outbound import LOGOS_MARKER

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,8 @@ MAX_RECORDS_PER_BATCH: Final = 1_000
 """Rows in one Arrow batch. A message has up to 150 KiB, so a batch up to 150 MiB; more rows gain no speed."""
 MAX_SHUFFLE_PARTITIONS: Final = 64
 """Spark's default of 200 is for clusters; each one costs a task."""
+SHORT_JOB_BYTES: Final = 268_435_456
+"""An input of less makes a short job, see `create_session`."""
 TASK_ATTEMPTS: Final = 4
 """As on a cluster. A local master gives a task one attempt by default, so that a killed Python worker ends the job."""
 
@@ -81,7 +83,24 @@ def session_or_own(
         yield session
     finally:
         if borrowed is None:
-            session.stop()
+            with suppress(ConnectionError):  # its Java process is gone
+                session.stop()
+
+
+@contextmanager
+def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Lend a session settings for a block, and put back what was there: it may be somebody else's session."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 def embedded_settings(*, short_job: bool = False) -> dict[str, str]:

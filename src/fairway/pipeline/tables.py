@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.schema import columns_of, types_of
 from fairway.pipeline.stages.acknowledgements import ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
@@ -22,6 +23,9 @@ from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 SCHEMA_VERSION: Final = 2
 """Goes up when a column changes its meaning or goes away; a run folder of another version is not read."""
 
+_DECODED: Final = ", ".join(
+    f"{name} {kind}" for name, kind in types_of(SDS_MESSAGES).items() if name not in {"status", "error"}
+)
 _FIGURES: Final = ", ".join(f"{name} bigint" for name in FIGURES)
 _SEEN: Final = "first_seen bigint, last_seen bigint"
 _LATENCIES: Final = "latency_p50_ms bigint, latency_p95_ms bigint, latency_p99_ms bigint"
@@ -48,19 +52,7 @@ class Table:
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the names of the columns."""
-        return tuple(part.split()[0] for part in _top_level(self.schema))
-
-
-def _top_level(schema: str) -> list[str]:
-    """Split DDL at the commas that are not inside of a type."""
-    parts, depth = [""], 0
-    for character in schema:
-        depth += (character == "<") - (character == ">")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+        return columns_of(self.schema)
 
 
 TABLES: Final[tuple[Table, ...]] = (
@@ -76,8 +68,7 @@ TABLES: Final[tuple[Table, ...]] = (
     ),
     Table(
         name="sds_messages",
-        schema=", ".join(part for part in _top_level(SDS_MESSAGES) if part.split()[0] not in {"status", "error"})
-        + ", sightings bigint, sighting int",
+        schema=f"{_DECODED}, sightings bigint, sighting int",
         keys=("message_hash",),
         layout=BY_MESSAGE,
         meaning=(

@@ -17,42 +17,39 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from fairway.errors import FairwayError
 from fairway.options import Profile
-from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.jobs.arguments import add_places, exit_code_of, keys_of
 from fairway.pipeline.outgoing import Counting, SendOptions, channel_options, send
 
-_COULD_NOT_RUN: Final = 2
 _DEFAULTS: Final = SendOptions()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send with command line arguments, and return the exit code."""
     given = _parser().parse_args(arguments)
-    try:
-        options = SendOptions(
-            channel_id=given.channel,
-            sender_id=given.sender,
-            content_topic=given.topic,
-            channel=channel_options(Profile(given.profile), given.parity_rate),
-            rate_limit=given.rate_limit,
-            epoch_ms=given.epoch_ms,
-            counting=Counting(given.counting),
-            start_ms=given.start_ms,
-            after=given.after,
-        )
-        keys = None if given.keys is None else ChannelKeys.from_file(given.keys)
-        summary = send(
-            given.payloads,
-            given.out,
-            node=None if given.dry_run else given.node,
-            options=options,
-            keys=keys,
-            longest_wait_s=given.longest_wait_s,
-        )
-    except FairwayError as error:
-        sys.stderr.write(f"fairway: {error}\n")
-        return _COULD_NOT_RUN
+    return exit_code_of(lambda: _send(given))
+
+
+def _send(given: argparse.Namespace) -> int:
+    options = SendOptions(
+        channel_id=given.channel,
+        sender_id=given.sender,
+        content_topic=given.topic,
+        channel=channel_options(Profile(given.profile), given.parity_rate),
+        rate_limit=given.rate_limit,
+        epoch_ms=given.epoch_ms,
+        counting=Counting(given.counting),
+        start_ms=given.start_ms,
+        after=given.after,
+    )
+    summary = send(
+        given.payloads,
+        given.out,
+        node=None if given.dry_run else given.node,
+        options=options,
+        keys=keys_of(given),
+        longest_wait_s=given.longest_wait_s,
+    )
     sys.stdout.write(json.dumps(summary.as_json(), indent=2) + "\n")
     return 0 if summary.is_complete or (given.dry_run and not summary.refused) else 1
 
@@ -60,14 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Send many payloads into channels, within the rate limit, each once.")
     parser.add_argument("--payloads", required=True, metavar="PATH", help=".parquet, .jsonl, or a folder of files")
-    parser.add_argument("--out", required=True, metavar="DIR", help="a path that driver and executors share")
+    add_places(parser)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--node", metavar="ADDRESS", help="the node to send through")
     where.add_argument("--dry-run", action="store_true", help="make the tables and send nothing")
     parser.add_argument("--channel", metavar="ID", help="the channel of payloads that do not name one")
     parser.add_argument("--sender", metavar="NAME", help="the sender of payloads that do not name one")
     parser.add_argument("--topic", metavar="TOPIC", help="content topic; /fairway/1/CHANNEL/proto if none")
-    parser.add_argument("--keys", metavar="FILE", help="keys of encrypted channels, as JSON; read by the driver")
     parser.add_argument("--profile", choices=[each.value for each in Profile], default=Profile.WAKU.value)
     parser.add_argument("--parity-rate", type=float, help="parity segments per data segment")
     parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")

@@ -17,40 +17,28 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from fairway.errors import FairwayError
-from fairway.options import Profile
-from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_steps import RunOptions
+from fairway.pipeline.jobs.arguments import add_places, add_tables, exit_code_of, keys_of, run_options
 from fairway.pipeline.streaming import StreamOptions, StreamProgress, stream
 
-_COULD_NOT_RUN: Final = 2
-_TABLES: Final = RunOptions()
 _DEFAULTS: Final = StreamOptions()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run with command line arguments, and return the exit code."""
     given = _parser().parse_args(arguments)
-    try:
-        options = StreamOptions(
-            tables=RunOptions(
-                profile=None if given.profile is None else Profile(given.profile),
-                blooms=given.blooms,
-                epoch_ms=given.epoch_ms,
-                rate_limit=given.rate_limit,
-                parity_rate=given.parity_rate,
-            ),
-            once=given.once,
-            every_s=given.every,
-            refresh_s=given.refresh,
-            rows_per_batch=given.rows,
-            state_partitions=given.state_partitions,
-        )
-        keys = None if given.keys is None else ChannelKeys.from_file(given.keys)
-        summary = stream(given.source, given.out, options=options, keys=keys, progress=_tell, signals=True)
-    except FairwayError as error:
-        sys.stderr.write(f"fairway: {error}\n")
-        return _COULD_NOT_RUN
+    return exit_code_of(lambda: _stream(given))
+
+
+def _stream(given: argparse.Namespace) -> int:
+    options = StreamOptions(
+        tables=run_options(given),
+        once=given.once,
+        every_s=given.every,
+        refresh_s=given.refresh,
+        rows_per_batch=given.rows,
+        state_partitions=given.state_partitions,
+    )
+    summary = stream(given.source, given.out, options=options, keys=keys_of(given), progress=_tell, signals=True)
     sys.stdout.write(json.dumps({"event": "summary", **summary.as_json()}) + "\n")
     return 0 if summary.balance.adds_up else 1
 
@@ -62,10 +50,8 @@ def _tell(progress: StreamProgress) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Follow message archives into a folder of deliveries and tables.")
-    parser.add_argument("--source", action="append", required=True, metavar="URI", help="[NAME=]SCHEME:WHERE")
-    parser.add_argument("--out", required=True, metavar="DIR", help="a path that driver and executors share")
-    parser.add_argument("--keys", metavar="FILE", help="keys of encrypted channels, as JSON; read by the driver")
-    parser.add_argument("--profile", choices=[profile.value for profile in Profile])
+    add_tables(parser)
+    add_places(parser)
     parser.add_argument("--once", action="store_true", help="end when everything that is there now has been read")
     parser.add_argument("--every", type=float, default=_DEFAULTS.every_s, help="seconds from one look to the next")
     parser.add_argument("--refresh", type=float, default=_DEFAULTS.refresh_s, help="seconds between two sets of tables")
@@ -76,10 +62,6 @@ def _parser() -> argparse.ArgumentParser:
         default=_DEFAULTS.state_partitions,
         help="into how many parts the channels are split; fixed at the first start",
     )
-    parser.add_argument("--blooms", action="store_true", help="look for acknowledgements in bloom filters too")
-    parser.add_argument("--epoch-ms", type=int, default=_TABLES.epoch_ms, help="length of an epoch of the rate limit")
-    parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
-    parser.add_argument("--parity-rate", type=float, default=_TABLES.parity_rate, help="as the participants have it")
     return parser
 
 

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 
 from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions, SdsConfig
-from fairway.pipeline.run_tables import RunTables
+from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.history import HistoryRecord

@@ -1,4 +1,4 @@
-"""The outgoing stage 1, ``payloads`` to ``composed``: every payload becomes messages, or a row that says why not.
+"""From ``payloads`` to ``composed``: every payload becomes messages, or a row that says why not.
 
 Spark brings the payloads of each sender in a channel together and into the order of ``seq``, on disk if need be, and a
 mapper goes over them once with one `Composer` for each sender in a channel. (``applyInArrow`` would do the same with
@@ -20,6 +20,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
+from fairway.pipeline.schema import arrow_schema, columns_of, types_of
 
 PAYLOADS: Final = (
     "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
@@ -46,31 +47,7 @@ REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-la
 
 COMPOSED: Final = f"{OUTGOING_MESSAGES}, origin string, size_bytes bigint, reason string, detail string"
 """Both together, as `composed` gives them."""
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("sender_id", pa.string()),
-        ("seq", pa.int64()),
-        ("message_id", pa.string()),
-        ("payload_id", pa.string()),
-        ("lamport", pa.int64()),
-        ("payload_number", pa.int64()),
-        ("chunk_index", pa.int32()),
-        ("chunks", pa.int32()),
-        ("is_parity", pa.bool_()),
-        ("content_topic", pa.string()),
-        ("pubsub_topic", pa.string()),
-        ("payload", pa.binary()),
-        ("version", pa.int32()),
-        ("meta", pa.binary()),
-        ("ephemeral", pa.bool_()),
-        ("release_ms", pa.int64()),
-        ("origin", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
+_ARROW_SCHEMA: Final = arrow_schema(COMPOSED)
 _BATCH_ROWS: Final = 256
 _BATCH_BYTES: Final = 8_388_608
 
@@ -102,11 +79,10 @@ def composed(
     check_options(options)
     if lacking := [name for name in _NEEDED if name not in payloads.columns]:
         raise ConfigurationError(f"the table of payloads has no column {', '.join(lacking)}; it needs {_NEEDED}")
-    kinds = dict(part.split() for part in PAYLOADS.split(", "))
     full = payloads.select(
         *(
             (F.col(name) if name in payloads.columns else F.lit(None)).cast(kind).alias(name)
-            for name, kind in kinds.items()
+            for name, kind in types_of(PAYLOADS).items()
         )
     )
     same = Window.partitionBy("channel_id", "sender_id", "seq", F.col("fault").isNull())
@@ -129,7 +105,7 @@ def outgoing_messages(composed: DataFrame) -> DataFrame:
 
 def refused(composed: DataFrame) -> DataFrame:
     """Return ``refused`` (`REFUSED`) of what `composed` made."""
-    return composed.where("reason IS NOT NULL").select(*(part.split()[0] for part in REFUSED.split(", ")))
+    return composed.where("reason IS NOT NULL").select(*columns_of(REFUSED))
 
 
 def composing_mapper(

@@ -20,20 +20,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.outgoing.outgoing_messages import PAYLOADS
+from fairway.pipeline.schema import arrow_schema
 
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("sender_id", pa.string()),
-        ("seq", pa.int64()),
-        ("payload", pa.binary()),
-        ("content_topic", pa.string()),
-        ("ephemeral", pa.bool_()),
-        ("not_before_ms", pa.int64()),
-        ("origin", pa.string()),
-        ("fault", pa.string()),
-    ]
-)
+_ARROW_SCHEMA: Final = arrow_schema(PAYLOADS)
 _GIVEN: Final = tuple(name for name in _ARROW_SCHEMA.names if name not in {"origin", "fault"})
 _JSON_KINDS: Final[Mapping[str, type]] = {
     "channel_id": str,

@@ -1,4 +1,4 @@
-"""The outgoing stage 2, ``outgoing_messages`` to ``scheduled``: when each message leaves, within the rate limit.
+"""From ``outgoing_messages`` to ``scheduled``: when each message leaves, within the rate limit.
 
 A sender has one rate limit for all of his channels (seed 002, "Rate Limit Manager"). His messages are put in one order:
 by the time at which they may leave at the earliest, then by how many payloads came before in their channel, so that
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
+from fairway.pipeline.schema import columns_of
 
 SCHEDULED: Final = (
     "sender_id string, place bigint, epoch bigint, epoch_start_ms bigint, not_before_ms bigint, channel_id string,"
@@ -57,10 +58,7 @@ def scheduled(
     ``start_ms``. ``timestamp`` grows with the order of sending: no two messages of a sender share one. Raises
     `ConfigurationError` for figures that cannot be.
     """
-    if rate_limit is not None and rate_limit < 1:
-        raise ConfigurationError(f"rate_limit must be at least 1, not {rate_limit}; leave it out when there is none")
-    if epoch_ms < 1:
-        raise ConfigurationError(f"epoch_ms must be positive, not {epoch_ms}")
+    check_limit(rate_limit, epoch_ms)
     sender = Window.partitionBy("sender_id")
     order = sender.orderBy("release_ms", "payload_number", "channel_id", "chunk_index")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -86,8 +84,16 @@ def scheduled(
         .withColumn("not_before_ms", F.greatest("release_ms", "epoch_start_ms"))
         .withColumn("timestamp", stamp)
         .withColumn("message_hash", _message_hash())
-        .select(*(part.split()[0] for part in SCHEDULED.split(", ")))
+        .select(*columns_of(SCHEDULED))
     )
+
+
+def check_limit(rate_limit: int | None, epoch_ms: int) -> None:
+    """Raise `ConfigurationError` for a rate limit that cannot be."""
+    if rate_limit is not None and rate_limit < 1:
+        raise ConfigurationError(f"rate_limit must be at least 1, not {rate_limit}; leave it out when there is none")
+    if epoch_ms < 1:
+        raise ConfigurationError(f"epoch_ms must be positive, not {epoch_ms}")
 
 
 def _message_hash() -> Column:

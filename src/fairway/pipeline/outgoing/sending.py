@@ -12,8 +12,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -21,51 +20,19 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
-from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.outgoing.composing import check_options
+from fairway.pipeline.keys import ChannelKeys, digest_of
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
 from fairway.pipeline.outgoing.making_tables import TableMaker, scheduled_files, write_receipts
+from fairway.pipeline.outgoing.options import KIND, SendOptions
 from fairway.pipeline.outgoing.reading import PayloadSource
-from fairway.pipeline.outgoing.scheduled import Counting
 from fairway.pipeline.outgoing.summary import SendSummary, summary_of
-from fairway.pipeline.run_folder import MANIFEST, RunFolder, read_manifest
-from fairway.pipeline.run_summary import Progress
+from fairway.pipeline.run.folder import MANIFEST, RunFolder, kind_of, read_manifest
+from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.sinks.dispatch import Outcome
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.waku.connect import connect
 
 RECEIPTS_FILE: Final = "receipts.db"
-_KIND: Final = "send"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """What decides about a batch beside its payloads and keys."""
-
-    channel_id: str | None = None
-    """The channel of payloads that do not name one."""
-    sender_id: str | None = None
-    """The sender of payloads that do not name one."""
-    content_topic: str | None = None
-    """The topic of payloads that do not name one; None is ``/fairway/1/CHANNEL/proto``."""
-    channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
-    """The options of all channels: profile, segmentation, SDS, sizes."""
-    rate_limit: int | None = None
-    """What a sender may transmit in an epoch; None for no limit."""
-    epoch_ms: int = RateLimitConfig().epoch_ms
-    """Length of an epoch."""
-    counting: Counting = Counting.SEGMENTS
-    """What is charged to the rate limit."""
-    start_ms: int | None = None
-    """Time of the batch; None is now, and in a folder that was begun the time that it was begun with."""
-    after: str | None = None
-    """A live channel's store, or the folder of a run, in which the channels stand where the batch begins."""
-
-    def as_json(self, start_ms: int) -> dict[str, Any]:
-        """Return the options as JSON knows them."""
-        told = json.loads(json.dumps(asdict(self), default=_json_value))
-        return {**told, "start_ms": start_ms, "kind": _KIND, "format": "parquet"}
 
 
 def send(
@@ -91,7 +58,8 @@ def send(
     cannot be, and `NetworkError` if the node cannot be reached.
     """
     options = options or SendOptions()
-    _check(options, attempts)
+    if attempts < 1:
+        raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
     source = PayloadSource(
         path=Path(payloads).absolute(),
         channel_id=options.channel_id,
@@ -104,20 +72,8 @@ def send(
     start_ms = _start_ms(folder, options)
     told = options.as_json(start_ms)
     _refuse_another_batch(folder, described, told, keys)
-    run = RunFolder.open_for(folder, described, told, keys)
-    try:
-        maker = TableMaker(
-            run,
-            source=source,
-            channel=options.channel,
-            start_ms=start_ms,
-            rate_limit=options.rate_limit,
-            epoch_ms=options.epoch_ms,
-            counting=options.counting,
-            after=options.after,
-            keys=keys,
-        )
-        maker.make(spark, progress)
+    with closing(RunFolder.open_for(folder, described, told, keys)) as run:
+        TableMaker(run, source, options, start_ms, keys).make(spark, progress)
         files = scheduled_files(run)
         with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
             if planned is not None:
@@ -132,16 +88,6 @@ def send(
         if summary.is_settled:
             run.finish({"sent": summary.as_json()})
         return summary
-    finally:
-        run.close()
-
-
-def channel_options(profile: Profile, parity_rate: float | None) -> ReliableChannelOptions:
-    """Return a profile's options, with another parity rate if there is one."""
-    options = ReliableChannelOptions.logos() if profile is Profile.LOGOS else ReliableChannelOptions()
-    if parity_rate is None:
-        return options
-    return replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))
 
 
 async def _dispatch(
@@ -173,18 +119,6 @@ def _nobody_listens(progress: DispatchProgress) -> None:
     del progress
 
 
-def _check(options: SendOptions, attempts: int) -> None:
-    check_options(options.channel)
-    if options.rate_limit is not None and options.rate_limit < 1:
-        raise ConfigurationError(
-            f"rate_limit must be at least 1, not {options.rate_limit}; leave it out when there is none"
-        )
-    if options.epoch_ms < 1:
-        raise ConfigurationError(f"epoch_ms must be positive, not {options.epoch_ms}")
-    if attempts < 1:
-        raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
-
-
 def _start_ms(folder: Path, options: SendOptions) -> int:
     if options.start_ms is not None:
         return options.start_ms
@@ -199,8 +133,8 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
     if not (folder / MANIFEST).is_file():
         return None
     manifest = read_manifest(folder)
-    if manifest["options"].get("kind") != _KIND:
-        raise ConfigurationError(f"{folder} holds the tables of 'fairway pipeline run': choose another folder")
+    if (kind := kind_of(manifest)) != KIND:
+        raise ConfigurationError(f"{folder} holds the tables of 'fairway pipeline {kind}': choose another folder")
     return manifest
 
 
@@ -213,18 +147,11 @@ def _refuse_another_batch(
     with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
         if not ledger.last_number():
             return
-    known_keys = None if keys is None else keys.digest(bytes.fromhex(begun["salt"]))
     changed = [name for name in sorted(told) if begun["options"].get(name) != told[name]]
     changed += ["payloads"] if begun["sources"] != json.loads(json.dumps(described)) else []
-    changed += ["keys"] if begun["keys"] != known_keys else []
+    changed += ["keys"] if begun["keys"] != digest_of(keys, begun["salt"]) else []
     if changed:
         raise ConfigurationError(
             f"messages of another batch were sent from {folder} ({', '.join(changed)} differ): what that one carried "
             "would be sent twice. Repeat it with what it was begun with, or give a new batch a folder of its own"
         )
-
-
-def _json_value(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"an option of type {type(value).__name__} is not for a manifest")

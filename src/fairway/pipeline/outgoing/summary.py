@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow.dataset as ds
 
-from fairway.pipeline.run_folder import RunFolder
+from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.sinks.dispatch import Outcome
 from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger
 
 RECEIPTS: Final = (
@@ -20,21 +21,7 @@ RECEIPTS: Final = (
 """The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp`` the message's in nanoseconds; the last two are
 those that a message left with whose own timestamp was too old, else null."""
 
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("message_hash", pa.binary()),
-        ("pubsub_topic", pa.string()),
-        ("content_topic", pa.string()),
-        ("timestamp", pa.int64()),
-        ("status", pa.string()),
-        ("detail", pa.string()),
-        ("attempts", pa.int32()),
-        ("first_at_ms", pa.int64()),
-        ("settled_at_ms", pa.int64()),
-        ("sent_timestamp", pa.int64()),
-        ("sent_hash", pa.binary()),
-    ]
-)
+_ARROW_SCHEMA: Final = arrow_schema(RECEIPTS)
 _PART_RECEIPTS: Final = 50_000
 _BATCH_RECEIPTS: Final = 5_000
 

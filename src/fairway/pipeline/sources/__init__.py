@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import split_label
-from fairway.pipeline.sources.sqlite_archive import read_sqlite_archive
 from fairway.pipeline.sources.waku import WakuDataSource, register
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
 
@@ -13,7 +12,6 @@ __all__ = [
     "ArchiveScan",
     "WakuDataSource",
     "open_source",
-    "read_sqlite_archive",
     "register",
     "split_label",
 ]

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, col, explode, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.places import PARQUET, scan_of
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, MessageScan, Selection
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
 
 _NEEDED = ("message_hash", "content_topic", "payload", "timestamp")
 _INTEGERS = ("bigint", "int", "smallint", "tinyint", "decimal", "void")
@@ -81,27 +82,36 @@ def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
         table = spark.read.parquet(path)
     except AnalysisException as error:
         raise ConfigurationError(f"{path}: cannot be read as Parquet: {error.getCondition()}") from error
+    return conformed(table, path, label)
+
+
+def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
+    """Return what somebody's table, or stream, has of ``waku_messages``, under these names and types.
+
+    ``place`` names it in errors, and in ``source`` where neither ``label`` nor a row does. Raises `ConfigurationError`
+    for a table that lacks a column without which nothing can be made of it, or has something else under its name.
+    """
     lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
     if lacking:
-        raise ConfigurationError(f"{path}: is no table of Waku messages; it has no column {lacking}")
+        raise ConfigurationError(f"{place}: is no table of Waku messages; it has no column {lacking}")
     if label is not None:
         table = table.withColumn("source", lit(label))
     elif "sources" in table.columns:  # deduplicated before: one row for each archive that had the message
         table = table.withColumn("source", explode("sources"))
     elif "source" not in table.columns:
-        table = table.withColumn("source", lit(path))
+        table = table.withColumn("source", lit(place))
     for name in table.columns:
         kind = table.schema[name].dataType.simpleString()
         if name in _KINDS and not kind.startswith(_KINDS[name]):
-            raise ConfigurationError(f"{path}: its column {name} is {kind}; expected {' or '.join(_KINDS[name])}")
-    types = dict(column.split(" ") for column in WAKU_MESSAGES.split(", "))
+            raise ConfigurationError(f"{place}: its column {name} is {kind}; expected {' or '.join(_KINDS[name])}")
     columns = {
-        name: (col(name) if name in table.columns else lit(None)).try_cast(types[name]) for name in ARROW_SCHEMA.names
+        name: (col(name) if name in table.columns else lit(None)).try_cast(kind)
+        for name, kind in types_of(WAKU_MESSAGES).items()
     }
     # A row of a file may lack what every message has; that makes none the same as another, nor leaves it out of time.
     columns["message_hash"] = coalesce(columns["message_hash"], unhex(sha2(columns["payload"], 256)), lit(b""))
     columns["timestamp"] = coalesce(columns["timestamp"], lit(0))
-    columns["source"] = coalesce(columns["source"], lit(path))
+    columns["source"] = coalesce(columns["source"], lit(place))
     return table.select(*(column.alias(name) for name, column in columns.items()))
 
 

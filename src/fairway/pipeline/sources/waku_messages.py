@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fairway.pipeline import machine
+from fairway.pipeline.schema import arrow_schema
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -32,18 +33,7 @@ WAKU_MESSAGES: Final = (
 """The table of messages as the network carried them, one row for each message hash. ``timestamp`` is in nanoseconds
 since the Unix epoch, ``source`` names the archive."""
 
-ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("message_hash", pa.binary()),
-        ("pubsub_topic", pa.string()),
-        ("content_topic", pa.string()),
-        ("payload", pa.binary()),
-        ("version", pa.int32()),
-        ("timestamp", pa.int64()),
-        ("meta", pa.binary()),
-        ("source", pa.string()),
-    ]
-)
+ARROW_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
 """`WAKU_MESSAGES` as Arrow has it."""
 
 _MAX_VERSION: Final = 2**31 - 1

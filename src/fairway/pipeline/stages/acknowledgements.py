@@ -1,4 +1,4 @@
-"""Stage 4, ``unique_messages`` to ``acknowledgements``: who has which message of somebody else, and how we know.
+"""From ``unique_messages`` to ``acknowledgements``: who has which message of somebody else, and how we know.
 
 A participant acknowledges a message by citing it in a causal history; or by a bloom filter that holds it together with
 the citation of a causal descendant; or, when two participants do so, by a bloom filter alone (design 5.5). Citations

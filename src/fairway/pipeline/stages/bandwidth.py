@@ -1,4 +1,4 @@
-"""Stage 5, ``sds_messages`` to ``bandwidth``: where the bytes of each channel went.
+"""From ``sds_messages`` to ``bandwidth``: where the bytes of each channel went.
 
 Every byte of the payload of every decodable WakuMessage is counted once, so that the parts add up to the whole:
 

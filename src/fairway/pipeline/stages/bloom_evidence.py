@@ -1,4 +1,4 @@
-"""Stage 4, ``waku_messages`` to what bloom filters tell: who has which message without having cited it (design 5.5).
+"""From ``waku_messages`` to what bloom filters tell: who has which message without having cited it (design 5.5).
 
 A pass of its own over ``waku_messages``, for the filters are most of the bytes of an archive and nothing else needs
 them. Each channel is read in the order of SDS by one task, as a stream: `ChannelWitness` keeps a window over the newest
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import MAX_SEGMENTS, Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.decoding import Decoder, Refused
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import Kind, SdsCodec, codec_named
@@ -30,29 +31,8 @@ _FILTERS: Final = (
     "channel_id string, lamport bigint, message_id string, timestamp bigint, message_hash binary, sender_id string,"
     " profile string, is_content boolean, cited array<string>, bloom binary"
 )
-_FILTER_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("lamport", pa.int64()),
-        ("message_id", pa.string()),
-        ("timestamp", pa.int64()),
-        ("message_hash", pa.binary()),
-        ("sender_id", pa.string()),
-        ("profile", pa.string()),
-        ("is_content", pa.bool_()),
-        ("cited", pa.list_(pa.string())),
-        ("bloom", pa.binary()),
-    ]
-)
-_EVIDENCE_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("message_id", pa.string()),
-        ("acknowledged_by", pa.string()),
-        ("how", pa.string()),
-        ("at", pa.int64()),
-    ]
-)
+_FILTER_SCHEMA: Final = arrow_schema(_FILTERS)
+_EVIDENCE_SCHEMA: Final = arrow_schema(BLOOM_EVIDENCE)
 _WINDOW: Final = 1_024
 """Newest content messages of a channel that every filter is asked about."""
 _MAX_PARTICIPANTS: Final = 4_096

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.causal_order import NOTHING, Edges, Numbers, causal_order, latest_ahead
 
 LOG_COLUMNS: Final = (
@@ -36,21 +37,7 @@ ABSENT_COLUMNS: Final = ("message_id", "first_cited", "told_by")
 """Of what is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from
 parity, and ``told_by`` is the first one that came of the same message."""
 
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("message_id", pa.string()),
-        ("sender_id", pa.string()),
-        ("lamport", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("message_hash", pa.binary()),
-        ("segment_hash", pa.binary()),
-        ("position", pa.int32()),
-        ("missing_parents", pa.int64()),
-        ("status", pa.string()),
-        ("waits_for", pa.string()),
-    ]
-)
+_ARROW_SCHEMA: Final = arrow_schema(SDS_ORDERED)
 
 
 class DependencyStatus(Enum):

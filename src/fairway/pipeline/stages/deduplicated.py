@@ -1,4 +1,4 @@
-"""Before stage 1, to ``waku_messages``: each message once, and which stores had it.
+"""To ``waku_messages``: each message once, and which stores had it.
 
 The same message is in several stores, and a store node asked page by page may give it twice. Its hash
 (14/WAKU2-MESSAGE, "Deterministic message hashing") tells that it is the same, for the hash covers everything but

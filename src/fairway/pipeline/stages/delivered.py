@@ -1,4 +1,4 @@
-"""Stage 3, to ``delivered`` and ``incomplete``: what an application would have seen, and what it would not.
+"""To ``delivered`` and ``incomplete``: what an application would have seen, and what it would not.
 
 A logical message is what an application sent: one SDS message whose content is no segment, or a set of segments that
 reassembles. Its id is the lower-case hex SHA-256 of its payload (design 5.2), which may repeat: saying "ok" twice is

@@ -1,4 +1,4 @@
-"""Stage 2, ``unique_messages`` to ``missing_messages``: what is cited in a causal history and is not in the archive.
+"""From ``unique_messages`` to ``missing_messages``: what is cited in a causal history and is not in the archive.
 
 Exact, without a join and without a hash of the ids: ids are chosen by whoever sends, so a crafted collision could hide
 a gap. Citations and messages are put into one table and grouped by id; an id is missing when no message has it. The
@@ -18,7 +18,7 @@ def citations(unique_messages: DataFrame) -> DataFrame:
 
     Content and sync messages cite; an ephemeral one is outside the causal order (SDS spec, "Ephemeral Messages").
     Nobody waits for what can never come: a message that cites itself, an empty id, or a sync message, which nobody
-    needs to have (`fairway.protocol.sds.dependencies`). Stage 1 gives each message of a history once.
+    needs to have (`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
     """
     return (
         unique_messages.where("kind <> 'ephemeral'")

@@ -1,4 +1,4 @@
-"""The messages that stage 1 could not decode: ``quarantine``. Their payloads are in ``waku_messages``, by hash."""
+"""To ``quarantine``: what `sds_messages` could not decode. The payloads are in ``waku_messages``, by hash."""
 
 from __future__ import annotations
 

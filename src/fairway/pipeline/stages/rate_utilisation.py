@@ -1,4 +1,4 @@
-"""Stage 5, ``sds_messages`` to ``rate_utilisation``: who came how near to the rate limit.
+"""From ``sds_messages`` to ``rate_utilisation``: who came how near to the rate limit.
 
 Every transmission is charged, retries and sync included (design 5.3), to the epoch of its own timestamp, as validators
 of RLN do; epochs are aligned to the Unix epoch. An archive does not tell who transmitted a repair: it is counted for

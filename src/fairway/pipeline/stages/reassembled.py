@@ -1,4 +1,4 @@
-"""Stage 3, ``unique_messages`` to ``reassembled``: put segments together, each sending of a payload by one sender once.
+"""From ``unique_messages`` to ``reassembled``: put segments together, each sending of a payload by one sender once.
 
 Segments are grouped by channel, sender and the hash that they promise (the hash alone would let anybody spoil a
 stranger's message), and each group goes through the very reassembler that a live channel uses, Reed-Solomon and the
@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import Profile, SegmentationConfig
+from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LostSegments, Seen, Whole, lost_segments
 from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
 from fairway.protocol.segmentation.outcomes import (
@@ -64,24 +65,7 @@ _INPUT: Final = (
     "segment_index",
     "content",
 )
-_ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("channel_id", pa.string()),
-        ("sender_id", pa.string()),
-        ("segment_hash", pa.binary()),
-        ("outcome", pa.string()),
-        ("payload", pa.binary()),
-        ("recovered", pa.bool_()),
-        ("held", pa.int32()),
-        ("data_segments", pa.int32()),
-        ("sds_ids", pa.list_(pa.string())),
-        ("rebuilt_ids", pa.list_(pa.string())),
-        ("guessed_ids", pa.list_(pa.string())),
-        ("lamport", pa.int64()),
-        ("first_seen", pa.int64()),
-        ("last_seen", pa.int64()),
-    ]
-)
+_ARROW_SCHEMA: Final = arrow_schema(REASSEMBLED)
 _NEVER_EXPIRES_MS: Final = 0
 
 GroupMapper = Callable[[pa.Table], pa.Table]

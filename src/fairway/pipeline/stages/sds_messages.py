@@ -1,4 +1,4 @@
-"""Stage 1, ``waku_messages`` to ``sds_messages``: open, decode, and read the segment header, in one pass.
+"""From ``waku_messages`` to ``sds_messages``: open, decode, and read the segment header, in one pass.
 
 One row in, one row out, whatever the payload: a message that cannot be decoded has a ``status`` other than ``ok`` and
 says why in ``error``. A mapper that raised would fail its task, be tried again and end the job, and anybody on the

@@ -1,4 +1,4 @@
-"""Stage 2, ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and who waits for what.
+"""From ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and who waits for what.
 
 The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It agrees with causality
 wherever senders keep their clocks as the specification says, and SQL finds where they do not: some message cites

@@ -1,4 +1,4 @@
-"""Stage 5, to ``sender_stats`` and ``channel_stats``: what each participant, and each channel, sent and lost.
+"""To ``sender_stats`` and ``channel_stats``: what each participant, and each channel, sent and lost.
 
 Everything there is to count, from all tables, is put into one and grouped by channel and sender; a channel's figures
 are the sums of its participants'. So the work is spread by both, and one busy channel is no hot spot.

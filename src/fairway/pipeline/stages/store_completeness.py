@@ -1,4 +1,4 @@
-"""Stage 5, ``waku_messages`` to ``store_completeness``: how much of everything each store had."""
+"""From ``waku_messages`` to ``store_completeness``: how much of everything each store had."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 2, ``sds_messages`` to ``unique_messages``: each SDS message once.
+"""From ``sds_messages`` to ``unique_messages``: each SDS message once.
 
 A message is in an archive several times, since every retry is a new WakuMessage with the same SDS message inside, and
 nothing keeps others from repeating it. The sighting with the lowest (timestamp, message hash) stands for all, whatever

@@ -7,16 +7,16 @@ it noted that it was done: then the folder is there already, and what was repeat
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+
+from fairway.pipeline.durable import make_durable
 
 _PREFIX: Final = "batch="
 _WRITER_OPTIONS: Final = {"compression": "zstd"}
@@ -66,23 +66,3 @@ class Batches:
     def clear_aside(self) -> None:
         """Throw away what was left unfinished."""
         shutil.rmtree(self._aside, ignore_errors=True)
-
-
-def make_durable(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_json(target: Path, told: Mapping[str, Any]) -> None:
-    """Write a file that appears whole and durable."""
-    written = target.with_name(f".{target.name}.new")
-    with written.open("w", encoding="utf-8") as file:
-        json.dump(told, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(target)
-    make_durable(target.parent)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairway import errors
-from fairway.errors import FairwayError, PipelineError
+from fairway.errors import FairwayError
+from fairway.pipeline.run.failures import failure_said
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _GRACE_S: Final = 30.0
 _POLL_S: Final = 0.05
-_OF_OURS: Final = re.compile(r"fairway\.errors\.(\w+): (.+)")
-_CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b.*$", re.MULTILINE)
-_SHOWN_CHARACTERS: Final = 300
 
 
 @contextmanager
@@ -54,32 +51,10 @@ def end_query(query: StreamingQuery) -> None:
     query.stop()
 
 
-def failure_of_query(query: StreamingQuery) -> FairwayError | None:
-    """Return why a query that ended did so, None if it came to its end."""
+def failure_of_query(query: StreamingQuery, folder: Path) -> FairwayError | None:
+    """Return why a query of a stream into a folder ended, None if it came to its end."""
     failure = query.exception()
     if failure is None:
         return None
-    said = str(failure)
-    ours = [*_OF_OURS.finditer(said)]
-    if ours:
-        kind = getattr(errors, ours[-1][1], PipelineError)
-        return kind(ours[-1][2]) if kind in _PLAIN else PipelineError(ours[-1][2])
-    causes = _CAUSE.findall(said)
-    cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
-    return PipelineError(
-        f"Spark gave up the query {query.name}: {cause}; the same command goes on behind the last micro-batch"
-    )
-
-
-_PLAIN: Final = frozenset(
-    {
-        errors.ConfigurationError,
-        errors.DecodeError,
-        errors.NodeUnavailableError,
-        errors.SnapshotError,
-        errors.StorageError,
-        errors.StoreCorruptError,
-        errors.StoreQueryError,
-    }
-)
-"""Errors that a source or the state raises, which are made of a text."""
+    again = "the same command goes on behind the last micro-batch"
+    return failure_said(str(failure), folder, f"Spark gave up the query {query.name}", again)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairway.pipeline.streaming.batches import write_json
+from fairway.pipeline.durable import write_json
 from fairway.pipeline.streaming.channel_core import DELIVERED, FOUND, MISSING
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.progress import Phase, StreamProgress

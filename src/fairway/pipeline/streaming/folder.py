@@ -26,13 +26,13 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from fairway.errors import ConfigurationError, StoreLockedError
-from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_failures import unusable
-from fairway.pipeline.run_folder import MANIFEST
-from fairway.pipeline.run_sources import RunSource
+from fairway.errors import ConfigurationError
+from fairway.pipeline.durable import make_durable, write_json
+from fairway.pipeline.keys import ChannelKeys, digest_of
+from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, taking
+from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
-from fairway.pipeline.streaming.batches import Batches, make_durable, write_json
+from fairway.pipeline.streaming.batches import Batches
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
@@ -41,7 +41,6 @@ STREAM: Final = "stream"
 """The folder within a run folder that makes it one of a stream."""
 
 _IDENTITY: Final = "stream.json"
-_SALT_BYTES: Final = 16
 _BEFORE_ALL: Final = -1
 """Number of a micro-batch without rows, so that there is always something to read."""
 
@@ -66,23 +65,17 @@ class StreamFolder:
         Raises `ConfigurationError` for a folder that holds something else, belongs to another stream, or is in use.
         """
         path = path.absolute()
-        try:
+        with taking(path, "another stream or run"):
             _refuse_foreign(path)
             (path / STREAM).mkdir(parents=True, exist_ok=True)
             lock = StoreLock(path / MANIFEST)
-        except OSError as error:
-            raise unusable(path, error) from error
-        except StoreLockedError as error:
-            raise ConfigurationError(
-                f"another stream or run works on {path}: wait for its end or choose another folder"
-            ) from error
-        try:
-            folder = cls(path, lock)
-            folder._identify(sources, options, keys)
-            folder._begin()
-        except BaseException:
-            lock.release()
-            raise
+            try:
+                folder = cls(path, lock)
+                folder._identify(sources, options, keys)
+                folder._begin()
+            except BaseException:
+                lock.release()
+                raise
         return folder
 
     def checkpoint(self, name: str) -> str:
@@ -141,7 +134,7 @@ class StreamFolder:
         try:
             known = json.loads(place.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            salt = secrets.token_hex(_SALT_BYTES)
+            salt = secrets.token_hex(SALT_BYTES)
             known = {
                 "schema_version": SCHEMA_VERSION,
                 "fairway": metadata.version("fairway"),
@@ -149,7 +142,7 @@ class StreamFolder:
                 "options": options.identity(),
                 "state_partitions": options.state_partitions,
                 "salt": salt,
-                "keys": _digest(keys, salt),
+                "keys": digest_of(keys, salt),
             }
             write_json(place, known)
         except (OSError, ValueError) as error:
@@ -158,7 +151,7 @@ class StreamFolder:
             "schema_version": SCHEMA_VERSION,
             "sources": _described(sources),
             "options": options.identity(),
-            "keys": _digest(keys, str(known.get("salt", ""))),
+            "keys": digest_of(keys, str(known.get("salt", ""))),
         }
         for name, told in given.items():
             if known.get(name) != told:
@@ -177,10 +170,6 @@ def _other_stream(path: Path, name: str, known: object, given: object) -> str:
 
 def _described(sources: tuple[RunSource, ...]) -> list[dict[str, Any]]:
     return [{"label": source.label, "uri": source.shown} for source in sources]
-
-
-def _digest(keys: ChannelKeys | None, salt: str) -> str | None:
-    return None if keys is None else keys.digest(bytes.fromhex(salt))
 
 
 def _refuse_foreign(path: Path) -> None:

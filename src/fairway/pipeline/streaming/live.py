@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_failures import failure_of
-from fairway.pipeline.run_sources import RunSource, parse_sources
-from fairway.pipeline.run_summary import balance_from
-from fairway.pipeline.session import create_session
+from fairway.pipeline.run.failures import named_failures
+from fairway.pipeline.run.sources import RunSource, parse_sources
+from fairway.pipeline.run.summary import balance_from
+from fairway.pipeline.session import session_or_own
 from fairway.pipeline.streaming import queries
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
 from fairway.pipeline.streaming.figures import Figures
@@ -61,25 +61,14 @@ def stream(
     # In one order, whatever the order in which they are given: Spark tells them apart by their place.
     parsed = tuple(sorted(parse_sources(sources), key=lambda source: (source.label or "", source.uri)))
     queries.check_sources(parsed)
-    folder = StreamFolder.open_for(Path(out), parsed, options, keys)
-    try:
-        borrowed = spark or SparkSession.getActiveSession()
-        session = borrowed or create_session("fairway pipeline stream", short_job=options.once)
-        ended = stop or threading.Event()
-        try:
-            with ending_on_signals(ended) if signals else nullcontext():
-                return _Stream(session, folder, parsed, options, keys, progress, ended).work()
-        except Exception as error:
-            failure = failure_of(error, folder.path)
-            if failure is None:
-                raise
-            raise failure from error
-        finally:
-            if borrowed is None:
-                with suppress(ConnectionError):  # its Java process is gone
-                    session.stop()
-    finally:
-        folder.close()
+    ended = stop or threading.Event()
+    with (
+        closing(StreamFolder.open_for(Path(out), parsed, options, keys)) as folder,
+        session_or_own(spark, "fairway pipeline stream", short_job=options.once) as session,
+        named_failures(folder.path),
+        ending_on_signals(ended) if signals else nullcontext(),
+    ):
+        return _Stream(session, folder, parsed, options, keys, progress, ended).work()
 
 
 @dataclass(slots=True)
@@ -145,7 +134,7 @@ class _Stream:
             for query in running:
                 self._tell(query)
             if ended:
-                failures = [failure_of_query(query) for query in ended]
+                failures = [failure_of_query(query, self.folder.path) for query in ended]
                 # At Ctrl-C the terminal ends some of Spark's processes as well.
                 if not self.stop.is_set():
                     for failure in filter(None, failures):

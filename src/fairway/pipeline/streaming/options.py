@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
-from fairway.pipeline.run_steps import RunOptions
+from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS
 
 MAX_STATE_PARTITIONS: Final = 8

@@ -15,11 +15,11 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from fairway.pipeline.schema import columns_of
 from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCore, Row
 from fairway.storage.rows import decode_row, encode
 
-_COLUMNS: Final = tuple(column.split()[0] for column in EMITTED.split(", "))
-_Emitted: Final = SparkRow(*_COLUMNS)
+_Emitted: Final = SparkRow(*columns_of(EMITTED))
 
 
 def emitted(sds_messages: DataFrame) -> DataFrame:

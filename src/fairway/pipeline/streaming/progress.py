@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fairway.pipeline.run_summary import Balance, balance_json
+from fairway.pipeline.run.summary import Balance, balance_json
 
 
 class Phase(Enum):

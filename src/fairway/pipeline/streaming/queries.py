@@ -8,23 +8,23 @@ from where it was killed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.run.sources import RunSource
+from fairway.pipeline.session import lent_settings
+from fairway.pipeline.sources.open_source import conformed
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, ArchiveScan, Selection
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, Selection
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.processor import emitted
@@ -109,25 +109,10 @@ def _followed_parquet(spark: SparkSession, source: RunSource, options: StreamOpt
         found = spark.read.parquet(source.rest)
     except AnalysisException as error:
         raise ConfigurationError(f"{source.shown} cannot be read as Parquet: {error.getCondition()}") from error
-    if source.label is None and "source" not in found.columns:
+    if source.label is None and not {"source", "sources"} & set(found.columns):
         raise ConfigurationError(f"{source.shown} does not say which store it is of: name it, NAME={source.shown}")
     files = spark.readStream.schema(found.schema).option("maxFilesPerTrigger", options.files_per_batch)
-    table = files.parquet(source.rest)
-    if source.label is not None:
-        table = table.withColumn("source", F.lit(source.label))
-    lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
-    if lacking:
-        raise ConfigurationError(f"{source.shown} is no table of Waku messages; it has no column {lacking}")
-    types = dict(column.split(" ") for column in WAKU_MESSAGES.split(", "))
-    return table.select(
-        *(
-            (F.col(name) if name in table.columns else F.lit(None)).cast(types[name]).alias(name)
-            for name in ARROW_SCHEMA.names
-        )
-    )
-
-
-_NEEDED: Final = ("message_hash", "content_topic", "payload", "timestamp")
+    return conformed(files.parquet(source.rest), source.shown, source.label)
 
 
 def _started(
@@ -149,21 +134,5 @@ def _started(
         writer = writer.trigger(processingTime=f"{round(options.every_s * 1_000)} milliseconds")
     settings = {**_STATE_SETTINGS, "spark.sql.shuffle.partitions": str(folder.state_partitions)}
     # A query keeps the settings that it was started with.
-    with _lent(spark, settings):
+    with lent_settings(spark, settings):
         return writer.start()
-
-
-@contextmanager
-def _lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Lend a session settings, and put back what was there: it may be somebody else's."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)

@@ -15,15 +15,15 @@ from pyspark.sql import SparkSession
 
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run_with
-from fairway.pipeline.run_folder import MANIFEST
-from fairway.pipeline.run_sources import RunSource
+from fairway.pipeline.run.folder import MANIFEST
+from fairway.pipeline.run.sources import RunSource
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 
 _STORES: Final = "store_completeness"
-_STORE_SCHEMA: Final = pa.schema(
-    [("source", pa.string()), ("messages", pa.int64()), ("of", pa.int64()), ("missing", pa.int64())]
-)
+_STORE_SCHEMA: Final = arrow_schema(STORE_COMPLETENESS)
 
 
 def refresh(

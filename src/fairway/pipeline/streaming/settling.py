@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fairway.pipeline.schema import columns_of
 from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
 from fairway.pipeline.streaming.folder import StreamFolder
 
@@ -26,8 +27,7 @@ def settle(spark: SparkSession, folder: StreamFolder) -> int:
         count = left.count()
         if count:
             number = min([0, *folder.emitted.numbers()]) - 1
-            columns = [column.split()[0] for column in EMITTED.split(", ")]
-            rows = left.withColumn("what", F.lit(DELIVERED)).select(*columns)
+            rows = left.withColumn("what", F.lit(DELIVERED)).select(*columns_of(EMITTED))
 
             def write(aside: Path) -> None:
                 rows.write.option("compression", "zstd").partitionBy("what").parquet(str(aside))

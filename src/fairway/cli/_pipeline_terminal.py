@@ -1,0 +1,198 @@
+"""What the commands of ``fairway pipeline`` share: the extra that they need, and how a run looks on a terminal.
+
+While a step runs, a line on the terminal tells which one, how many of its tasks Spark has done, for how long it has
+been running, and about how long the whole run still takes: by the share of a run that each step took of one over a
+million messages, and the time that the steps so far took here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from fairway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark import StatusTracker
+
+    from fairway.pipeline.run.progress import RunProgress
+
+DEFAULT_PARITY_RATE: Final = 0.125
+"""Of `fairway.pipeline.run.RunOptions`, which takes the extra to import."""
+_WIDTH_OF_A_FILE: Final = 160
+"""Columns of tables where no terminal says how many there are."""
+_SHARES: Final = {
+    "waku_messages": 9.0,
+    "decoded": 20.0,
+    "sds_messages": 15.0,
+    "quarantine": 1.0,
+    "reassembled": 4.0,
+    "delivered": 9.0,
+    "missing_messages": 5.0,
+    "sds_ordered": 10.0,
+    "bloom_evidence": 30.0,
+    "acknowledgements": 12.0,
+    "ack_latency": 5.0,
+    "sender_stats": 5.0,
+}
+_OTHER_SHARE: Final = 1.5
+"""How long steps take, of all together about 100; those that are not named take little."""
+_KNOWN_ENOUGH: Final = 10.0
+"""The share of a run that has to be over before a guess at the rest is worth anything."""
+_MINUTE_S: Final = 60.0
+_REFRESHES_PER_S: Final = 2.0
+_BAR_WIDTH: Final = 20
+
+
+@contextmanager
+def needing_spark() -> Iterator[None]:
+    """Say what to install if an import inside of the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
+        ) from error
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that is wide enough for tables where nobody looks."""
+    made = Console(highlight=False, stderr=stderr)
+    if not made.is_terminal:
+        made.width = _WIDTH_OF_A_FILE
+    return made
+
+
+class StepsShown:
+    """The steps of a run on stderr: a line for each that ended and, on a terminal, a bar for the one that runs."""
+
+    def __init__(self, bar: Progress, at_first: str, steps: Iterable[str] = ()) -> None:
+        """Show steps; ``steps`` names all that there will be, from which follows how long the rest takes."""
+        self.bar = bar
+        self.task = bar.add_task(at_first, total=None)
+        self.left = TimeLeft(steps)
+
+    def step(self, progress: RunProgress) -> None:
+        """Show that a step begins, or what came of it."""
+        done = progress.number - (progress.result is None)
+        self.bar.update(self.task, total=progress.total, completed=done, description=progress.step)
+        if progress.result is None:
+            self.bar.update(self.task, tracker=_tracker(), began_s=time.monotonic(), left_s=self.left.seconds())
+        else:
+            self.left.ended(progress.step, None if progress.resumed else progress.result.seconds)
+            self.bar.console.print(_line(progress), style="dim" if progress.resumed else "")
+
+
+class TimeLeft:
+    """A guess at how long the rest of a run takes, from how long its steps so far took."""
+
+    def __init__(self, steps: Iterable[str]) -> None:
+        """Begin with all steps ahead."""
+        self._ahead = {step: _SHARES.get(step, _OTHER_SHARE) for step in steps}
+        self._measured = self._seconds = 0.0
+
+    def ended(self, step: str, seconds: float | None) -> None:
+        """Take a step that took so long; None if it was there from an earlier attempt."""
+        share = self._ahead.pop(step, 0.0)
+        if seconds is not None:
+            self._measured += share
+            self._seconds += seconds
+
+    def seconds(self) -> float | None:
+        """Return about how long the steps that have not ended take; None while that is anyone's guess."""
+        if self._measured < _KNOWN_ENOUGH:
+            return None
+        return self._seconds / self._measured * sum(self._ahead.values())
+
+
+class StepColumn(ProgressColumn):
+    """What Spark is doing in the step that runs, for how long, and about how long the run still takes."""
+
+    def render(self, task: Task) -> Text:
+        """Return that as text; nothing before the first step."""
+        began_s = task.fields.get("began_s")
+        if began_s is None:
+            return Text()
+        passed_s = time.monotonic() - began_s
+        told = [f"{passed_s:.0f} s"]
+        tasks = _tasks(task.fields.get("tracker"))
+        if tasks is not None:
+            told.insert(0, tasks)
+        left_s = task.fields.get("left_s")
+        if left_s is not None:
+            told.append(_left(max(left_s - passed_s, 0.0)))
+        return Text(" · ".join(told))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a bar on stderr for as long as the block lasts, if that is a terminal."""
+    on_stderr = Console(highlight=False, stderr=True)
+    columns = (
+        BarColumn(bar_width=_BAR_WIDTH),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        StepColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns,
+        console=on_stderr,
+        transient=True,
+        disable=not on_stderr.is_terminal,
+        refresh_per_second=_REFRESHES_PER_S,
+    ) as bar:
+        yield bar
+
+
+def _tracker() -> StatusTracker | None:
+    """Return what tells of the tasks of the active session; a session of Spark Connect has nothing that does."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - needs the [spark] extra
+
+    session = SparkSession.getActiveSession()
+    try:
+        return None if session is None else session.sparkContext.statusTracker()
+    except AttributeError:
+        return None
+
+
+def _tasks(tracker: StatusTracker | None) -> str | None:
+    """Return how many tasks of the stages that run are done; None when none runs, or Spark has ended."""
+    if tracker is None:
+        return None
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs the [spark] extra
+
+    try:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except (Py4JError, OSError):
+        return None
+    running = [stage for stage in stages if stage is not None]
+    if not running:
+        return None
+    done, tasks = sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
+    return f"{done:,} of {tasks:,} tasks"
+
+
+def _left(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return "under a minute left"
+    return f"about {math.ceil(seconds / _MINUTE_S)} min left"
+
+
+def _line(step: RunProgress) -> str:
+    result = step.result
+    if result is None:
+        return ""
+    place = f"\\[{step.number:>2}/{step.total}] {escape(step.step):<18} {result.rows:>14,} rows"
+    if step.resumed:
+        return f"{place}  from an earlier attempt"
+    rate = f"{result.rows / result.seconds:>11,.0f} rows/s" if result.seconds else ""
+    return f"{place} {result.seconds:>8.1f} s {rate}"

@@ -1,0 +1,29 @@
+"""Small files and names of files that survive whatever ends the process, or the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_json(target: Path, told: Mapping[str, Any]) -> None:
+    """Write a file that appears whole and durable, in place of one that may be there."""
+    written = target.with_name(f".{target.name}.new")
+    with written.open("w", encoding="utf-8") as file:
+        json.dump(told, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(target)
+    make_durable(target.parent)
+
+
+def make_durable(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

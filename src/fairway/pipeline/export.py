@@ -1,0 +1,137 @@
+"""Messages out of a run folder: as files, as lines of JSON, or as one Parquet file. Without Spark, batch by batch.
+
+Every row of ``delivered`` is one message. Messages of a channel come in the order of SDS. Names in a channel are what
+its participants wrote: file names are made of their own bytes only where these are harmless, and never lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.run.reading import RunTables
+
+_COLUMNS: Final = (
+    "channel_id",
+    "sender_id",
+    "message_id",
+    "lamport",
+    "timestamp",
+    "segments",
+    "recovered",
+    "size_bytes",
+    "sds_ids",
+    "payload",
+)
+_INDEX: Final = "messages.jsonl"
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_SHORT: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What was written."""
+
+    messages: int
+    bytes: int
+    """Of payloads."""
+    to: Path
+
+
+def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format: str = "files") -> Export:  # noqa: A002 - as in `run`
+    """Write the messages of all channels, or of one, into a folder that is made if need be.
+
+    ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
+    what each is; ``jsonl`` writes ``messages.jsonl`` alone, with payloads in base64; ``parquet`` writes
+    ``messages.parquet``. Raises `ConfigurationError` for another format, a folder with something in it, or a channel
+    that is not there.
+    """
+    write = _WRITERS.get(format)
+    if write is None:
+        raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}, not {format!r}")
+    if channel_id is not None and not any(
+        row["channel_id"] == channel_id for row in tables.all("channel_stats", ["channel_id"])
+    ):
+        raise ConfigurationError(
+            f"there is no channel {channel_id!r} in {tables.path}: 'fairway pipeline report' names those that are there"
+        )
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ConfigurationError(f"{to} is there already: choose an empty folder, or a new one")
+    to.mkdir(parents=True, exist_ok=True)
+    where = None if channel_id is None else ds.field("channel_id") == channel_id
+    return write(tables.batches("delivered", _COLUMNS, where), to)
+
+
+def _write_files(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+    messages = size = 0
+    with (to / _INDEX).open("w", encoding="utf-8") as index:
+        for row in _rows(batches):
+            payload = row.pop("payload")
+            # The same payload may be sent twice; what carried it tells the two apart.
+            carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
+            file = Path(_safe(row["channel_id"])) / f"{row['message_id'][:_SHORT]}-{carrier}.bin"
+            (to / file).parent.mkdir(exist_ok=True)
+            (to / file).write_bytes(payload)
+            index.write(json.dumps({"file": file.as_posix(), **row}) + "\n")
+            messages += 1
+            size += len(payload)
+    return Export(messages=messages, bytes=size, to=to)
+
+
+def _write_lines(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+    messages = size = 0
+    with (to / _INDEX).open("w", encoding="utf-8") as lines:
+        for row in _rows(batches):
+            payload = row.pop("payload")
+            lines.write(json.dumps({**row, "payload": base64.b64encode(payload).decode()}) + "\n")
+            messages += 1
+            size += len(payload)
+    return Export(messages=messages, bytes=size, to=to)
+
+
+def _write_parquet(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
+    messages = size = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for batch in batches:
+            if writer is None:
+                writer = pq.ParquetWriter(to / "messages.parquet", batch.schema, compression="zstd")
+            writer.write_batch(batch)
+            messages += batch.num_rows
+            size += sum(batch.column("size_bytes").to_pylist())
+    finally:
+        if writer is not None:
+            writer.close()
+    return Export(messages=messages, bytes=size, to=to)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _safe(name: str) -> str:
+    """Return a folder's name for a channel: its own if that is harmless, else a digest behind an underscore."""
+    if _HARMLESS.fullmatch(name):
+        return name
+    return f"_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+_WRITERS: Final[dict[str, Callable[[Iterator[pa.RecordBatch], Path], Export]]] = {
+    "files": _write_files,
+    "jsonl": _write_lines,
+    "parquet": _write_parquet,
+}
+EXPORT_FORMATS: Final = tuple(_WRITERS)
+"""What `export` can write."""

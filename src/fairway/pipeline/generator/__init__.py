@@ -1,0 +1,33 @@
+"""Archives of any size, made on Spark from a seed, and the truth about what a pipeline must find in them.
+
+::
+
+    plan -> units -> block -> tables: waku_messages, and the facts that check holds the tables of a run against
+
+`plan` says what an archive is like, `units` draws what somebody says and what becomes of it, `block` encodes a stretch
+of them, `tables` makes all blocks on Spark, and `check` compares.
+"""
+
+from __future__ import annotations
+
+from fairway.pipeline.generator.plan import GeneratorPlan
+from fairway.pipeline.generator.tables import (
+    FACTS,
+    facts_mapper,
+    generate,
+    rows_mapper,
+    truth,
+    write_generated,
+    written_sources,
+)
+
+__all__ = [
+    "FACTS",
+    "GeneratorPlan",
+    "facts_mapper",
+    "generate",
+    "rows_mapper",
+    "truth",
+    "write_generated",
+    "written_sources",
+]

@@ -1,0 +1,280 @@
+"""Makes one block of a generated archive with the real codecs, and knows the truth about it.
+
+Pure and free of Spark. A block begins where the one before it ended, so the last units before it are drawn as well,
+without being put out: their messages are cited. And so are the first units after it, because they may cite messages of
+this block, which decides whether a lost one is missed by anybody.
+
+Invariant: rows and facts of all blocks together do not depend on which process makes which block. Across the border of
+two blocks messages are cited without a retrieval hint, which would depend on all messages before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from fairway.options import Profile
+from fairway.pipeline.generator.plan import MAX_PARTS, Block, GeneratorPlan, layout_of
+from fairway.pipeline.generator.units import (
+    CONTENT,
+    DAMAGES,
+    EPHEMERAL,
+    SYNC,
+    Fate,
+    Maker,
+    Part,
+    Unit,
+    damaged,
+)
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.waku_message import message_hash
+
+SHARD: Final = "/waku/2/rs/1/0"
+OK: Final = "ok"
+
+
+class Row(NamedTuple):
+    """One row of ``waku_messages``, its fields in the order of the columns."""
+
+    message_hash: bytes
+    pubsub_topic: str
+    content_topic: str
+    payload: bytes
+    version: int
+    timestamp: int
+    meta: bytes | None
+    source: str
+
+
+@dataclass(slots=True)
+class Carrier:
+    """One WakuMessage that a store has."""
+
+    message_hash: bytes
+    payload: bytes
+    part: Part
+    fate: Fate
+
+    @property
+    def status(self) -> str:
+        """What the pipeline should make of it."""
+        return OK if self.fate.damage is None else DAMAGES[self.fate.damage]
+
+
+@dataclass(slots=True)
+class MadeBlock:
+    """A block, as it was made."""
+
+    maker: Maker
+    units: list[Unit] = field(default_factory=list)
+    carriers: list[Carrier] = field(default_factory=list)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield what the stores have."""
+        maker = self.maker
+        for carrier in self.carriers:
+            stores = carrier.fate.stores
+            for store in (*stores, *stores[:1] * carrier.fate.repeats):
+                yield Row(
+                    carrier.message_hash,
+                    SHARD,
+                    maker.content_topic,
+                    carrier.payload,
+                    0,
+                    carrier.fate.timestamp_ns,
+                    maker.meta,
+                    store_name(store),
+                )
+
+    def facts(self) -> Iterator[dict[str, Any]]:
+        """Yield what is true of the block, as rows of the table of facts (`fairway.pipeline.generator.FACTS`)."""
+        yield from self._carrier_facts()
+        for unit in self.units:
+            is_complete = False
+            if unit.payload:
+                outcome = self._outcome(unit)
+                is_complete = outcome is not None and outcome["fact"] == "delivered"
+                if outcome is not None:
+                    yield outcome
+            for part in unit.parts:
+                if part.kind == CONTENT:
+                    yield from self._part_facts(part, is_rebuilt=is_complete and self.maker.profile is Profile.WAKU)
+
+    def _carrier_facts(self) -> Iterator[dict[str, Any]]:
+        for carrier in self.carriers:
+            part, fate = carrier.part, carrier.fate
+            is_ok = carrier.status == OK
+            yield {
+                "fact": "carrier",
+                "channel_id": self.maker.channel_id,
+                "message_id": part.message_id if is_ok else None,
+                "sender_id": part.sender_id if is_ok else None,
+                "message_hash": carrier.message_hash,
+                "timestamp": fate.timestamp_ns,
+                "status": carrier.status,
+                "kind": part.kind if is_ok else None,
+                "lamport": part.lamport if is_ok else None,
+                "payload_bytes": len(carrier.payload),
+                "sources": [store_name(store) for store in fate.stores],
+                "rows": len(fate.stores) + fate.repeats,
+                "is_retransmission": is_ok and fate.timestamp_ns != part.seen_at,
+            }
+
+    def _outcome(self, unit: Unit) -> dict[str, Any] | None:
+        """Return what comes of a unit's payload; None if no store has anything of it."""
+        seen = [(index, at) for index, part in enumerate(unit.parts) if (at := part.seen_at) is not None]
+        if not seen:
+            return None
+        data_held = sum(index < unit.data_count for index, _ in seen)
+        # Parity of seed 003 does not tell how many data segments there are.
+        is_told = data_held > 0 or self.maker.profile is Profile.LOGOS
+        common = {"channel_id": self.maker.channel_id, "sender_id": unit.parts[0].sender_id}
+        if len(seen) < unit.data_count or not is_told:
+            return common | {
+                "fact": "incomplete",
+                "segment_hash": unit.payload_hash,
+                "held": len(seen),
+                "segments": unit.data_count if is_told else None,
+            }
+        return common | {
+            "fact": "delivered",
+            "message_id": hashlib.sha256(unit.payload).hexdigest(),
+            "timestamp": max(at for _, at in seen),
+            "segments": unit.data_count,
+            "is_recovered": data_held < unit.data_count,
+            "size_bytes": len(unit.payload),
+        }
+
+    def _part_facts(self, part: Part, *, is_rebuilt: bool) -> Iterator[dict[str, Any]]:
+        common = {
+            "channel_id": self.maker.channel_id,
+            "message_id": part.message_id,
+            "sender_id": part.sender_id,
+            "lamport": part.lamport,
+        }
+        if part.seen_at is not None:
+            for name, at_ns in part.citers.items():
+                yield common | {"fact": "acknowledged", "acknowledged_by": name, "timestamp": at_ns}
+        elif part.cited_at:
+            yield common | {
+                "fact": "missing",
+                "retrieval_hint": part.hint if part.is_hinted else None,
+                "cited_by": len(part.cited_at),
+                "first_cited": min(part.cited_at),
+                "last_cited": max(part.cited_at),
+                "is_rebuilt": is_rebuilt,
+            }
+        else:
+            yield common | {"fact": "unnoticed", "is_rebuilt": is_rebuilt}
+
+
+def store_name(number: int) -> str:
+    """Return the name of a store, the value of the column ``source``."""
+    return f"store-{number}"
+
+
+def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
+    """Make a block by its number, from 0 to ``layout_of(plan).block_count`` - 1."""
+    block = layout_of(plan).block(number)
+    made = MadeBlock(Maker(plan, block.channel))
+    log = _Log(plan.history)
+    for unit in _units_before(made.maker, block):
+        log.append(unit)
+    for at in range(block.first, block.end):
+        unit, rng = made.maker.draw(at)
+        made.maker.fill(unit, rng)
+        made.units.append(unit)
+        for part, cited in log.citations(unit):
+            message = _message(made.maker, part, cited)
+            payload = made.maker.codec.encode(message)
+            part.hint = message_hash(SHARD, made.maker.waku(payload, part.fates[0].timestamp_ns))
+            for fate in part.fates:
+                if fate.stores:
+                    sent = payload if fate.damage is None else damaged(fate.damage, message, made.maker, rng)
+                    waku = made.maker.waku(sent, fate.timestamp_ns)
+                    made.carriers.append(Carrier(message_hash(SHARD, waku), sent, part, fate))
+        log.append(unit)
+    _look_ahead(made.maker, block, log)
+    return made
+
+
+class _Log:
+    """The content messages of a channel so far, as far as anybody cites them."""
+
+    def __init__(self, history: int) -> None:
+        self._history = history
+        self._parts: list[Part] = []
+        self._last_count = 0
+        self.appended = 0
+
+    def append(self, unit: Unit) -> None:
+        """Add a unit that was sent."""
+        is_logged = unit.parts[0].kind == CONTENT
+        self._last_count = len(unit.parts) if is_logged else 0
+        if is_logged:
+            self._parts += unit.parts
+            self.appended += len(unit.parts)
+            del self._parts[: -(self._history + 2 * MAX_PARTS)]
+
+    def citations(self, unit: Unit) -> Iterator[tuple[Part, Sequence[Part]]]:
+        """Yield each part of the next unit with what it cites, oldest first, and note that it does."""
+        parts = self._parts
+        known = parts[: len(parts) - self._last_count] if unit.is_concurrent else parts
+        visible = list(known)
+        for part in unit.parts:
+            cited = visible[-self._history :] if self._history and part.kind != EPHEMERAL else []
+            seen_at = part.seen_at
+            if seen_at is not None:
+                for other in cited:
+                    _note_citation(other, part, seen_at)
+            yield part, cited
+            if part.kind == CONTENT:
+                visible.append(part)
+
+
+def _note_citation(cited: Part, citing: Part, seen_at: int) -> None:
+    cited.cited_at.append(seen_at)
+    cited.is_hinted |= cited.hint is not None and bool(citing.message_id)
+    if cited.sender_id != citing.sender_id:
+        cited.citers[citing.sender_id] = min(seen_at, cited.citers.get(citing.sender_id, seen_at))
+
+
+def _message(maker: Maker, part: Part, cited: Sequence[Part]) -> SdsMessage:
+    is_ephemeral = part.kind == EPHEMERAL
+    return SdsMessage(
+        message_id=part.message_id,
+        sender_id=part.sender_id,
+        channel_id=maker.channel_id,
+        lamport_timestamp=part.lamport,
+        causal_history=tuple(HistoryEntry(other.message_id, other.hint, other.sender_id) for other in cited),
+        bloom_filter=None if is_ephemeral else maker.bloom,
+        content=None if part.kind == SYNC else part.content,
+    )
+
+
+def _units_before(maker: Maker, block: Block) -> list[Unit]:
+    """Return the last units before a block, oldest first: whatever its own can cite."""
+    units: list[Unit] = []
+    count = 0
+    for at in range(block.first - 1, -1, -1):
+        if count >= maker.plan.history + MAX_PARTS:
+            break
+        unit, rng = maker.draw(at)
+        maker.fill(unit, rng)
+        units.append(unit)
+        count += len(unit.parts) if unit.parts[0].kind == CONTENT else 0
+    return units[::-1]
+
+
+def _look_ahead(maker: Maker, block: Block, log: _Log) -> None:
+    """Note who cites messages of a block after its end. Those messages are not made: they have neither id nor hint."""
+    before = log.appended
+    for at in range(block.end, block.channel_end):
+        if log.appended - before >= maker.plan.history + MAX_PARTS:
+            break
+        unit, _ = maker.draw(at)
+        for _ in log.citations(unit):
+            continue
+        log.append(unit)

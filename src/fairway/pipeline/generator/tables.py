@@ -1,0 +1,136 @@
+"""Archives of any size, made on Spark itself, and the truth about them.
+
+`generate` gives the table ``waku_messages`` of a `GeneratorPlan`: channels of very different sizes, one wire or both,
+losses, retransmissions, rows that come twice, several stores, segments with parity, messages that cannot be decoded.
+`truth` gives what a pipeline must find in it. Both are made by the executors, block by block, with the codecs of live
+channels; nothing is collected, and the same plan gives the same tables wherever they are made.
+
+Encryption is left out, and bloom filters are empty: nobody acknowledges anything by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from fairway.errors import ConfigurationError
+from fairway.pipeline.generator.block import MadeBlock, Row, make_block, store_name
+from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
+
+FACTS: Final = (
+    "fact string, channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint,"
+    " message_hash binary, status string, kind string, payload_bytes int, sources array<string>, rows int,"
+    " is_retransmission boolean, segment_hash binary, segments int, held int, is_recovered boolean, size_bytes bigint,"
+    " retrieval_hint binary, cited_by bigint, first_cited bigint, last_cited bigint, is_rebuilt boolean,"
+    " acknowledged_by string"
+)
+"""The table of facts. Which columns a row has follows from ``fact``:
+
+- ``carrier``: a WakuMessage that at least one store has: message_hash, timestamp, status (as in ``sds_messages``),
+  payload_bytes, sources (which stores), rows (how often it is in ``waku_messages``); unless it is damaged also
+  message_id, sender_id, kind, lamport, is_retransmission (whether an earlier copy of the SDS message is there, too).
+- ``delivered``: a logical message that can be read: message_id (SHA-256 of the payload), sender_id, timestamp (of the
+  last SDS message that is there), segments, is_recovered, size_bytes.
+- ``incomplete``: a segmented message that cannot: segment_hash, held, segments (null if nothing tells).
+- ``missing``: an SDS message with content that no store has and that is cited: message_id, sender_id, retrieval_hint,
+  cited_by, first_cited, last_cited, is_rebuilt (whether it is a lost segment of a message that can be read, and its id
+  follows from that).
+- ``unnoticed``: the same, cited by nobody.
+- ``acknowledged``: message_id and sender_id of an SDS message, acknowledged_by (another participant that cites it),
+  timestamp (of the first citation).
+"""
+
+BatchMapper = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What Spark's ``mapInArrow`` takes."""
+
+_ROWS_PER_BATCH: Final = 1_000
+_MESSAGES_PER_TASK: Final = 25_000
+"""About a second or two of work."""
+
+_BLOCKS: Final = "id"
+_MESSAGES: Final = "waku_messages"
+_FACT_SCHEMA: Final = arrow_schema(FACTS)
+
+
+def generate(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
+    """Return ``waku_messages`` (`WAKU_MESSAGES`) of a generated archive, in no particular order.
+
+    It is made anew whenever it is used; write it, or persist it, if it is to be used more than once.
+    """
+    return _stripes(spark, plan).mapInArrow(rows_mapper(plan, _task_count(plan)), WAKU_MESSAGES)
+
+
+def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
+    """Return what is true of a generated archive: the table of facts (`FACTS`), in no particular order.
+
+    It is made anew whenever it is used, like `generate`.
+    """
+    return _stripes(spark, plan).mapInArrow(facts_mapper(plan, _task_count(plan)), FACTS)
+
+
+def write_generated(spark: SparkSession, plan: GeneratorPlan, folder: Path | str) -> None:
+    """Write a generated archive as Parquet: ``waku_messages``, ``truth`` (partitioned by fact) and ``plan.json``.
+
+    The messages of each store are in a folder of their own, so that a run can be given them as sources
+    (`written_sources`). ``folder`` is a path of the driver and of all executors. Raises `ConfigurationError` if it
+    exists.
+    """
+    target = Path(folder)
+    if target.exists():
+        raise ConfigurationError(f"{target} exists; give a new name")
+    generate(spark, plan).write.partitionBy("source").parquet(str(target / _MESSAGES))
+    truth(spark, plan).write.partitionBy("fact").parquet(str(target / "truth"))
+    (target / "plan.json").write_text(plan.as_json() + "\n", encoding="utf-8")
+
+
+def written_sources(plan: GeneratorPlan, folder: Path | str) -> list[str]:
+    """Return the URIs of the stores of a written archive, as a run takes them: ``store-0=parquet:...``."""
+    names = map(store_name, range(plan.stores))
+    return [f"{name}=parquet:{Path(folder) / _MESSAGES / f'source={name}'}" for name in names]
+
+
+def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
+    """Return the function that turns batches of stripe numbers (column ``id``) into batches of ``waku_messages``."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for made in _blocks(plan, stripes, batches):
+            rows = made.rows()
+            while chunk := list(islice(rows, _ROWS_PER_BATCH)):
+                columns = dict(zip(Row._fields, map(list, zip(*chunk, strict=True)), strict=True))
+                yield pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)
+
+    return make
+
+
+def facts_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
+    """Return the function that turns batches of stripe numbers (column ``id``) into batches of facts."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for made in _blocks(plan, stripes, batches):
+            yield from pa.Table.from_pylist(list(made.facts()), schema=_FACT_SCHEMA).to_batches()
+
+    return make
+
+
+def _blocks(plan: GeneratorPlan, stripes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[MadeBlock]:
+    """Make every block of each stripe: its number, and every so many after it, so that all stripes are alike."""
+    for batch in batches:
+        for stripe in batch.column(_BLOCKS).to_pylist():
+            for number in range(stripe, layout_of(plan).block_count, stripes):
+                yield make_block(plan, number)
+
+
+def _task_count(plan: GeneratorPlan) -> int:
+    return max(1, min(layout_of(plan).block_count, -(-plan.messages // _MESSAGES_PER_TASK)))
+
+
+def _stripes(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
+    count = _task_count(plan)
+    return spark.range(0, count, 1, count)

@@ -1,0 +1,222 @@
+"""What is drawn for a unit of a generated archive: who says what, and what becomes of it on its way into the stores.
+
+Pure and free of Spark. A unit depends on the plan, the channel and its own number alone. Its fate is drawn before its
+content, so that whoever asks only what becomes of it need not make it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from fairway.options import IdRule, Profile
+from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_PARTS, GeneratorPlan
+from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.wire.bloom import BloomParameters
+from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
+from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
+from fairway.wire.waku_message import WakuMessage
+
+START_MS: Final = 1_760_000_000_000
+"""When the archive begins, in milliseconds since the Unix epoch."""
+UNIT_MS: Final = 1_000
+"""Each unit of a channel is a second after the one before."""
+RETRANSMISSION_MS: Final = 30_000
+
+_GARBAGE: Final = b"\x07"
+"""No protobuf message begins with it: there is no field 0, and no wire type 7."""
+_BEYOND_63_BITS: Final = 2**63
+_TOO_MANY_SEGMENTS: Final = 300
+_ID_RULES: Final = {Profile.WAKU: IdRule.UNIQUE, Profile.LOGOS: IdRule.KECCAK_TIMESTAMP}
+
+DAMAGES: Final = ("not-sds", "not-sds", "no-id", "lamport-range", "bad-segment")
+"""What can be wrong with a WakuMessage, by the status that it ends in (`fairway.pipeline.stages.Status`): garbage, a
+payload cut short, no message id, a Lamport timestamp beyond 63 bits, a segment of too many."""
+
+CONTENT: Final = "content"
+SYNC: Final = "sync"
+EPHEMERAL: Final = "ephemeral"
+
+
+class Fate(NamedTuple):
+    """What becomes of one WakuMessage."""
+
+    timestamp_ns: int
+    stores: tuple[int, ...]
+    """Which stores have it; none if it is lost."""
+    repeats: int
+    """How often the first of those has it besides."""
+    damage: int | None
+    """Which of `DAMAGES` it took; None if it is whole."""
+
+
+@dataclass(slots=True)
+class Part:
+    """One SDS message."""
+
+    sender_id: str
+    kind: str
+    lamport: int | None
+    fates: tuple[Fate, ...]
+    unit: int
+    message_id: str = ""
+    hint: bytes | None = None
+    content: bytes | None = None
+    citers: dict[str, int] = field(default_factory=dict)
+    """Other participants who cite it in a message that a store has, each with the first timestamp."""
+    cited_at: list[int] = field(default_factory=list)
+    """Timestamps of the messages that cite it and that a store has."""
+    is_hinted: bool = False
+    """Whether one of those tells its retrieval hint."""
+
+    @property
+    def seen_at(self) -> int | None:
+        """Timestamp of the first whole copy that a store has."""
+        whole = [fate.timestamp_ns for fate in self.fates if fate.stores and fate.damage is None]
+        return min(whole, default=None)
+
+
+@dataclass(slots=True)
+class Unit:
+    """One send or sync message."""
+
+    number: int
+    parts: list[Part]
+    is_concurrent: bool
+    data_count: int = 1
+    payload: bytes = b""
+    payload_hash: bytes | None = None
+
+
+class Maker:
+    """Makes the units of one channel."""
+
+    def __init__(self, plan: GeneratorPlan, channel: int) -> None:
+        self.plan = plan
+        self.profile = plan.profile_of(channel)
+        self.channel_id = f"channel-{channel:06}"
+        self.content_topic = f"/fairway/1/{self.channel_id}-{self.profile.value}/proto"
+        self.codec: SdsCodec = codec_named(self.profile.value)
+        self.format: SegmentFormat = LIP_243 if self.profile is Profile.LOGOS else SEED_003
+        self.meta = LOGOS_MARKER if self.profile is Profile.LOGOS else None
+        self._channel = channel
+        self._segmenter = Segmenter(plan.segmentation, self.format)
+        bits = max(1, 8 * plan.bloom_bytes)
+        parameters = BloomParameters(capacity=bits, error_rate=0.001, hash_count=10, bit_count=bits)
+        self.bloom = self.codec.write_bloom(bytes(plan.bloom_bytes), parameters) if plan.bloom_bytes else None
+
+    def draw(self, number: int) -> tuple[Unit, random.Random]:
+        """Draw a unit without its content, and return what its content is to be drawn from."""
+        plan = self.plan
+        rng = random.Random(f"{plan.seed}/{self._channel}/{number}")  # noqa: S311 - reproducible, and guards nothing
+        kind, is_long = CONTENT, False
+        dice = rng.random()
+        if dice < plan.sync_share:
+            kind = SYNC
+        elif dice < plan.sync_share + plan.ephemeral_share and self.profile is Profile.WAKU:
+            kind = EPHEMERAL
+        else:
+            is_long = rng.random() < plan.long_share
+        data_count = rng.randint(2, LARGEST_FILE_SEGMENTS) if is_long else 1
+        is_concurrent = rng.random() < plan.concurrent_share and plan.senders > 1 and number > 0
+        count = data_count + (plan.parity_count(data_count, self.profile) if is_long else 0)
+        sender_id = f"{self.channel_id}-{number % plan.senders}"
+        place = number - is_concurrent
+        base = START_MS // 1_000 + MAX_PARTS * place if self.profile is Profile.LOGOS else START_MS + UNIT_MS * place
+        parts = [
+            Part(
+                sender_id=sender_id,
+                kind=kind,
+                lamport=None if kind == EPHEMERAL else base + index,
+                fates=tuple(self._fates(rng, START_MS + UNIT_MS * number + index, kind)),
+                unit=number,
+            )
+            for index in range(count)
+        ]
+        return Unit(number, parts, is_concurrent, data_count), rng
+
+    def _fates(self, rng: random.Random, at_ms: int, kind: str) -> Iterator[Fate]:
+        plan = self.plan
+        again = kind == CONTENT and rng.random() < plan.retransmission
+        for copy in range(1 + again):
+            dice = rng.random()
+            stores: tuple[int, ...] = ()
+            if dice >= plan.loss:
+                stores = tuple(
+                    store for store in range(plan.stores) if plan.stores == 1 or rng.random() >= plan.store_loss
+                )
+            is_damaged = plan.loss <= dice < plan.loss + plan.corruption
+            damage = rng.randrange(len(DAMAGES)) if is_damaged else None
+            yield Fate(
+                timestamp_ns=(at_ms + copy * RETRANSMISSION_MS) * 1_000_000,
+                stores=stores,
+                repeats=int(rng.random() < plan.duplication) if stores else 0,
+                damage=damage,
+            )
+
+    def fill(self, unit: Unit, rng: random.Random) -> None:
+        """Draw a unit's content and work its ids out."""
+        kind = unit.parts[0].kind
+        if kind == SYNC:
+            unit.parts[0].message_id = f"{SYNC_PREFIX}{rng.randbytes(8).hex()}"
+            return
+        # Text in front: what is random all through might by chance look like a segment.
+        mark = b"#%d " % unit.number
+        if len(unit.parts) == 1:
+            unit.payload = mark + rng.randbytes(rng.randrange(2 * self.plan.content_bytes))
+        else:
+            chunk = self.plan.segment_size_bytes
+            if self.profile is Profile.LOGOS:
+                chunk = self.plan.segment_size_bytes // 64 * 64 - 128
+            size = unit.data_count * chunk - rng.randrange(chunk)
+            unit.payload = mark + rng.randbytes(size - len(mark))
+        if len(unit.parts) == 1 and self.profile is Profile.WAKU:
+            unit.parts[0].content = unit.payload
+        else:
+            split = self._segmenter.split(unit.payload)
+            unit.payload_hash = split.payload_hash
+            for part, segment in zip(unit.parts, split.parts, strict=True):
+                part.content = segment.content
+        for part in unit.parts:
+            lamport = part.lamport or 0
+            part.message_id = make_message_id(
+                _ID_RULES[self.profile],
+                sender_id=part.sender_id,
+                lamport=lamport,
+                content=part.content or b"",
+                now_ms=START_MS + unit.number * UNIT_MS,
+                sequence=lamport % MAX_PARTS,
+            )
+
+    def waku(self, payload: bytes, timestamp_ns: int) -> WakuMessage:
+        """Wrap a payload."""
+        return WakuMessage(payload=payload, content_topic=self.content_topic, timestamp_ns=timestamp_ns, meta=self.meta)
+
+
+def damaged(damage: int, message: SdsMessage, maker: Maker, rng: random.Random) -> bytes:
+    """Return the payload that a message arrives as after damage of `DAMAGES`."""
+    match damage:
+        case 0:
+            return _GARBAGE + rng.randbytes(len(message.content or b""))
+        case 1:
+            # The last field of either wire is longer than one byte.
+            return maker.codec.encode(message)[:-1]
+        case 2:
+            return maker.codec.encode(replace(message, message_id=""))
+        case 3:
+            return maker.codec.encode(replace(message, lamport_timestamp=_BEYOND_63_BITS + rng.randrange(1_000)))
+        case _:
+            segment = Segment(
+                payload_hash=rng.randbytes(32),
+                index=0,
+                data_count=_TOO_MANY_SEGMENTS,
+                parity_count=0,
+                is_parity=False,
+                payload=b"x",
+                payload_length=_TOO_MANY_SEGMENTS,
+            )
+            return maker.codec.encode(replace(message, content=maker.format.encode(segment)))

@@ -1,0 +1,58 @@
+"""What the jobs share: a word means the same to each, and an error of the house is one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from fairway.errors import FairwayError
+from fairway.options import Profile
+from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.run.options import RunOptions
+
+_COULD_NOT_RUN: Final = 2
+_DEFAULTS: Final = RunOptions()
+
+
+def exit_code_of(work: Callable[[], int]) -> int:
+    """Do something and return its exit code, or say on stderr why it could not be done and return 2."""
+    try:
+        return work()
+    except FairwayError as error:
+        sys.stderr.write(f"fairway: {error}\n")
+        return _COULD_NOT_RUN
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add what every job takes: the folder, and the keys."""
+    parser.add_argument("--out", required=True, metavar="DIR", help="a path that driver and executors share")
+    parser.add_argument("--keys", metavar="FILE", help="keys of encrypted channels, as JSON; read by the driver")
+
+
+def add_tables(parser: argparse.ArgumentParser) -> None:
+    """Add what decides about the tables of archives: the sources, and the options that a stream has as well."""
+    parser.add_argument("--source", action="append", required=True, metavar="URI", help="[NAME=]SCHEME:WHERE")
+    parser.add_argument("--profile", choices=[profile.value for profile in Profile])
+    parser.add_argument("--blooms", action="store_true", help="look for acknowledgements in bloom filters too")
+    parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
+    parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
+    parser.add_argument("--parity-rate", type=float, default=_DEFAULTS.parity_rate, help="as the participants have it")
+
+
+def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
+    """Return what was given for the words of `add_tables`, and more."""
+    return RunOptions(
+        profile=None if given.profile is None else Profile(given.profile),
+        blooms=given.blooms,
+        epoch_ms=given.epoch_ms,
+        rate_limit=given.rate_limit,
+        parity_rate=given.parity_rate,
+        **more,
+    )
+
+
+def keys_of(given: argparse.Namespace) -> ChannelKeys | None:
+    """Return the keys in the file that was given."""
+    return None if given.keys is None else ChannelKeys.from_file(given.keys)

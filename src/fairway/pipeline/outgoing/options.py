@@ -1,0 +1,63 @@
+"""What decides about a batch beside its payloads and keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
+from fairway.pipeline.outgoing.composing import check_options
+from fairway.pipeline.outgoing.scheduled import Counting, check_limit
+
+KIND: Final = "send"
+"""In a manifest: whose tables a folder holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """Options of a batch. Raises `ConfigurationError` for what cannot be."""
+
+    channel_id: str | None = None
+    """The channel of payloads that do not name one."""
+    sender_id: str | None = None
+    """The sender of payloads that do not name one."""
+    content_topic: str | None = None
+    """The topic of payloads that do not name one; None is ``/fairway/1/CHANNEL/proto``."""
+    channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
+    """The options of all channels: profile, segmentation, SDS, sizes."""
+    rate_limit: int | None = None
+    """What a sender may transmit in an epoch; None for no limit."""
+    epoch_ms: int = RateLimitConfig().epoch_ms
+    """Length of an epoch."""
+    counting: Counting = Counting.SEGMENTS
+    """What is charged to the rate limit."""
+    start_ms: int | None = None
+    """Time of the batch; None is now, and in a folder that was begun the time that it was begun with."""
+    after: str | None = None
+    """A live channel's store, or the folder of a run, in which the channels stand where the batch begins."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigurationError` for what cannot be."""
+        check_options(self.channel)
+        check_limit(self.rate_limit, self.epoch_ms)
+
+    def as_json(self, start_ms: int) -> dict[str, Any]:
+        """Return the options as JSON knows them."""
+        told = json.loads(json.dumps(asdict(self), default=_json_value))
+        return {**told, "start_ms": start_ms, "kind": KIND, "format": "parquet"}
+
+
+def channel_options(profile: Profile, parity_rate: float | None) -> ReliableChannelOptions:
+    """Return a profile's options, with another parity rate if there is one."""
+    options = ReliableChannelOptions.logos() if profile is Profile.LOGOS else ReliableChannelOptions()
+    if parity_rate is None:
+        return options
+    return replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"an option of type {type(value).__name__} is not for a manifest")

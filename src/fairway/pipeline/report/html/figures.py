@@ -1,0 +1,211 @@
+"""The figures of an HTML report that need a pass over a large table: counted batch by batch, with Arrow and numpy.
+
+Memory is bounded by the number of bins, lanes and reasons, not by the input. Only timestamps, sizes and latencies are
+read, never a payload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairway.pipeline.run.reading import RunTables
+
+_BINS: Final = 60
+_SAMPLE: Final = 65_536
+_ORDINARY: Final = (2.0, 98.0)
+"""Percentiles between which timestamps are taken to be what clocks showed."""
+_FAR_OUT: Final = 10
+"""How many times the span between these a timestamp may be away from it to be on the axis."""
+_STEPS_PER_DECADE: Final = 12
+_MICROSECOND_NS: Final = 1_000
+_SHORTEST_NS: Final = 1_000_000
+
+LATENCIES_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
+"""The latencies that the report tells exactly."""
+
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAxis:
+    """Stretches of time of the same length, in nanoseconds since the Unix epoch and whole microseconds."""
+
+    begin_ns: int
+    width_ns: int
+    bins: int
+
+    @property
+    def end_ns(self) -> int:
+        """Return the first moment that is past the axis."""
+        return self.begin_ns + self.width_ns * self.bins
+
+    def bin_of(self, timestamps: _Ints) -> _Ints:
+        """Return the bin of each timestamp: -1 before the axis, ``bins`` after it."""
+        # In microseconds: between nanoseconds of strangers the difference may have no room in 64 bits.
+        passed_us = timestamps // _MICROSECOND_NS - self.begin_ns // _MICROSECOND_NS
+        return np.clip(passed_us // (self.width_ns // _MICROSECOND_NS), -1, self.bins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Distinct WakuMessages over time, quarantined ones included."""
+
+    axis: TimeAxis
+    messages: tuple[int, ...]
+    bytes: tuple[int, ...]
+    outside: int
+    """Messages whose timestamps are so far from all others that they are not on the axis."""
+    outside_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """How many content messages were acknowledged within which time."""
+
+    total: int
+    """Content messages."""
+    acknowledged: int
+    within: tuple[tuple[int, int], ...]
+    """Milliseconds, and how many messages were acknowledged in no more than these."""
+
+    def share(self, latency_ms: int) -> int:
+        """Return how many were acknowledged within one of `LATENCIES_MS`."""
+        return dict(self.within)[latency_ms]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why messages were quarantined."""
+
+    status: str
+    messages: int
+    bytes: int
+    example: str | None
+
+
+def traffic(tables: RunTables) -> Traffic | None:
+    """Return messages and bytes over time; None when there is no message."""
+    sample = _sample(tables)
+    if not sample.size:
+        return None
+    axis = _axis(sample, whole=len(sample) == tables.rows("waku_messages"))
+    messages, sizes = np.zeros(axis.bins + 2, dtype=np.int64), np.zeros(axis.bins + 2, dtype=np.int64)
+    for timestamps, payload_bytes in _timed(tables):
+        places = axis.bin_of(timestamps) + 1
+        np.add.at(messages, places, 1)
+        np.add.at(sizes, places, payload_bytes)
+    return Traffic(
+        axis=axis,
+        messages=tuple(messages[1:-1].tolist()),
+        bytes=tuple(sizes[1:-1].tolist()),
+        outside=int(messages[0] + messages[-1]),
+        outside_bytes=int(sizes[0] + sizes[-1]),
+    )
+
+
+def latencies(tables: RunTables) -> Latencies:
+    """Return the distribution of the time until the first acknowledgement."""
+    decades = math.ceil(math.log10(LATENCIES_MS[-1])) + 1
+    steps = {round(10 ** (step / _STEPS_PER_DECADE)) for step in range(decades * _STEPS_PER_DECADE + 1)}
+    edges = np.array(sorted(steps | set(LATENCIES_MS)), dtype=np.int64)
+    counts, acknowledged = np.zeros(len(edges) + 1, dtype=np.int64), 0
+    for batch in tables.batches("ack_latency", ["latency_ms"]):
+        told = _ints(batch.column(0).drop_null())
+        acknowledged += len(told)
+        # The first edge that is no less than the latency.
+        counts += np.bincount(np.searchsorted(edges, told, side="left"), minlength=len(counts))
+    within = zip(edges.tolist(), np.cumsum(counts[:-1]).tolist(), strict=True)
+    return Latencies(total=tables.rows("ack_latency"), acknowledged=acknowledged, within=tuple(within))
+
+
+def gaps(tables: RunTables, channels: Sequence[str], axis: TimeAxis) -> list[tuple[int, ...]]:
+    """Return for each channel how many missing messages were cited before and after, or in, each stretch of time."""
+    known = pa.array(list(channels), type=pa.string())
+    changes = np.zeros((len(channels), axis.bins + 1), dtype=np.int64)
+    for batch in tables.batches("missing_messages", ["channel_id", "first_cited", "last_cited"]):
+        rows = pa.Table.from_batches([batch]).append_column("lane", pc.index_in(batch.column(0), value_set=known))
+        rows = rows.drop_columns(["channel_id"]).drop_null()
+        lanes = _ints(rows["lane"])
+        first, last = (
+            np.clip(axis.bin_of(_ints(rows[name])), 0, axis.bins - 1) for name in ("first_cited", "last_cited")
+        )
+        np.add.at(changes, (lanes, np.minimum(first, last)), 1)
+        np.add.at(changes, (lanes, np.maximum(first, last) + 1), -1)
+    return [tuple(lane) for lane in np.cumsum(changes, axis=1)[:, :-1].tolist()]
+
+
+def quarantine(tables: RunTables) -> list[Reason]:
+    """Return why messages were not decoded, the most frequent reason first."""
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    examples: dict[str, str | None] = {}
+    for batch in tables.batches("quarantine", ["status", "error", "payload_bytes"]):
+        grouped = pa.Table.from_batches([batch]).group_by("status", use_threads=False)
+        for row in grouped.aggregate([([], "count_all"), ("payload_bytes", "sum"), ("error", "first")]).to_pylist():
+            counts[row["status"]] += row["count_all"]
+            sizes[row["status"]] += row["payload_bytes_sum"] or 0
+            examples.setdefault(row["status"], row["error_first"])
+    ordered = sorted(counts.items(), key=lambda reason: (-reason[1], str(reason[0])))
+    return [
+        Reason(status=status, messages=number, bytes=sizes[status], example=examples[status])
+        for status, number in ordered
+    ]
+
+
+def utilisation(tables: RunTables, shares_pct: Sequence[float]) -> list[int]:
+    """Return how many pairs of sender and epoch are at or above each share of the limit and below the next."""
+    counts = np.zeros(len(shares_pct), dtype=np.int64)
+    for batch in tables.batches("rate_utilisation", ["pct"]):
+        told = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
+        for place, (low, high) in enumerate(pairwise([*shares_pct, math.inf])):
+            counts[place] += int(np.count_nonzero((told >= low) & (told < high)))
+    return [int(number) for number in counts]
+
+
+def _timed(tables: RunTables) -> Iterator[tuple[_Ints, _Ints]]:
+    """Yield timestamps and payload sizes of all distinct WakuMessages: each is decoded or in quarantine."""
+    for name in ("sds_messages", "quarantine"):
+        for batch in tables.batches(name, ["timestamp", "payload_bytes"]):
+            whole = pa.Table.from_batches([batch]).drop_null()
+            yield _ints(whole["timestamp"]), _ints(whole["payload_bytes"])
+
+
+def _sample(tables: RunTables) -> _Ints:
+    """Return every n-th timestamp, as many as tell where most of them are."""
+    every = max(tables.rows("waku_messages") // _SAMPLE, 1)
+    kept: list[_Ints] = []
+    begin = 0
+    for timestamps, _ in _timed(tables):
+        kept.append(timestamps[begin::every].copy())
+        begin = (begin - len(timestamps)) % every
+    return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+
+
+def _axis(sample: _Ints, *, whole: bool) -> TimeAxis:
+    ordered = np.sort(sample)
+    low_pct, high_pct = _ORDINARY
+    low = int(ordered[math.floor((len(ordered) - 1) * low_pct / 100)])
+    high = int(ordered[math.ceil((len(ordered) - 1) * high_pct / 100)])
+    slack = _FAR_OUT * max(high - low, 1_000_000_000)
+    inside = ordered[(ordered >= max(low - slack, -(2**63))) & (ordered <= min(high + slack, 2**63 - 1))]
+    begin, end = int(inside[0]), int(inside[-1]) + 1
+    # A sample may lack the very first and last: there is room for them on both sides.
+    margin = 0 if whole else (end - begin) // _BINS
+    begin = (begin - margin) // _MICROSECOND_NS * _MICROSECOND_NS
+    width_us = -(-(end + margin - begin) // (_BINS * _MICROSECOND_NS))
+    return TimeAxis(begin_ns=begin, width_ns=max(width_us * _MICROSECOND_NS, _SHORTEST_NS), bins=_BINS)
+
+
+def _ints(column: Any) -> _Ints:
+    told = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return np.asarray(told, dtype=np.int64)

@@ -1,0 +1,104 @@
+"""A run for people: its tables, its balance, and what the report of an archive does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+
+from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of, waiting_of
+from fairway.pipeline.report.terminal_tables import new_table, plain, render_report, render_summary, size_text
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.summary import Balance, RunSummary
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_EPOCHS = 10
+
+
+def print_summary(summary: RunSummary, console: Console) -> None:
+    """Print what a run wrote, and what became of every row."""
+    table = new_table("Tables", ["table"], ["rows", "files", "size", "seconds"])
+    for result in summary.tables:
+        table.add_row(
+            result.name, f"{result.rows:,}", f"{result.files:,}", size_text(result.bytes), f"{result.seconds:,.1f}"
+        )
+    kept = f", {summary.resumed} tables from an earlier attempt" if summary.resumed else ""
+    table.caption = f"{summary.seconds:,.1f} s{kept}; in {summary.folder}"
+    console.print(table)
+    console.print()
+    console.print(render_balance(summary.balance))
+
+
+def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
+    """Print the report of a finished run."""
+    parts: list[RenderableType] = [render_report(report_of(tables, limit))]
+    for section in (_waiting(tables, limit), _bandwidth(tables), _stores(tables), _epochs(tables)):
+        if section.row_count:
+            parts += ["", section]
+    console.print(Group(*parts, "", render_balance(tables.balance)))
+
+
+def short_report(tables: RunTables) -> RenderableType:
+    """Return what fits on one screen of the report of a finished run."""
+    return Group(render_summary(report_of(tables)), "", _bandwidth(tables), "", render_balance(tables.balance))
+
+
+def render_balance(balance: Balance) -> Table:
+    """Return what became of the rows of the input, as a table."""
+    table = new_table("Rows in, and what became of them", [""], ["rows"])
+    table.add_row("delivered: carried a message that can be read", f"{balance.delivered:,}")
+    table.add_row("incomplete: segments of a message that cannot", f"{balance.incomplete:,}")
+    table.add_row("sync messages", f"{balance.sync:,}")
+    table.add_row("retransmissions of an SDS message", f"{balance.retransmissions:,}")
+    table.add_row("duplicates: the same message again", f"{balance.duplicates:,}")
+    table.add_row("quarantined: not decoded", f"{balance.quarantined:,}")
+    table.add_section()
+    table.add_row("in all", f"{balance.accounted_for:,}")
+    verdict = "[green]all accounted for[/]" if balance.adds_up else "[red]this does not add up[/]"
+    table.add_row(f"rows in ({verdict})", f"{balance.rows_in:,}")
+    return table
+
+
+def _waiting(tables: RunTables, limit: int) -> Table:
+    found = waiting_of(tables)
+    stats = {row["channel_id"]: row for row in tables.all("channel_stats", ["channel_id", "content", "missing"])}
+    table = new_table("Waiting for missing messages", ["channel"], ["SDS messages that wait", "of", "behind missing"])
+    for told in found[:limit]:
+        known = stats[told.channel_id]
+        waiting = f"{told.waiting:,}" if not told.unknown else "unknown"
+        table.add_row(plain(told.channel_id), waiting, f"{known['content']:,}", f"{known['missing']:,}")
+    if len(found) > limit:
+        table.caption = f"and {len(found) - limit:,} more of {len(found):,} channels"
+    return table
+
+
+def _bandwidth(tables: RunTables) -> Table:
+    parts = bandwidth_of(tables)
+    whole = sum(size for _, size, _ in parts)
+    table = new_table("Bandwidth", ["part"], ["size", "share", "messages"])
+    for part, size, messages in parts:
+        table.add_row(part, size_text(size), f"{size / whole:.1%}" if whole else "-", f"{messages:,}")
+    table.caption = f"of {size_text(whole)} of payload that could be decoded"
+    return table
+
+
+def _stores(tables: RunTables) -> Table:
+    table = new_table("Stores", ["store"], ["messages", "of all", "missing"])
+    for row in sorted(tables.all("store_completeness"), key=lambda row: str(row["source"])):
+        share = f"{row['messages'] / row['of']:.1%}" if row["of"] else "-"
+        table.add_row(plain(row["source"]), f"{row['messages']:,}", share, f"{row['missing']:,}")
+    return table
+
+
+def _epochs(tables: RunTables) -> Table:
+    rows: Sequence[dict[str, Any]] = busiest_epochs(tables, _MOST_EPOCHS)
+    minutes = tables.manifest["options"]["epoch_ms"] / 60_000
+    table = new_table(f"Busiest epochs of {minutes:g} minutes", ["sender"], ["from (UTC)", "messages", "of the limit"])
+    for row in rows:
+        share = "-" if row["pct"] is None else f"{row['pct']:.0f} %"
+        begin = _EPOCH + timedelta(milliseconds=row["epoch_start_ms"])
+        table.add_row(plain(row["sender_id"]), f"{begin:%Y-%m-%d %H:%M}", f"{row['messages']:,}", share)
+    return table

@@ -1,0 +1,112 @@
+"""What ended a run, in words of the house: Spark tells it as pages of Java and Python, of which one line is the cause.
+
+Whatever ends a run, the tables that its manifest names are whole; started again with the same words it goes on from
+there. So an error here says what to mend, and that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PythonException
+
+from fairway.errors import (
+    ConfigurationError,
+    DecodeError,
+    FairwayError,
+    NodeUnavailableError,
+    PipelineError,
+    SnapshotError,
+    StorageError,
+    StoreCorruptError,
+    StoreFullError,
+    StoreQueryError,
+)
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_ROOM_SAID: Final = ("No space left on device", "Disk quota exceeded", "File too large")
+_OF_SOURCES: Final = {
+    kind.__name__: kind
+    for kind in (
+        ConfigurationError,
+        DecodeError,
+        NodeUnavailableError,
+        SnapshotError,
+        StorageError,
+        StoreCorruptError,
+        StoreQueryError,
+    )
+}
+"""What a task raises that cannot read its source, or a stream's state; made of a text."""
+_RAISED: Final = re.compile(r"(?:fairway\.errors\.(\w+)|sqlite3\.OperationalError): (.+)")
+_BUSY: Final = "a source cannot be read while another program has it for itself"
+_AGAIN: Final = "the same command goes on from the last table that is whole"
+_SHOWN_CHARACTERS: Final = 300
+
+
+@contextmanager
+def named_failures(folder: Path) -> Iterator[None]:
+    """Raise what ends a run into a folder as an error of the house, where it is one that was foreseen."""
+    try:
+        yield
+    except Exception as error:
+        failure = failure_of(error, folder)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def failure_of(error: Exception, folder: Path) -> FairwayError | None:
+    """Return the error of the house for what ended a run into a folder, None for what nobody foresaw."""
+    if isinstance(error, FairwayError):
+        return None
+    if isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
+        return PipelineError(f"the Java process of Spark ended in the middle of the run into {folder}; {_AGAIN}")
+    if isinstance(error, OSError):
+        if error.errno in _NO_ROOM:
+            return _no_room(folder)
+        return StorageError(f"{folder} cannot be written ({error}): mend that; {_AGAIN}")
+    if isinstance(error, sqlite3.OperationalError):
+        return StorageError(f"{_BUSY}: {error}; {_AGAIN}")
+    if not isinstance(error, Py4JJavaError | PythonException):
+        return None
+    return failure_said(str(error), folder, f"Spark could not go on with the run into {folder}", _AGAIN)
+
+
+def failure_said(said: str, folder: Path, what: str, again: str) -> FairwayError:
+    """Return the error of the house for what Spark says; ``what`` ended and how to go on are told if it is none."""
+    if any(sign in said for sign in _NO_ROOM_SAID):
+        return _no_room(folder, again)
+    raised = [*_RAISED.finditer(said)]
+    if not raised:
+        return PipelineError(f"{what}: {_last_cause(said)}; {again}")
+    last = raised[-1]
+    if last[1] is None:
+        return StorageError(f"{_BUSY}: {last[2]}; {again}")
+    return _OF_SOURCES.get(last[1], PipelineError)(last[2])
+
+
+def unusable(folder: Path, error: OSError) -> FairwayError:
+    """Return the error for a folder that cannot be taken for a run."""
+    if error.errno in _NO_ROOM:
+        return _no_room(folder)
+    return ConfigurationError(
+        f"{folder} cannot be used for a run ({error.strerror}): give --out a folder that you may write to"
+    )
+
+
+def _no_room(folder: Path, again: str = _AGAIN) -> StoreFullError:
+    return StoreFullError(f"no room is left for {folder}, or for Spark's temporary files: make some; {again}")
+
+
+def _last_cause(said: str) -> str:
+    """Return the innermost cause of a Java exception, in one line."""
+    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)$", said, re.MULTILINE)
+    return (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]

@@ -1,0 +1,48 @@
+"""What decides about the tables of a run, beside its sources and keys."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
+
+FORMATS: Final = ("parquet", "delta", "iceberg")
+"""Formats of tables; for the latter two the session needs their jars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of a run. Raises `ConfigurationError` for what cannot be."""
+
+    profile: Profile | None = None
+    """The wire of all channels; None decides for each message, by its ``meta``."""
+    format: str = "parquet"
+    """Format of the tables, one of `FORMATS`."""
+    blooms: bool = False
+    """Whether acknowledgement by bloom filter is looked for, which reads all payloads once more."""
+    epoch_ms: int = 600_000
+    """Length of an epoch of the rate limit."""
+    rate_limit: int | None = None
+    """Transmissions that a sender is allowed in an epoch; None when that is not known."""
+    parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate
+    """Parity segments per data segment, as the channels' participants have it: lost ones are told from missing messages
+    by it."""
+    max_channel_bytes: int = MAX_CHANNEL_BYTES
+    """Ids and citations that a worker takes to order a channel with gaps; beyond, it is ordered by timestamp alone."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigurationError` for what cannot be."""
+        if self.format not in FORMATS:
+            raise ConfigurationError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
+        for name in ("epoch_ms", "rate_limit", "max_channel_bytes"):
+            given = getattr(self, name)
+            if given is not None and given <= 0:
+                raise ConfigurationError(f"{name} must be positive, not {given}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the options as JSON knows them."""
+        return asdict(self) | {"profile": None if self.profile is None else self.profile.value}

@@ -1,0 +1,80 @@
+"""What a run tells at its end: the tables, and what became of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fairway.pipeline.run.folder import TableResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What became of the rows of the input. The classes are disjoint, and together they are all rows."""
+
+    rows_in: int
+    """Rows that the sources gave."""
+    duplicates: int
+    """Rows with the hash of another row, of the same store or of another."""
+    quarantined: int
+    """WakuMessages that are no SDS message."""
+    retransmissions: int
+    """WakuMessages that repeat an SDS message, content or not: retries, repairs, replays."""
+    sync: int
+    """Sync messages."""
+    delivered: int
+    """Content and ephemeral SDS messages that carried what is in ``delivered``, parity included."""
+    incomplete: int
+    """Segments of messages that cannot be put together: the sum of ``held`` in ``incomplete``."""
+
+    @property
+    def accounted_for(self) -> int:
+        """Return the sum of the classes."""
+        return self.duplicates + self.quarantined + self.retransmissions + self.sync + self.delivered + self.incomplete
+
+    @property
+    def adds_up(self) -> bool:
+        """Return whether no row was lost on the way, and none was counted twice."""
+        return self.rows_in == self.accounted_for
+
+    def __str__(self) -> str:
+        classes = " + ".join(f"{count:,} {name}" for name, count in asdict(self).items() if name != "rows_in")
+        return f"{self.rows_in:,} rows in {'=' if self.adds_up else 'is not'} {classes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a finished run left."""
+
+    folder: Path
+    tables: tuple[TableResult, ...]
+    balance: Balance
+    seconds: float
+    """Of this attempt, from before the first table to after the last; the start of Spark is not in it."""
+    resumed: int
+    """Tables that were there from an earlier attempt."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary as JSON knows it."""
+        return {
+            "folder": str(self.folder),
+            "seconds": self.seconds,
+            "resumed": self.resumed,
+            "balance": balance_json(self.balance),
+            "tables": {
+                table.name: {"rows": table.rows, "files": table.files, "bytes": table.bytes, "seconds": table.seconds}
+                for table in self.tables
+            },
+        }
+
+
+def balance_json(balance: Balance) -> dict[str, Any]:
+    """Return a balance as JSON knows it."""
+    return asdict(balance) | {"adds_up": balance.adds_up}
+
+
+def balance_from(told: Mapping[str, Any]) -> Balance:
+    """Return the balance that a manifest tells."""
+    return Balance(**{name: count for name, count in told.items() if name != "adds_up"})

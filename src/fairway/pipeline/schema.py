@@ -1,0 +1,64 @@
+"""Tables are described once, in Spark's DDL; here a description becomes names, types, and the same schema in Arrow.
+
+Only what the tables of this house need: the types of `_ARROW`, arrays of them, and structs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+_ARROW: Final = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+}
+
+
+def columns_of(ddl: str) -> tuple[str, ...]:
+    """Return the names of the columns, in their order."""
+    return tuple(types_of(ddl))
+
+
+def types_of(ddl: str) -> dict[str, str]:
+    """Return the type of each column, as DDL has it, by name."""
+    return dict(_named(part, " ") for part in _top_level(ddl))
+
+
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Return a table's schema in Arrow; raises `KeyError` for a type that no table has."""
+    return pa.schema([(name, _arrow_type(kind)) for name, kind in types_of(ddl).items()])
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    if kind.startswith("array<"):
+        return pa.list_(_arrow_type(_inside(kind)))
+    if kind.startswith("struct<"):
+        fields = (_named(part, ":") for part in _top_level(_inside(kind)))
+        return pa.struct([(name, _arrow_type(inner)) for name, inner in fields])
+    return _ARROW[kind]
+
+
+def _inside(kind: str) -> str:
+    return kind.partition("<")[2].removesuffix(">")
+
+
+def _named(part: str, separator: str) -> tuple[str, str]:
+    name, _, kind = part.partition(separator)
+    return name.strip(), kind.strip()
+
+
+def _top_level(ddl: str) -> list[str]:
+    """Split DDL at the commas that are not inside of a type."""
+    parts, depth = [""], 0
+    for character in ddl:
+        depth += (character == "<") - (character == ">")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]

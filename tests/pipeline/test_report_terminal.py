@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rich.console import Console
+
+from fairway.pipeline.report.archive_report import (
+    ArchiveReport,
+    ChannelReport,
+    DeliveredMessage,
+    IncompleteMessage,
+    MissingMessage,
+    Quarantined,
+    SenderReport,
+)
+from fairway.pipeline.report.terminal_tables import print_report
+
+SECOND = 1_000_000_000
+EMPTY = ArchiveReport(
+    archive="store.db",
+    messages=0,
+    payload_bytes=0,
+    first_ns=None,
+    last_ns=None,
+    channels=(),
+    senders=(),
+    delivered=(),
+    incomplete=(),
+    missing=(),
+    quarantined=(),
+)
+CHANNEL = ChannelReport(
+    channel_id="team",
+    content=1_200,
+    sync=30,
+    ephemeral=0,
+    repeats=4,
+    senders=3,
+    acknowledged=600,
+    latency_p50_ms=1_500,
+    latency_p95_ms=65_000,
+    delivered=1_100,
+    delivered_bytes=5 * 1_024**2,
+    reassembled=2,
+    recovered=1,
+    incomplete=1,
+    missing=7,
+)
+FULL = replace(
+    EMPTY,
+    messages=1_240,
+    payload_bytes=6 * 1_024**2,
+    first_ns=1_760_000_000 * SECOND,
+    last_ns=1_760_003_600 * SECOND,
+    channels=(CHANNEL,),
+    senders=(SenderReport(channel_id="team", sender_id="alice", content=800, sync=10, acknowledged=400),),
+    delivered=(
+        DeliveredMessage(
+            channel_id="team",
+            sender_id="alice",
+            message_id="ab" * 32,
+            size_bytes=3 * 1_024**2,
+            segments=31,
+            recovered=True,
+            timestamp_ns=1_760_000_000 * SECOND,
+        ),
+    ),
+    incomplete=(
+        IncompleteMessage(
+            channel_id="team", sender_id="bob", payload_hash=b"\xcd" * 32, outcome="incomplete", held=2, needed=None
+        ),
+    ),
+    missing=(
+        MissingMessage(
+            channel_id="team",
+            message_id="ef" * 32,
+            sender_id=None,
+            retrieval_hint=b"\x12" * 32,
+            cited_by=9,
+            first_cited_ns=1_760_000_000 * SECOND,
+        ),
+    ),
+    quarantined=(Quarantined(status="not-sds", count=6, example="SDS message: 11 bytes"),),
+)
+
+
+def rendered(report: ArchiveReport, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    print_report(report, console)
+    return console.file.getvalue()
+
+
+def test_a_full_report_tells_every_figure():
+    text = rendered(FULL)
+    for expected in [
+        "store.db",
+        "1,240 Waku messages, 6.0 MiB",
+        "from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
+        "1,100 messages can be read, 5.0 MiB: 1,098 sent whole, 2 in segments",
+        "600 of 1,200 SDS messages cited by others",
+        "1 message saved by Reed-Solomon",
+        "7 messages cited but not here",
+        "1 segmented message incomplete",
+        "6 messages not decoded",
+        "600 (50%)",
+        "1.5 s",
+        "65.0 s",
+        "abababababab…",
+        "3.0 MiB",
+        "1 of 1,100 shown",
+        "cdcdcdcdcdcd…",
+        "efefefefefef…",
+        "121212121212…",
+        "1 of 7 shown",
+        "SDS message: 11 bytes",
+    ]:
+        assert expected in text
+
+
+def test_sections_without_content_are_left_out():
+    text = rendered(EMPTY)
+    assert "nothing missing" in text
+    for section in ["Channels", "Senders", "Largest", "Incomplete", "Missing", "Not decoded", "Reed-Solomon", "UTC"]:
+        assert section not in text
+
+
+def test_a_report_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
+    long = replace(FULL, channels=(replace(CHANNEL, channel_id="a channel with quite a long name indeed"),))
+    text = rendered(long, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    for figure in ["1,200", "600 (50%)", "1.5 s", "65.0 s"]:
+        assert figure in text
+
+
+def test_names_from_the_network_can_neither_style_nor_steer_the_terminal():
+    hostile = replace(FULL, channels=(replace(CHANNEL, channel_id="[red]x[/]\x1b[2J\x07"),))
+    text = rendered(hostile, width=160)
+    assert "[red]x[/]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 B"), (1_023, "1,023 B"), (1_024, "1.0 KiB"), (1_024**3, "1.0 GiB"), (1_024**5, "1,024.0 TiB")],
+)
+def test_sizes_are_told_in_a_unit_that_suits(size, shown):
+    assert f"Waku messages, {shown}" in rendered(replace(EMPTY, payload_bytes=size))
+
+
+def test_times_are_told_as_dates():
+    assert "1969-12-31 23:59:59 to 2262-04-11 23:47:16 UTC" in rendered(replace(EMPTY, first_ns=-1, last_ns=2**63 - 1))
