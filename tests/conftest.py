@@ -12,6 +12,7 @@ GROUPS = {
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share something dear in one process."""
     for item in items:

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.pipeline import run
-from fairway.pipeline.run_folder import TableResult
-from fairway.pipeline.run_summary import Balance, RunProgress, RunSummary
+from fairway.pipeline.run.folder import TableResult
+from fairway.pipeline.run.progress import RunProgress
+from fairway.pipeline.run.summary import Balance, RunSummary
 
 
 def balance(rows_in: int) -> Balance:

@@ -3,16 +3,19 @@
 js-waku and js-libp2p are installed once into the build folder from ``js/package-lock.json``, py-libp2p into a virtual
 environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP). Where a toolchain or
 its package registry is missing the tests are skipped with the reason; in CI (``CI=true``) that is a failure.
+``FAIRWAY_INTEROP_SEED`` chooses other payloads, losses and meshes than those of an ordinary run.
 """
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,8 @@ BUILD = Path(__file__).parents[2] / "build"
 _INSTALL_SECONDS = 600
 _START_SECONDS = 60
 _LINE_BYTES = 4_194_304
+_OLDEST_NODE = 20
+SEED = int(os.environ.get("FAIRWAY_INTEROP_SEED", "1"))
 
 
 def _missing(reason):
@@ -30,19 +35,40 @@ def _missing(reason):
     pytest.skip(f"no peer: {reason}")
 
 
+@contextmanager
+def _alone(folder):
+    """Keep other processes out of a folder that is being filled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _install(folder, versions, *commands):
     """Run commands in a folder unless they were run there for the same versions before."""
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in versions)).hexdigest()
     mark = folder / "installed"
     if mark.exists() and mark.read_text() == wanted:
         return
+    mark.unlink(missing_ok=True)
     for command in commands:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
-        )
+        name = " ".join(map(str, command[:4]))
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            _missing(f"{name} took longer than {_INSTALL_SECONDS} s")
         if done.returncode:
-            _missing(f"{' '.join(map(str, command[:4]))} failed: {done.stderr[-700:]}")
+            _missing(f"{name} failed: {(done.stderr or done.stdout)[-700:]}")
     mark.write_text(wanted)
+
+
+def _age_of(node):
+    """Return the major version of Node.js, 0 if it does not say."""
+    done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    found = re.match(r"v(\d+)", done.stdout)
+    return int(found[1]) if found else 0
 
 
 @pytest.fixture(scope="session")
@@ -51,12 +77,14 @@ def js_folder():
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         _missing("there is no Node.js with npm")
+    if _age_of(node) < _OLDEST_NODE:
+        _missing(f"Node.js must be {_OLDEST_NODE} or newer, {node} is {_age_of(node)}")
     folder = BUILD / "interop-js"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (HERE / "js").iterdir():
-        shutil.copyfile(path, folder / path.name)
-    versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
-    _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
+    with _alone(folder):
+        for path in (HERE / "js").iterdir():
+            shutil.copyfile(path, folder / path.name)
+        versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
+        _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
     return folder
 
 
@@ -64,11 +92,11 @@ def js_folder():
 def py_libp2p_python():
     """An interpreter that has py-libp2p, and nothing of ours."""
     folder = BUILD / "interop-py"
-    folder.mkdir(parents=True, exist_ok=True)
     versions = HERE / "py" / "requirements.txt"
     python = folder / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", versions]
-    _install(folder, [versions], [sys.executable, "-m", "venv", "--clear", folder / "venv"], pip)
+    with _alone(folder):
+        _install(folder, [versions], [sys.executable, "-m", "venv", "--clear", folder / "venv"], pip)
     return python
 
 
@@ -149,6 +177,13 @@ async def _running(name, command, folder, log):
         yield peer
     finally:
         await peer.stop()
+
+
+@pytest.fixture(scope="session")
+def seed():
+    """What a run's payloads, losses and meshes follow from; printed, so that a failure shows it."""
+    print(f"FAIRWAY_INTEROP_SEED={SEED}")  # noqa: T201 - what a failure is repeated with
+    return SEED
 
 
 @pytest.fixture

@@ -2,6 +2,10 @@
 
 import asyncio
 import base64
+import itertools
+import json
+import random
+import sys
 import time
 from contextlib import asynccontextmanager
 
@@ -9,8 +13,7 @@ import pytest
 
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/16/0"
@@ -19,6 +22,14 @@ TOPIC = "/fairway-interop/1/room/proto"
 
 def options(**changes):
     return ServiceOptions(**{"cluster_id": 16, "shards": (0,), "shard_count": 1, "request_rate": None, **changes})
+
+
+IMPATIENT = {
+    "filter": {"keepAliveIntervalMs": 2_000, "pingsBeforePeerRenewed": 3},
+    "connectionManager": {"dialCooldown": 1, "failedDialCooldown": 1},
+}
+"""js-waku notices at its next ping that a subscription is gone, and dials a lost node again after a pause: by itself
+after a minute each."""
 
 
 @asynccontextmanager
@@ -39,22 +50,56 @@ def text(payload):
     return base64.b64encode(payload).decode()
 
 
-def routed(number, size=20):
-    payload = number.to_bytes(4, "big") * (size // 4)
+def routed(number, payload):
     return RoutedMessage.of(
         SHARD, WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=time.time_ns() + number)
     )
+
+
+@asynccontextmanager
+async def node_process(folder, ws_port=0):
+    """Run ``fairway node`` with a key and an archive that outlive it; yield it and what it says of itself."""
+    shard = ["--cluster", "16", "--shards", "1", "--shard", "0"]
+    kept = ["--key", folder / "node.key", "--archive", f"sqlite:{folder / 'node.db'}"]
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes", "--no-rest", *shard, *kept],
+        *["--ws-port", str(ws_port)],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(30):
+            yield process, json.loads(await process.stdout.readline())["multiaddrs"]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        process._transport.close()
+
+
+async def nobody_subscribed(node):
+    """js-waku does not wait for the answer when it unsubscribes."""
+    async with asyncio.timeout(10):
+        while node.filters.subscribers_of(SHARD, TOPIC):  # noqa: ASYNC110 - a table, no event
+            await asyncio.sleep(0.05)
 
 
 def run(work, timeout_s=120):
     asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
-@pytest.mark.parametrize(("transport", "muxer"), [("ws", "mplex"), ("tcp", "mplex"), ("ws", "yamux"), ("tcp", "yamux")])
-def test_a_js_client_pushes_filters_and_queries(js_peer, transport, muxer):
+WAYS = pytest.mark.parametrize(
+    ("transport", "muxer"), [("ws", "mplex"), ("tcp", "mplex"), ("ws", "yamux"), ("tcp", "yamux")]
+)
+
+
+@WAYS
+def test_a_js_client_asks_for_metadata_pushes_filters_and_queries(js_peer, transport, muxer, seed):
     async def work():
         async with service() as node, js_peer("light.mjs", "js", settings(node, transport, muxer)) as js:
             assert js.of("ready")[0]["muxers"] == [{"mplex": "/mplex/6.7.0", "yamux": "/yamux/1.0.0"}[muxer]]
+            js.tell("metadata")
+            assert (await js.wait("told"))[0]["told"] == [{"clusterId": 16, "shards": [0], "error": None}]
             own = await node.subscribe(SHARD, [TOPIC])
             js.tell("push", payload=text(b"from js"))
             assert (await js.wait("pushed"))[0] == {"event": "pushed", "successes": 1, "failures": []}
@@ -62,21 +107,33 @@ def test_a_js_client_pushes_filters_and_queries(js_peer, transport, muxer):
                 assert (await own.next_batch())[0].message.payload == b"from js"
             js.tell("subscribe")
             assert (await js.wait("subscribed"))[0]["subscribed"]
-            for number in range(300):
-                await node.send(routed(number))
+            rng = random.Random(f"{transport}/{muxer}/{seed}")
+            sent = [routed(number, rng.randbytes(rng.choice([1, 20, 1_000]))) for number in range(300)]
+            for message in sent:
+                await node.send(message)
             filtered = await js.wait("filtered", 300)
-            assert len({event["hash"] for event in filtered}) == 300
+            assert [event["hash"] for event in filtered] == [message.message_hash.hex() for message in sent]
             js.tell("query", pageSize=50)
             hashes = (await js.wait("queried"))[0]["hashes"]
-            assert len(hashes) == len(set(hashes)) == 301
+            assert len(hashes) == 301
+            assert hashes[1:] == [message.message_hash.hex() for message in sent]
+            js.tell("unsubscribe")
+            assert (await js.wait("unsubscribed"))[0]["unsubscribed"]
+            await nobody_subscribed(node)
+            await node.send(routed(300, b"to nobody"))
+            js.tell("query", pageSize=50)
+            assert len((await js.wait("queried", 2))[1]["hashes"]) == 302
+            assert len(js.of("filtered")) == 300
 
     run(work())
 
 
-def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer):
+@WAYS
+def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer, transport, muxer, seed):
     async def work():
-        async with service() as node, js_peer("light.mjs", "js", settings(node)) as js:
-            messages = [routed(number, 100_000) for number in range(200)]
+        async with service() as node, js_peer("light.mjs", "js", settings(node, transport, muxer)) as js:
+            rng = random.Random(seed)
+            messages = [routed(number, rng.randbytes(100_000)) for number in range(200)]
             for message in messages:
                 await node.send(message)
             js.tell("query", pageSize=100)
@@ -86,27 +143,34 @@ def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer):
     run(work())
 
 
-def test_a_js_client_comes_back_to_a_node_that_was_killed_and_started_again(js_peer):
+def test_a_js_client_comes_back_to_a_node_that_was_killed_and_started_again(js_peer, tmp_path):
     async def work():
-        key = PrivateKey.generate()
-        node = await ServiceNode.start(options(), key=key)
-        port = next(one.port for one in node.addresses if one.transport == "ws")
-        try:
-            async with js_peer("light.mjs", "js", settings(node)) as js:
+        async with node_process(tmp_path) as (process, addresses):
+            (address,) = (one for one in addresses if "/ws/" in one)
+            said = {"cluster": 16, "shard": 0, "contentTopic": TOPIC, "peers": [address]}
+            async with js_peer("light.mjs", "js", {**said, **IMPATIENT}) as js:
                 js.tell("subscribe")
                 await js.wait("subscribed")
-                await node.close()
-                node = await ServiceNode.start(options(ws_port=port), key=key)
-                # js-waku redials and subscribes again at its next ping, a minute later at most.
-                async with asyncio.timeout(100):
-                    while not node.filters.subscribers_of(SHARD, TOPIC):  # noqa: ASYNC110 - a table, no event
-                        await asyncio.sleep(0.2)
-                await node.send(routed(1))
-                await js.wait("filtered")
-                js.tell("push", payload=text(b"still here"))
-                assert (await js.wait("pushed"))[0]["successes"] == 1
-                assert len((await node.query(StoreQuery())).messages) == 2
-        finally:
-            await node.close()
+                js.tell("push", payload=text(b"before"))
+                assert [event["payload"] for event in await js.wait("filtered")] == [text(b"before")]
+                js.tell("query", pageSize=50)
+                ((kept,),) = [event["hashes"] for event in await js.wait("queried")]
+                process.kill()
+                await process.wait()
+                async with node_process(tmp_path, int(address.split("/tcp/")[1].split("/")[0])) as (_, again):
+                    assert address in again
+                    # What is pushed comes back once js has dialled and has subscribed again.
+                    async with asyncio.timeout(90):
+                        for number in itertools.count(1):
+                            js.tell("push", payload=text(b"after %d" % number))
+                            await js.wait("pushed", number + 1)
+                            await asyncio.sleep(0.5)
+                            if len(js.of("filtered")) > 1:
+                                break
+                    js.tell("query", pageSize=50)
+                    hashes = (await js.wait("queried", 2))[1]["hashes"]
+                    assert hashes[0] == kept
+                    assert {event["hash"] for event in js.of("filtered")} <= set(hashes)
+                    assert len(hashes) == sum(event["successes"] for event in js.of("pushed"))
 
     run(work(), 180)

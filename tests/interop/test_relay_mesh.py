@@ -3,15 +3,15 @@
 import asyncio
 import base64
 import random
-import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Router, Verdict
+from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
 from fairway.waku.libp2p.host import Host
 from fairway.waku.protocols.relay import RELAY_PROTOCOL
 
@@ -22,29 +22,62 @@ LONELY = GossipsubOptions(d=0, d_low=0, d_high=0, d_out=0, flood_publish=False)
 """Of a node that is in no mesh: it hears of messages by gossip alone, and others hear of its own so."""
 
 
+SPARSE = GossipsubOptions(d=3, d_low=2, d_high=6, d_out=1, d_score=3, flood_publish=False)
+"""Of a node that reaches most others only through others."""
+
+
+class LosingPubSub(PubSub):
+    """Loses a share of the messages to each peer as a full outbox would, but none to the same peer twice."""
+
+    rng = random.Random()
+    share = 0.0
+
+    def _run(self, effects):
+        self._sent = getattr(self, "_sent", set())
+        super()._run([self._kept(effect) for effect in effects])
+
+    def _kept(self, effect):
+        if not isinstance(effect, Send) or effect.control:
+            return effect
+        kept = []
+        for peer in effect.peers:
+            lost = (peer, effect.frame) not in self._sent and self.rng.random() < self.share
+            self._sent.add((peer, effect.frame))
+            if not lost:
+                kept.append(peer)
+            elif peer in self._links:
+                self._links[peer].outbox.dropped += 1
+        return replace(effect, peers=tuple(kept))
+
+
 class OurNode:
     """A host of ours with a router, and what came to it."""
 
-    def __init__(self, name):
+    def __init__(self, name, options=None, *, loss=0.0, seed=0):
         self.name = name
         self.exits = AsyncExitStack()
+        self._options = options or GossipsubOptions()
+        self._loss, self._rng = loss, random.Random(f"{name}/{seed}")
 
-    async def start(self, peers=(), *, options=None, seed=0):
-        options = options or GossipsubOptions()
+    async def start(self, peers=(), muxer=None):
         self.host = await self.exits.enter_async_context(await Host.start(listen=LISTEN))
-        router = Router(options, rng=random.Random(f"{self.name}/{seed}"))
-        self.pubsub = PubSub(self.host, RELAY_PROTOCOL, router, options=options)
+        router = Router(self._options, rng=self._rng)
+        self.pubsub = LosingPubSub(self.host, RELAY_PROTOCOL, router, options=self._options)
+        self.pubsub.rng, self.pubsub.share = self._rng, self._loss
         await self.exits.enter_async_context(self.pubsub)
         self._subscription = self.pubsub.subscribe(TOPIC, lambda message: Verdict.ACCEPT)
         self._got = []
         self.address = str(self.host.addresses[0])
         for peer in peers:
-            await self.host.connect(peer)
+            await self.dial(peer)
         return self
 
     @property
     def peer_id(self):
         return str(self.host.peer_id)
+
+    async def dial(self, address):
+        await self.host.connect(address)
 
     async def publish(self, data):
         await self.pubsub.publish(Message(topic=TOPIC, data=data))
@@ -53,29 +86,6 @@ class OurNode:
         """Everything that came so far, in order."""
         self._got += [delivered.message.data for delivered in self._subscription.take()]
         return self._got
-
-    def lose(self, rng, share):
-        """From now on lose this share of the messages to each peer as a full outbox would, but none twice."""
-        run, told = self.pubsub._run, set()
-        links = self.pubsub._links
-
-        def losing(effects):
-            for link in links.values():
-                if not hasattr(link.outbox, "whole"):
-                    link.outbox.whole = link.outbox.put
-                    link.outbox.put = lambda frame, *, control, link=link: put(link, frame, control=control)
-            run(effects)
-
-        def put(link, frame, *, control):
-            key = (id(link), frame)
-            if not control and key not in told:
-                told.add(key)
-                if rng.random() < share:
-                    link.outbox.dropped += 1
-                    return
-            link.outbox.whole(frame, control=control)
-
-        self.pubsub._run = losing
 
     async def stop(self):
         await self.exits.aclose()
@@ -104,11 +114,17 @@ class OtherNode:
     def got(self):
         return [base64.b64decode(event["data"]) for event in self.peer.of("received")]
 
-    async def subscribers(self):
-        """The peers whose subscription to the topic it knows."""
+    async def dial(self, address):
+        count = len(self.peer.of("dialled"))
+        self.peer.tell("dial", peer=address)
+        await self.peer.wait("dialled", count + 1, 20)
+
+    async def mesh(self):
+        """Its mesh, and the peers whose subscription to the topic it knows."""
         count = len(self.peer.of("mesh"))
         self.peer.tell("mesh")
-        return set((await self.peer.wait("mesh", count + 1, 10))[-1]["subscribers"])
+        said = (await self.peer.wait("mesh", count + 1, 10))[-1]
+        return set(said["peers"]), set(said["subscribers"])
 
     async def stop(self):
         await self.exits.aclose()
@@ -169,7 +185,7 @@ async def talk(one, other, seed):
 
 @pytest.mark.parametrize("muxer", MUXERS)
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
-def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transport, muxer):
+def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transport, muxer, seed):
     async def work():
         ours, theirs = OurNode("ours"), OtherNode("js", js_peer, "relay.mjs")
         async with running(ours, theirs):
@@ -179,7 +195,7 @@ def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transpo
             await until(lambda: ours.pubsub.mesh_of(TOPIC), lambda: "no mesh")
             (identified,) = await theirs.peer.wait("identified")
             assert identified["muxer"].split("/")[1] == muxer
-            await talk(ours, theirs, 1)
+            await talk(ours, theirs, f"pair/{transport}/{muxer}/{seed}")
             statistics = ours.pubsub.statistics()
             assert (statistics.received, statistics.published, statistics.invalid) == (10, 60, 0)
 
@@ -187,7 +203,7 @@ def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transpo
 
 
 @pytest.mark.parametrize("muxer", MUXERS)
-def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, muxer):
+def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, muxer, seed):
     async def work():
         ours, theirs = OurNode("ours"), OtherNode("py", py_peer, "relay_peer.py")
         async with running(ours, theirs):
@@ -202,7 +218,7 @@ def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, 
             (connection,) = ours.host.connections()
             assert ours.host.info_of(connection.peer_id).agent.startswith("py-libp2p/")
             assert connection.muxer.split("/")[1] == muxer
-            rng = random.Random(2)
+            rng = random.Random(f"pair/{muxer}/{seed}")
             wanted = {}
             # py-libp2p drops what is published faster than it writes, so it is given time.
             for number in range(30):
@@ -216,128 +232,162 @@ def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, 
                     {data for data, author in wanted.items() if author is theirs} <= set(ours.got())
                     and {data for data, author in wanted.items() if author is ours} <= set(theirs.got())
                 ),
-                lambda: f"seed 2: ours has {len(ours.got())} of 15",
+                lambda: f"seed {seed}: ours has {len(ours.got())} of 15",
             )
             assert ours.pubsub.statistics().invalid == 0
 
     bounded(work())
 
 
-def test_a_node_in_no_mesh_gets_everything_of_js_by_ihave_and_iwant_and_serves_its_own_so(js_peer):
-    async def work():
-        far, near = (OtherNode(name, js_peer, "relay.mjs") for name in ("far", "near"))
-        ours = OurNode("ours")
-        async with running(far, near, ours):
-            await far.start()
-            await near.start([far.address])
-            await ours.start([near.address], options=LONELY)
-            await until(lambda: ours.pubsub.peers_of(TOPIC), lambda: "no peer")
-            async with asyncio.timeout(20):
-                while not {far.peer_id, ours.peer_id} <= await near.subscribers():  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-            rng, wanted = random.Random(3), {}
-            for number in range(40):
-                node = (far, ours)[number % 2]
-                data = rng.randbytes(1_000)
-                wanted[data] = node
-                await node.publish(data)
-            await arrived([far, near, ours], wanted, 3)
-            statistics = ours.pubsub.statistics()
-            # js publishes to all it knows, so only what it passes on comes by gossip: that of the far node, all of it.
-            assert (statistics.mesh_peers, statistics.recovered) == (0, 20)
-            assert statistics.served >= 20
-
-    bounded(work())
+async def settled_around(near, far, lonely):
+    """Wait until the near node has met both, and has got over it that one of them is in no mesh."""
+    async with asyncio.timeout(30):
+        quiet = 0
+        while quiet < 4:  # longer than a heartbeat, at which it would take the node into its mesh
+            mesh, subscribers = await near.mesh()
+            quiet = quiet + 1 if mesh == {far.peer_id} and lonely.peer_id in subscribers else 0
+            await asyncio.sleep(0.4)
 
 
-def test_a_mesh_of_three_makers_loses_nothing_while_nodes_come_and_go_and_messages_are_lost(js_peer, py_peer):
-    seed = int(time.time()) % 1_000_000
-    print(f"seed {seed}")  # noqa: T201 - what a failure is repeated with
-    rng = random.Random(seed)
-    sparse = GossipsubOptions(d=3, d_low=2, d_high=6, d_out=1, d_score=3, flood_publish=False)
+async def gossip_alone(start, script, seed):
+    """A far node, a near one, and ours in no mesh: what the far one says must be asked for, as must what ours says."""
+    far, near = (OtherNode(name, start, script) for name in ("far", "near"))
+    ours = OurNode("ours", LONELY)
+    async with running(far, near, ours):
+        await far.start()
+        await near.start([far.address])
+        await ours.start([near.address])
+        await settled_around(near, far, ours)
+        rng, wanted = random.Random(f"lonely/{seed}"), {}
+        for number in range(40):
+            node = (far, ours)[number % 2]
+            data = rng.randbytes(1_000)
+            wanted[data] = node
+            await node.publish(data)
+        await arrived([far, near, ours], wanted, seed)
+        statistics = ours.pubsub.statistics()
+        assert (statistics.mesh_peers, statistics.recovered, statistics.duplicates) == (0, 20, 0), f"seed {seed}"
+        assert statistics.served == 20, f"seed {seed}"
 
-    def make(kind, number):
-        if kind == "ours":
-            return OurNode(f"ours-{number}")
-        scripts = {"js": (js_peer, "relay.mjs"), "py": (py_peer, "relay_peer.py")}
-        return OtherNode(f"{kind}-{number}", *scripts[kind])
 
-    async def join(nodes, links, kind, number, exits):
-        node = make(kind, number)
-        exits.push_async_callback(node.stop)
-        others = rng.sample(nodes, min(3, len(nodes)))
-        if kind == "ours":
-            await node.start([other.address for other in others], options=sparse, seed=seed)
-            node.lose(random.Random(f"{seed}/{number}"), 0.3)
+def test_a_node_in_no_mesh_gets_everything_of_js_by_ihave_and_iwant_and_serves_its_own_so(js_peer, seed):
+    bounded(gossip_alone(js_peer, "relay.mjs", seed))
+
+
+def test_a_node_in_no_mesh_gets_everything_of_py_libp2p_by_ihave_and_iwant_and_serves_its_own_so(py_peer, seed):
+    bounded(gossip_alone(py_peer, "relay_peer.py", seed))
+
+
+class Mesh:
+    """Nodes of three makers that come and go, and what they say to each other meanwhile."""
+
+    def __init__(self, exits, starts, seed):
+        self.nodes, self.gone, self.links = [], [], set()
+        self.seed, self.rng = seed, random.Random(f"mesh/{seed}")
+        self._exits, self._starts, self._numbers = exits, starts, iter(range(1_000))
+
+    async def join(self, kind):
+        """Add a node, connected to three others, and return it."""
+        name = f"{kind}-{next(self._numbers)}"
+        if kind in self._starts:
+            node = OtherNode(name, *self._starts[kind])
         else:
-            await node.start([other.address for other in others], "both" if kind == "js" else rng.choice(MUXERS))
-        links.update(frozenset((node, other)) for other in others)
-        nodes.append(node)
+            options = {"ours": SPARSE, "lonely": LONELY}[kind]
+            node = OurNode(name, options, loss=0.3, seed=self.seed)
+        self._exits.push_async_callback(node.stop)
+        others = self.rng.sample(self.nodes, min(3, len(self.nodes)))
+        await node.start([other.address for other in others], "both" if kind == "js" else self.rng.choice(MUXERS))
+        self.links.update(frozenset((node, other)) for other in others)
+        self.nodes.append(node)
+        return node
 
-    def connected(nodes, links):
+    def choose(self, kind):
+        """Return a node of a kind, one that others depend on only if there is no other."""
+        candidates = [node for node in self.nodes if node.name.startswith(f"{kind}-")]
+        return min(candidates, key=lambda node: (len(self._cut_off_without(node)), self.rng.random()))
+
+    async def replace(self, leaver, kind):
+        """Take a node away, ours with a good-bye, another maker's by killing it, and add one of a kind."""
+        first = next(node for node in self.nodes if node is not leaver)
+        while cut_off := self._cut_off_without(leaver):
+            await first.dial(cut_off[0].address)
+            self.links.add(frozenset((first, cut_off[0])))
+        self.nodes.remove(leaver)
+        self.gone.append(leaver)
+        await leaver.stop()
+        await self.join(kind)
+
+    async def settle(self):
+        """Wait until each of ours that is to be in a mesh is in one."""
+        ours = [node for node in self.nodes if node.name.startswith("ours-")]
+        await until(
+            lambda: all(node.pubsub.mesh_of(TOPIC) for node in ours), lambda: f"seed {self.seed}: a node has no mesh"
+        )
+
+    async def talk(self, count, nodes, wanted, pause_s=0.05):
+        """Publish in turns, and note what each has said."""
+        for number in range(count):
+            node = nodes[number % len(nodes)]
+            data = node.name.encode() + self.rng.randbytes((20, 2_000, 60_000)[number % 3])
+            wanted[data] = node
+            await node.publish(data)
+            await asyncio.sleep(pause_s)
+
+    async def all_arrived(self, nodes, wanted):
+        await until(
+            lambda: not self._lacking(nodes, wanted), lambda: f"seed {self.seed}: {self._lacking(nodes, wanted)}", 40
+        )
+
+    def _lacking(self, nodes, wanted):
+        lacking = {}
+        for node in nodes:
+            got = set(node.got())
+            if authors := [author.name for data, author in wanted.items() if author is not node and data not in got]:
+                lacking[node.name] = authors
+        return lacking
+
+    def _cut_off_without(self, without):
+        nodes = [node for node in self.nodes if node is not without]
         reached, edge = {nodes[0]}, [nodes[0]]
         while edge:
             one = edge.pop()
-            found = {other for link in links if one in link for other in link if other in nodes} - reached
+            found = {other for link in self.links if one in link for other in link if other in nodes} - reached
             reached |= found
             edge += found
-        return reached == set(nodes)
+        return [node for node in nodes if node not in reached]
 
-    async def round_of(nodes, wanted, exits):
-        # Ours may lose what they pass on, but whoever has it tells of it, and what is asked for comes.
-        for number in range(18):
-            node = nodes[number % len(nodes)]
-            data = node.name.encode() + rng.randbytes((20, 2_000, 60_000)[number % 3])
-            wanted[data] = node
-            await node.publish(data)
-            await asyncio.sleep(0.05)
-        # py-libp2p shows a node its own messages, too, which is not getting them twice.
-        await until(lambda: not lacking(nodes, wanted), lambda: f"seed {seed}: {lacking(nodes, wanted)}", 40)
 
-    def lacking(nodes, wanted):
-        return {
-            node.name: [author.name for data, author in wanted.items() if author is not node and data not in got]
-            for node in nodes
-            if (got := set(node.got())) is not None
-            and any(author is not node and data not in got for data, author in wanted.items())
-        }
-
-    async def settled(nodes):
-        """Wait until each of ours has a mesh and has told its neighbours of itself."""
-        ours = [node for node in nodes if isinstance(node, OurNode)]
-        await until(
-            lambda: all(node.pubsub.mesh_of(TOPIC) for node in ours), lambda: f"seed {seed}: a node has no mesh"
-        )
-        await asyncio.sleep(1.5)
+def test_a_mesh_of_three_makers_loses_nothing_while_nodes_come_and_go_and_messages_are_lost(js_peer, py_peer, seed):
+    starts = {"js": (js_peer, "relay.mjs"), "py": (py_peer, "relay_peer.py")}
 
     async def work():
-        nodes, links, gone = [], set(), []
         async with AsyncExitStack() as exits:
-            for number, kind in enumerate(["ours", "js", "ours", "py", "js", "ours", "ours"]):
-                await join(nodes, links, kind, number, exits)
-            await settled(nodes)
-            for number, leaver in enumerate(["js", "ours", "py"], start=7):
-                await round_of(nodes, {}, exits)
-                candidates = [node for node in nodes if node.name.startswith(leaver)]
-                rng.shuffle(candidates)
-                for candidate in candidates:
-                    rest = [node for node in nodes if node is not candidate]
-                    if connected(rest, links):
-                        break
-                nodes.remove(candidate)
-                gone.append(candidate)
-                await candidate.stop()
-                await join(nodes, links, leaver, number, exits)
-                await settled(nodes)
-            await round_of(nodes, {}, exits)
-            for node in nodes:
+            mesh = Mesh(exits, starts, seed)
+            for kind in ["ours", "js", "ours", "py", "js", "ours", "lonely"]:
+                await mesh.join(kind)
+            await mesh.settle()
+            for kind in ["js", "ours", "py"]:
+                # Those that stay talk while one leaves and another one comes; then the newcomer takes part.
+                leaver = mesh.choose(kind)
+                stay, meanwhile, together = [node for node in mesh.nodes if node is not leaver], {}, {}
+                changing = asyncio.create_task(mesh.replace(leaver, kind))
+                await mesh.talk(18, stay, meanwhile, pause_s=0.1)
+                await changing
+                await mesh.all_arrived(stay, meanwhile)
+                await mesh.settle()
+                await mesh.talk(14, mesh.nodes, together)
+                await mesh.all_arrived(mesh.nodes, together)
+            for node in mesh.nodes:
+                # py-libp2p shows a node its own messages, too, each once.
                 got = node.got()
                 assert len(got) == len(set(got)), f"seed {seed}: {node.name} got messages twice"
-            ours = [node.pubsub.statistics() for node in [*nodes, *gone] if isinstance(node, OurNode)]
+            ours = [node.pubsub.statistics() for node in [*mesh.nodes, *mesh.gone] if isinstance(node, OurNode)]
             recovered, served = (sum(getattr(one, name) for one in ours) for name in ("recovered", "served"))
             print(f"recovered {recovered}, served {served}")  # noqa: T201 - the figures of the run
-            assert recovered
-            assert served
+            (lonely,) = (node.pubsub.statistics() for node in mesh.nodes if node.name.startswith("lonely-"))
+            assert lonely.mesh_peers == 0
+            assert lonely.recovered
+            assert lonely.served
             assert not any(one.invalid for one in ours)
 
     bounded(work(), 240)

@@ -16,6 +16,7 @@ from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku import StoreQuery
 from fairway.waku.local import LocalNetwork
+from fairway.waku.local.archive import FLUSH_AFTER_S
 
 KINDS = ("memory", "archive")
 
@@ -288,3 +289,29 @@ def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(
             network.close()
 
     asyncio.run(story())
+
+
+def test_an_archive_that_could_not_be_written_is_left_alone_once_its_network_is_closed(say):
+    class Broken:
+        flushes = 0
+
+        def append(self, *_, **__):
+            return True
+
+        def flush(self):
+            self.flushes += 1
+            raise OSError("no room")
+
+        def close(self):
+            raise OSError("no room")
+
+    async def story():
+        archive = Broken()
+        network = LocalNetwork(archive=archive)
+        await network.node().send(say.message())
+        with pytest.raises(StorageError):
+            network.close()
+        await asyncio.sleep(2.5 * FLUSH_AFTER_S)
+        return archive.flushes
+
+    assert asyncio.run(story()) == 0

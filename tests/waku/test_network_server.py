@@ -239,6 +239,36 @@ def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(socket
     asyncio.run(story())
 
 
+def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say):
+    async def stopped(reader, writer):
+        writers.append(writer)
+        await reader.read(4)
+        writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
+        await going_on.wait()
+        while chunk := await reader.read(1 << 20):
+            read.append(len(chunk))
+
+    async def story():
+        server = await asyncio.start_server(stopped, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with asyncio.timeout(15):
+            node = await RemoteNode.connect("127.0.0.1", port, request_timeout_s=0.02)
+            for number in range(60):
+                assert not (await node.send(say.message(number, payload=bytes(1_000_000)))).accepted
+            going_on.set()
+            await asyncio.sleep(0.5)
+            # What the sockets' own buffers hold, and not the 60 MB of messages that count as not sent.
+            assert sum(read) < 25_000_000
+            await node.close()
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await server.wait_closed()
+
+    read, writers, going_on = [], [], asyncio.Event()
+    asyncio.run(story())
+
+
 def test_a_network_is_served_on_this_machine_only(sockets):
     with LocalNetwork() as network:
         for host in ("0.0.0.0", "192.0.2.1", "example.org", ""):

@@ -71,20 +71,20 @@ def test_closing_twice_tells_the_node_once():
 
 def test_a_watcher_sees_the_present_status_every_change_and_the_end():
     async def story():
-        board = StatusBoard(ILL)
+        board = StatusBoard()
         early = board.watch()
         board.show(WELL)
         board.show(WELL)
         late = board.watch()
-        board.close(ILL)
-        board.close(ILL)
+        board.close()
+        board.close()
         return await read_all(early), await read_all(late), await read_all(board.watch())
 
     assert asyncio.run(story()) == ([ILL, WELL, ILL], [WELL, ILL], [ILL])
 
 
 def test_a_watcher_that_is_dropped_is_forgotten():
-    board = StatusBoard(ILL)
+    board = StatusBoard()
     board.watch()
     gc.collect()
     assert len(board._watchers) == 0

@@ -47,11 +47,11 @@ def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt
     Raises `ConfigurationError` without the ``spark`` extra, and what `fairway.pipeline.run.run` raises.
     """
     try:
-        from fairway.pipeline.html_report import write_html_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.report.terminal import short_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import run  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_render import short_report  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_summary import RunProgress  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.run_tables import RunTables  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.progress import RunProgress  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
     except ImportError as error:
         raise ConfigurationError(

@@ -6,22 +6,27 @@ reach it; when the process ends what was archived is on disk.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
+from socket import gaierror
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
+from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.until_stopped import stop_event
 
+_ADDRESSES: Final = "give one of this machine: 127.0.0.1 is for the programs on it, 0.0.0.0 for everybody"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(kb|mb|gb|tb|b)?", re.IGNORECASE)
@@ -44,20 +49,21 @@ class NodeSettings:
 async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     """Run a node until the process is told to stop.
 
-    Raises `ConfigurationError` for a port that is taken too, and else what `ServiceNode.start` raises.
+    Raises `ConfigurationError` also for a port that is taken and a key that cannot be had, and else what
+    `ServiceNode.start` raises.
     """
+    _check_host(settings.options.host)
     key = None if settings.key is None else _key_in(settings.key)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
     ):
-        try:
+        with _listening(""):
             node = await exits.enter_async_context(await ServiceNode.start(settings.options, key=key))
-            rest = None
-            if settings.rest is not None:
+        rest = None
+        if settings.rest is not None:
+            with _listening(f"REST API at {settings.rest.host}:{settings.rest.port}: "):
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
-        except OSError as error:
-            raise ConfigurationError(f"the node cannot listen: {error}; 0 for a port takes any free one") from error
         said = introduction(node, rest)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         await stopped.wait()
@@ -117,20 +123,45 @@ def request_rate(per_second: float) -> RequestRate | None:
     return RequestRate(per_second=per_second, burst=max(1, round(2 * per_second))) if per_second else None
 
 
+def _check_host(host: str) -> None:
+    try:
+        ip_address(host)
+    except ValueError as error:
+        raise ConfigurationError(f"a node listens at an IP address, not at {host!r}; {_ADDRESSES}") from error
+
+
+@contextmanager
+def _listening(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        not_here = error.errno == errno.EADDRNOTAVAIL or isinstance(error, gaierror)
+        hint = _ADDRESSES if not_here else "0 for a port takes any free one"
+        raise ConfigurationError(f"the node cannot listen: {where}{error}; {hint}") from error
+
+
 def _key_in(path: Path) -> PrivateKey:
-    if path.exists():
-        return PrivateKey.load(path)
-    key = PrivateKey.generate()
-    key.save(path)
+    try:
+        if path.exists():
+            return PrivateKey.load(path)
+        key = PrivateKey.generate()
+        key.save(path)
+    except (IdentityError, OSError) as error:
+        raise ConfigurationError(
+            f"{path}: no key can be had from there: {error}; give a file that 'fairway node' made or shall make"
+        ) from error
     return key
 
 
 def _for_people(said: dict[str, Any]) -> str:
+    tcp = [address for address in said["multiaddrs"] if "/ws" not in address]
     lines = [
         f"node {said['peer_id']}",
         f"cluster {said['cluster']}, shards {', '.join(map(str, said['shards']))}",
-        *(f"  {address}" for address in said["multiaddrs"]),
-        *([f"  {said['rest']} (REST; the page about it is at /docs)"] if said["rest"] else []),
+        *(f"  TCP        {address}" for address in tcp),
+        *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
+        *([f"  REST       {said['rest']} (/docs is a page about it)"] if said["rest"] else []),
+        *([f"in other terminals: export FAIRWAY_NODE={tcp[0]}"] if tcp else []),
         "Ctrl-C ends it",
     ]
     return "\n".join(lines)

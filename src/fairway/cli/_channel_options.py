@@ -161,7 +161,7 @@ def _settings_of(
 ) -> ChannelSettings:
     """Return the settings that the options say; raise `ConfigurationError` if one is missing or cannot work."""
     return ChannelSettings(
-        node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway network' in another terminal to have one"),
+        node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
         channel_id=_given(channel, "--channel", "FAIRWAY_CHANNEL", "any name that all participants use"),
         sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "any name that nobody else has in the channel"),
         content_topic=topic,

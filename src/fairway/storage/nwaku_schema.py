@@ -63,7 +63,9 @@ def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], N
         if database is not None:
             database.close()
         if isinstance(error, sqlite3.OperationalError):
-            raise ConfigurationError(f"{path}: cannot be opened as an archive: {error}") from error
+            raise ConfigurationError(
+                f"{path}: cannot be opened as an archive: {error}; does its folder exist, and may you write there?"
+            ) from error
         if isinstance(error, sqlite3.DatabaseError):
             raise DecodeError(f"{path}: not an archive of a nwaku store: {error}") from error
         raise

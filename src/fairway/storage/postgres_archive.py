@@ -195,7 +195,7 @@ def psycopg_driver() -> Any:
         import psycopg  # noqa: PLC0415 - an extra, needed by nobody who has no such archive
     except ImportError as error:
         raise ConfigurationError(
-            "archives in PostgreSQL need the package psycopg: pip install 'fairway[postgresql]'"
+            "archives in PostgreSQL need the package psycopg: pip install 'psycopg[binary]'"
         ) from error
     return psycopg
 

@@ -31,12 +31,15 @@ class RoutedMessage:
     """32 bytes."""
 
     @classmethod
-    def of(cls, pubsub_topic: str, message: WakuMessage) -> Self:
-        """Encode and hash a message."""
+    def of(cls, pubsub_topic: str, message: WakuMessage, encoded: bytes | None = None) -> Self:
+        """Hash a message, and encode it unless its bytes are there already.
+
+        Raises `ConfigurationError` for a message that has no encoding or no hash.
+        """
         return cls(
             pubsub_topic=pubsub_topic,
             message=message,
-            encoded=encode_waku_message(message),
+            encoded=encode_waku_message(message) if encoded is None else encoded,
             message_hash=message_hash(pubsub_topic, message),
         )
 

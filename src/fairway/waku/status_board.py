@@ -1,4 +1,4 @@
-"""The status of a node, and everybody who watches it.
+"""The status of a node, everybody who watches it, and what all nodes that have one share.
 
 Invariant: a watcher sees every status once, in order, beginning with the one at the time of its call; a status that
 does not differ from the one before is no change. A watcher that is dropped without being closed is forgotten.
@@ -6,17 +6,21 @@ does not differ from the one before is no change. A watcher that is dropped with
 
 from __future__ import annotations
 
+from typing import Final
 from weakref import WeakSet
 
-from fairway.waku.node import NodeStatus
+from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, WakuNode
 from fairway.waku.subscription import Subscription
+
+AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
+"""How a node is before it is connected, and when it is closed."""
 
 
 class StatusBoard:
-    """Holds the present status and hands every change to every watcher."""
+    """Holds the present status, at first `AWAY`, and hands every change to every watcher."""
 
-    def __init__(self, status: NodeStatus) -> None:
-        self._status = status
+    def __init__(self) -> None:
+        self._status = AWAY
         self._closed = False
         self._watchers: WeakSet[Subscription[NodeStatus]] = WeakSet()
 
@@ -26,8 +30,8 @@ class StatusBoard:
         return self._status
 
     def show(self, status: NodeStatus) -> None:
-        """Make this the present status."""
-        if status != self._status:
+        """Make this the present status; once the board is closed nothing changes any more."""
+        if status != self._status and not self._closed:
             self._status = status
             for watcher in list(self._watchers):
                 watcher.put(status)
@@ -42,9 +46,30 @@ class StatusBoard:
             self._watchers.add(watcher)
         return watcher
 
-    def close(self, last: NodeStatus) -> None:
-        """Show a last status and end every watcher's iteration. May be called twice."""
-        self.show(last)
+    def close(self) -> None:
+        """Show `AWAY` at last and end every watcher's iteration. May be called twice."""
+        self.show(AWAY)
         self._closed = True
         for watcher in list(self._watchers):
             watcher.close()
+
+
+class WatchedNode(WakuNode):
+    """A node whose status stands on a board of its own, which `close` has to close, and that knows of no quota."""
+
+    def __init__(self) -> None:
+        self._board: Final = StatusBoard()
+
+    @property
+    def status(self) -> NodeStatus:
+        """How the node is now."""
+        return self._board.status
+
+    def status_changes(self) -> Subscription[NodeStatus]:
+        """Yield every status from now on, the present one first; ends when the node is closed."""
+        return self._board.watch()
+
+    @property
+    def quota(self) -> NodeQuota | None:
+        """None: the node is not told of a rate limit."""
+        return None

@@ -78,9 +78,7 @@ class Subscription(Generic[Item]):
 
     async def next_batch(self) -> list[Item]:
         """Wait until something is there, and return all of it; an empty list means the end."""
-        while not self._items and not self._closed:
-            self._arrived.clear()
-            await self._arrived.wait()
+        await self._until_there()
         return self.take()
 
     def __aiter__(self) -> Self:
@@ -88,12 +86,16 @@ class Subscription(Generic[Item]):
 
     async def __anext__(self) -> Item:
         """Return the next item, or stop when the subscription is closed."""
-        while not self._items:
-            if self._closed:
-                raise StopAsyncIteration
+        await self._until_there()
+        if not self._items:
+            raise StopAsyncIteration
+        return self._next()
+
+    async def _until_there(self) -> None:
+        """Wait for an item or the end; without a turn of the event loop if there is one already."""
+        while not self._items and not self._closed:
             self._arrived.clear()
             await self._arrived.wait()
-        return self._next()
 
     def _next(self) -> Item:
         item = self._items.popleft()

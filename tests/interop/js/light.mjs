@@ -13,7 +13,7 @@ import { createRoutingInfo } from "@waku/utils";
 import { bytes, obey, say, text } from "./lines.mjs";
 
 const settings = JSON.parse(process.argv[2]);
-const { cluster, shard, contentTopic, peers, muxer = "mplex", channel, sender, encryption } = settings;
+const { cluster, shard, contentTopic, peers, muxer = "mplex", channel, sender, encryption, filter, connectionManager } = settings;
 const networkConfig = { clusterId: cluster, shards: [shard] };
 const routingInfo = createRoutingInfo(networkConfig, { contentTopic, shardId: shard });
 
@@ -39,6 +39,8 @@ const node = await createLightNode({
   discovery: { dns: false, peerExchange: false, peerCache: false },
   bootstrapPeers: peers,
   numPeersToUse: peers.length,
+  filter,
+  connectionManager,
   libp2p: {
     transports: [webSockets({ filter: all }), tcp()],
     streamMuxers: muxer === "yamux" ? [yamux()] : [mplex()],
@@ -75,6 +77,14 @@ say("ready", {
 });
 
 await obey({
+  async metadata() {
+    const told = [];
+    for (const { remotePeer } of node.libp2p.getConnections()) {
+      const { shardInfo, error } = await node.libp2p.services.metadata.query(remotePeer);
+      told.push({ ...shardInfo, error });
+    }
+    say("told", { told });
+  },
   send({ payload }) {
     const data = bytes(payload);
     const id = ReliableChannel.getMessageId(data);
@@ -88,6 +98,9 @@ await obey({
   async subscribe() {
     const subscribed = await node.filter.subscribe(decoder, (seen) => say("filtered", message(seen)));
     say("subscribed", { subscribed });
+  },
+  async unsubscribe() {
+    say("unsubscribed", { unsubscribed: await node.filter.unsubscribe(decoder) });
   },
   async query({ pageSize }) {
     const found = [];

@@ -4,7 +4,7 @@ Usage: python relay_peer.py SETTINGS, where SETTINGS is JSON: topic, muxer, list
 
 The subclasses mend what keeps py-libp2p 0.8.1 from relaying for Waku: its router takes no protocol but its own, its
 duplicate and equivocation checks and its message cache tell messages apart by author and sequence number, which these
-do not have, and an exception in a stream handler ends the whole host.
+do not have, it tells peers that have left its mesh of no messages, and an exception in a stream handler ends the host.
 """
 
 import base64
@@ -62,6 +62,13 @@ class Router(GossipSub):
 
     def add_peer(self, peer_id, protocol_id):
         super().add_peer(peer_id, PROTOCOL_ID_V11 if protocol_id == RELAY else protocol_id)
+
+    def gossip_heartbeat(self):
+        back_off, self.back_off = self.back_off, {}
+        try:
+            return super().gossip_heartbeat()
+        finally:
+            self.back_off = back_off
 
     def _check_equivocation(self, msg):
         return True

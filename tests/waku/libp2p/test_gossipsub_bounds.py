@@ -1,5 +1,6 @@
 """What a router keeps to however its peers behave: who stays in a full mesh, and how much is remembered."""
 
+import asyncio
 import hashlib
 import random
 
@@ -23,6 +24,7 @@ from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_
 from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
 from fairway.waku.libp2p.gossipsub.score import PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.varint import decode_uvarint
 
 TOPIC = "/waku/2/rs/16/0"
@@ -196,3 +198,30 @@ def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(m
     assert scores.score(good, 8.0) > 0
     scores.remove_peer(good, 8.0)
     assert scores.score(good, 8.0) == 0
+
+
+def test_what_a_peer_asks_for_between_heartbeats_is_looked_up_so_often_and_no_more():
+    router = router_with(peer(1), options=GossipsubOptions(max_ihave_length=10))
+    router.publish(Message(topic=TOPIC, data=b"data"), 1)
+    unknown = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(10))
+    here = hashlib.sha256(b"data").digest()
+    assert router.receive(peer(1), body(control_frame((IWant(message_ids=unknown),))), 1) == []
+    assert router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 1) == []
+    router.heartbeat(2)
+    assert len(router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 2)) == 1
+
+
+def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it():
+    held = SharedBytes()
+    one, other = [Outbox(max_bytes=1_000, held=held) for _ in range(2)]
+    message, second = b"m" * 400, b"n" * 300
+    for outbox in (one, other):
+        outbox.put(message, control=False)
+    other.put(second, control=False)
+    other.put(b"control", control=True)
+    assert held.size_bytes == 700
+    assert asyncio.run(one.take(1)) == message
+    assert held.size_bytes == 700
+    assert (other.drop_messages(), other.dropped, other.has_room) == (2, 2, True)
+    assert (held.size_bytes, other.waiting_bytes) == (0, 7)
+    assert other.drop_messages() == 0

@@ -24,6 +24,7 @@ from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
 from fairway.waku.libp2p.transports import dial_tcp
 from fairway.waku.libp2p.upgrade import Upgrader
+from fairway.waku.libp2p.varint import encode_uvarint
 
 SILENT_SOCKETS = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "2000"))
 TCP, WS = "/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws"
@@ -302,6 +303,36 @@ def test_a_peer_that_never_closes_its_streams_holds_a_bounded_number(run, muxer)
                     assert await stream.read_frame(10) == b"done"
                     kept.append(stream)
                 await until(lambda: host.statistics().inbound_streams == 0)
+
+    run(scenario())
+
+
+@MUXERS
+def test_a_peer_that_opens_and_resets_streams_without_end_has_few_of_them_served_at_a_time(run, muxer):
+    def open_and_reset(number):
+        if muxer == YAMUX:
+            return b"".join(struct.pack("!BBHII", 0, 1, flag, 2 * number + 1, 0) for flag in (1, 8))
+        return encode_uvarint(number << 3) + b"\0" + encode_uvarint(number << 3 | 6) + b"\0"
+
+    async def scenario():
+        async with node() as host, await Host.start() as honest:
+            await honest.connect(host.addresses[0])
+            link = await hostile_link(host.addresses[0], muxer)
+            hanging_up = asyncio.create_task(hang_up(link))
+            await until(lambda: host.statistics().connections == 2)
+            link.send(b"".join(open_and_reset(number) for number in range(100, 8_000)))
+            most = 0
+            for _ in range(50):
+                stream = await honest.open_stream(host.peer_id, ["/echo/1"])
+                await stream.write_frame(b"still there?")
+                assert await stream.read_frame(100) == b"still there?"
+                await stream.close()
+                served = [connection.statistics().handler_tasks for connection in host.connections()]
+                most = max(most, *served)
+            assert 0 < most < 500
+            link.transport.abort()
+            await hanging_up
+            await serves(host, muxer)
 
     run(scenario())
 

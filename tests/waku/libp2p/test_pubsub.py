@@ -112,6 +112,28 @@ def test_whoever_leaves_a_topic_gets_nothing_more_and_may_come_back(run):
     run(scenario())
 
 
+def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_other_messages(run):
+    async def scenario():
+        bounds = {"max_outbox_bytes": 2_000_000, "max_waiting_bytes": 1_000_000}
+        async with member(**bounds) as one, contextlib.AsyncExitStack() as exits:
+            one.subscribe(TOPIC, accept)
+            most = 0
+            for _ in range(4):
+                before = len(one.peers_of(TOPIC))
+                _, stream = await exits.enter_async_context(stranger(one, reads=False))
+                await until(lambda before=before: len(one.peers_of(TOPIC)) == before + 1)
+                # More than the stream's window: the rest waits here, and stays when the peer loses interest.
+                for _ in range(16):
+                    await one.publish(Message(topic=TOPIC, data=random.randbytes(50_000)))
+                    most = max(most, one.outbox_statistics().held_bytes)
+                await stream.write(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=False),)))
+                await until(lambda before=before: len(one.peers_of(TOPIC)) == before)
+            assert 900_000 < most <= 1_000_000
+            assert one.outbox_statistics().dropped > 5
+
+    run(scenario())
+
+
 def test_a_peer_that_does_not_read_loses_the_oldest_messages_and_delays_nobody_for_long(run):
     async def scenario():
         async with member(max_outbox_bytes=1_000_000) as one, member() as two, stranger(one, reads=False):

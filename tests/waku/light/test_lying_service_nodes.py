@@ -211,6 +211,6 @@ def test_a_node_that_says_without_end_what_it_serves_is_asked_one_question_at_a_
             await asyncio.sleep(0.1)
             assert len(questions) <= 3
             assert len(asyncio.all_tasks()) < before + 20
-            await until(lambda: node.peer_id in light._introduced)
+            await until(lambda: light._introductions.admits(node.peer_id))
 
     run(work())

@@ -156,3 +156,25 @@ def test_https_with_a_certificate_that_is_trusted_works(rest, tmp_path, monkeypa
         await listening.wait_closed()
 
     rest.run(work())
+
+
+def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_place(rest):
+    async def work():
+        async def deaf(reader, writer):
+            writers.append(writer)
+            await asyncio.sleep(30)
+
+        writers = []
+        server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = client_of(url, timeout_s=0.2, max_connections=1)
+        async with asyncio.timeout(5):
+            for _ in range(2):
+                with pytest.raises(NodeUnavailableError, match=r"no answer within 0\.2 s"):
+                    await client.request("POST", "/", b"x" * 20_000_000)
+        await client.close()
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+    rest.run(work())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from fairway.waku.libp2p.byte_budget import ByteBudget
 from fairway.waku.libp2p.carrier import Carrier
 from fairway.waku.libp2p.errors import (
     ConnectionClosedError,
@@ -22,7 +23,7 @@ from fairway.waku.libp2p.errors import (
     StreamResetError,
 )
 from fairway.waku.libp2p.handlers import Handlers
-from fairway.waku.libp2p.limits import ByteBudget, HostLimits
+from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.link import negotiate
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener
@@ -42,6 +43,8 @@ from fairway.waku.libp2p.upgrade import Upgraded
 _log: Final = logging.getLogger(__name__)
 
 _HANDLER_GRACE_S: Final = 1.0
+_STREAMS_PER_TURN: Final = 32
+"""Streams that a peer opens before others get their turn: what arrives at once may open, and reset, many thousands."""
 _NORMAL: Final = 0
 _PROTOCOL_ERROR: Final = 1
 
@@ -95,7 +98,7 @@ class Connection:
         self._link = upgraded.link
         self._handlers = handlers
         self._budget = budget
-        self._budgeted = 0
+        self._unfinished_bytes = 0
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
@@ -203,18 +206,43 @@ class Connection:
         self._recount()
         self._relieved.set()
 
+    def message_grew(self, size_bytes: int) -> None:
+        """Note that a stream took bytes of a message that is not whole, or, below 0, that it holds them no more."""
+        self._unfinished_bytes += size_bytes
+        self._recount()
+        if size_bytes > 0:
+            self._budget.enforce()
+
     def forget(self, stream_id: int) -> None:
         """Note that nothing more can happen on a stream."""
         self._streams.pop(stream_id, None)
+
+    # ---- what the budget of all connections does
+
+    def give_way(self) -> None:
+        """Reset the stream that holds the most: memory is short."""
+        stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
+        if stream is not None and stream.held_bytes:
+            self._core.shed(stream_id)
+            self.carrier.schedule_flush()
+            self.forget(stream_id)
+            stream.fail(StreamResetError("all peers together sent more than this host may hold, and this stream most"))
+            self.stream_relieved()
 
     # ---- inside
 
     async def _read_on(self) -> None:
         core, link, carrier = self._core, self._link, self.carrier
         while data := await link.read():
+            opened = 0
             for event in core.receive_data(data):
                 self._handle(event)
-            self._account()
+                if isinstance(event, StreamOpened):
+                    opened += 1
+                    if opened % _STREAMS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+            self._recount()
+            self._budget.enforce()
             if core.queued_bytes:
                 carrier.schedule_flush()
             while (stream_id := core.overfull()) is not None and not link.transport.is_closed:
@@ -244,18 +272,10 @@ class Connection:
                 # A pong shows by its bytes that the peer lives; after a go-away the core opens no streams.
                 _log.debug("%s: %s", self.peer_id, event)
 
-    def _account(self) -> None:
-        """Bring the host's budget up to date; whoever exceeds it gives way."""
-        self._recount()
-        if self._budget.is_exceeded and self._budgeted:
-            for event in self._core.shed():
-                self._handle(event)
-            self._recount()
-
     def _recount(self) -> None:
-        held = self._core.buffered_bytes
-        self._budget.used_bytes += held - self._budgeted
-        self._budgeted = held
+        """Bring the host's budget up to date."""
+        if not self._ended.is_set():
+            self._budget.hold(self, self._core.buffered_bytes + self._unfinished_bytes)
 
     async def _wait_for_reader(self, stream_id: int) -> None:
         """Leave the peer's bytes in the network until a full stream was read, but not for ever."""
@@ -322,8 +342,7 @@ class Connection:
                 task.cancel()
             while self._tasks:
                 await asyncio.wait(self._tasks)
-            self._budget.used_bytes -= self._budgeted
-            self._budgeted = 0
+            self._budget.hold(self, 0)
             self._ended.set()
 
     def _fail_streams(self) -> None:

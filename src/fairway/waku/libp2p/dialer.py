@@ -94,7 +94,7 @@ class Dialer:
         except TimeoutError as error:
             raise DialError(f"cannot connect to {address}: it took too long") from error
         except (Libp2pError, OSError) as error:
-            raise DialError(f"cannot connect to {address}: {error}") from error
+            raise DialError(f"cannot connect to {address}: {str(error) or type(error).__name__}") from error
 
 
 def _fail(ready: asyncio.Future[Connection], error: Libp2pError) -> None:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.byte_budget import ByteBudget
 from fairway.waku.libp2p.connection import Connection, Direction
 from fairway.waku.libp2p.dialer import Dialer
 from fairway.waku.libp2p.errors import ConnectionClosedError, DialError, Libp2pError
@@ -23,7 +24,7 @@ from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDiscon
 from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
 from fairway.waku.libp2p.identify_service import IdentifyService
 from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.libp2p.limits import Admission, ByteBudget, HostLimits, Ticket
+from fairway.waku.libp2p.limits import Admission, HostLimits, Ticket
 from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux.mplex import Mplex
@@ -74,7 +75,7 @@ class HostStatistics:
     outbound_streams: int
     """Streams that we opened and that are in use."""
     buffered_bytes: int
-    """Received and unread bytes of all connections."""
+    """Received bytes of all connections that are unread, or of messages that are not whole yet."""
 
 
 class Host:

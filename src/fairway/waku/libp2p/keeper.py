@@ -33,6 +33,7 @@ class PeerKeeper:
         self._rng: Final = rng
         self._tasks: list[asyncio.Task[None]] = []
         self._peer_ids: dict[Multiaddr, PeerId] = {}
+        self._failures: dict[Multiaddr, str] = {}
 
     def start(self) -> None:
         """Begin to dial."""
@@ -50,6 +51,10 @@ class PeerKeeper:
         here = {connection.peer_id for connection in self._host.connections()}
         return tuple(peer_id for peer_id in dict.fromkeys(self._peer_ids.values()) if peer_id in here)
 
+    def failures(self) -> tuple[str, ...]:
+        """Return why the latest attempt failed, for each address of which it did."""
+        return tuple(self._failures.values())
+
     async def _keep(self, address: Multiaddr) -> None:
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
@@ -57,8 +62,10 @@ class PeerKeeper:
             try:
                 connection = await self._host.connect(address)
             except (Libp2pError, TimeoutError, OSError) as error:
+                self._failures[address] = str(error) or type(error).__name__
                 _LOG.debug("%s cannot be reached: %s", address, error)
             else:
+                self._failures.pop(address, None)
                 began_s = loop.time()
                 self._peer_ids[address] = connection.peer_id
                 await connection.wait_closed()

@@ -51,7 +51,8 @@ class HostLimits:
     write_stall_timeout_s: float = 30.0
     """A peer that takes nothing of what waits for it for so long is disconnected."""
     max_buffered_bytes: int = 256 * _MIB
-    """Received and unread bytes of all connections; the connection that goes beyond it loses its fullest stream."""
+    """Received bytes of all connections that nobody has read, or that are of messages that are not whole yet; beyond it
+    the fullest stream of the connection that holds the most is reset."""
     listen_backlog: int = 1024
     """Connections that the operating system holds for us while we are busy."""
     muxer: MuxerLimits = field(default_factory=MuxerLimits)
@@ -60,21 +61,6 @@ class HostLimits:
     def __post_init__(self) -> None:
         """Refuse limits that nothing could be done within."""
         require_positive(self)
-
-
-@dataclass(slots=True)
-class ByteBudget:
-    """The bytes that all connections of a host hold together."""
-
-    limit_bytes: int
-    """How many there may be."""
-    used_bytes: int = 0
-    """How many there are."""
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether somebody has to give way."""
-        return self.used_bytes > self.limit_bytes
 
 
 @dataclass(slots=True, eq=False)

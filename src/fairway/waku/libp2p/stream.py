@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES: Final = 131_072
 _REPORT_BYTES: Final = 32_768
+_PART_BYTES: Final = 16_384
+"""What a message that is not whole is put together from: for each part an object's worth of memory is held as well."""
 
 
 class Stream:
@@ -37,6 +39,7 @@ class Stream:
         self._id = stream_id
         self._buffer = ReceiveBuffer()
         self._taken = 0
+        self._unfinished_bytes = 0
         self._fault: StreamError | None = None
         self._is_whole = False
         self._peer_closed = False
@@ -74,13 +77,23 @@ class Stream:
             return self._take(size)
         parts = []
         missing = size
-        while missing:
-            part = await self.read(missing)
-            if not part:
-                raise FrameError(f"the peer ended the stream after {size - missing} of {size} bytes")
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+        try:
+            while missing:
+                while self._buffer.size < min(missing, _PART_BYTES):
+                    if self._ended():
+                        here = size - missing + self._buffer.size
+                        raise FrameError(f"the peer ended the stream after {here} of {size} bytes")
+                    await self._arrival()
+                part = self._take(min(missing, self._buffer.size))
+                parts.append(part)
+                missing -= len(part)
+                if missing:
+                    self._message_grew(len(part))
+            return b"".join(parts)
+        finally:
+            self._message_grew(-self._unfinished_bytes)
+            # A fault keeps this frame alive by its traceback until garbage is collected: not the parts, too.
+            parts.clear()
 
     async def read_frame(self, max_bytes: int) -> bytes | None:
         """Return one message behind its length (an unsigned varint), or None when the stream ends where one may begin.
@@ -109,7 +122,7 @@ class Stream:
         """Put back what was read: it is read next."""
         if data:
             self._buffer.prepend(data)
-            self._taken -= len(data)
+            self._carrier.consumed(self._id, -len(data))
 
     # ---- writing
 
@@ -193,7 +206,12 @@ class Stream:
         else:
             await self.reset()
 
-    # ---- what the connection reports
+    # ---- what the connection asks and reports
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that arrived and are unread, or of a message that is not whole."""
+        return self._buffer.size + self._unfinished_bytes
 
     def data_arrived(self, data: bytes) -> None:
         """Take bytes from the connection."""
@@ -222,6 +240,7 @@ class Stream:
             self._fault = fault
             self._is_whole = keep_what_is_whole and self._peer_closed and not self._closed
         self._stop_lingering()
+        self._message_grew(-self._unfinished_bytes)
         if not self._is_whole:
             self._buffer.clear()
         self._wake_reader()
@@ -244,6 +263,11 @@ class Stream:
                 self._carrier.consumed(self._id, taken)
             self._forget_if_done()
         return data
+
+    def _message_grew(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._unfinished_bytes += size_bytes
+            self.connection.message_grew(size_bytes)
 
     def _forget_if_done(self) -> None:
         """Let the connection forget a stream that nothing can happen to any more."""

@@ -24,6 +24,7 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
+from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.exchange import ask
 from fairway.wire.filter import (
@@ -36,10 +37,7 @@ from fairway.wire.filter import (
     decode_message_push,
     encode_filter_subscribe_request,
 )
-from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, message_hash
-
-Criterion = tuple[str, str]
-"""A pubsub topic and a content topic."""
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES
 
 _TOPICS_PER_REQUEST: Final = 100
 _SEEN_TTL_S: Final = 300.0
@@ -260,7 +258,8 @@ class FilterClient:
         self._pool.failed(peer, FILTER_SUBSCRIBE_PROTOCOL)
         if self._holders.pop(peer, None) is not None:
             self._changed(FilterEvent(peer_id=peer, change=change, detail=fault))
-        if self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)[:1] != (peer,):
+        # Without one that may do better the next tick is soon enough: whoever refused would refuse again.
+        if any(other not in self._holders for other in self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)):
             self._look.set()
 
     def _lose(self, peer: PeerId, detail: str) -> None:
@@ -289,10 +288,6 @@ class FilterClient:
         if criterion not in self._wanted or peer not in self._holders:
             self.unwanted += 1
             return
-        digest = message_hash(criterion[0], message)
-        if self._seen.add(digest, self._clock()):
-            self._hand_on(
-                RoutedMessage(
-                    pubsub_topic=criterion[0], message=message, encoded=push.message_bytes, message_hash=digest
-                )
-            )
+        routed = RoutedMessage.of(criterion[0], message, push.message_bytes)
+        if self._seen.add(routed.message_hash, self._clock()):
+            self._hand_on(routed)

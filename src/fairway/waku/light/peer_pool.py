@@ -32,6 +32,10 @@ class PeerPool:
         fit = [peer for peer in peers if self._admits(peer) and protocol in self._host.protocols_of(peer)]
         return tuple(sorted(fit, key=lambda peer: self._failed.get((peer, protocol), 0.0)))
 
+    def unfailing(self, protocol: str) -> tuple[PeerId, ...]:
+        """Return those of the peers that serve a protocol that did not fail at it lately."""
+        return tuple(peer for peer in self.serving(protocol) if (peer, protocol) not in self._failed)
+
     def failed(self, peer: PeerId, protocol: str) -> None:
         """Note that a peer failed at a service."""
         self._failed[peer, protocol] = self._clock()

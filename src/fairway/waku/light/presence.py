@@ -91,8 +91,8 @@ class PresenceKeeper:
                 continue
             outstanding.attempts += 1
             outstanding.due_s = now_s + self._options.presence_first_s * 2**outstanding.attempts
-            if outstanding.attempts > self._options.presence_attempts:
+            if outstanding.attempts >= self._options.presence_attempts:
                 del self._outstanding[digest]
-            elif found is not None:
+            if found is not None:
                 self.resent += 1
                 await self._push(outstanding.message)

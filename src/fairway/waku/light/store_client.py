@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -32,6 +33,9 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import WakuMessage, message_hash
 
+_Said = TypeVar("_Said")
+
+_NOBODY: Final = "no store node is connected; ask when one is"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
 
@@ -54,26 +58,14 @@ class StoreClient:
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of what the store nodes have; raises `StoreQueryError` if none answers."""
         asked = self._begin() if cursor is None else _cursors(cursor)
-        if not asked:
-            raise StoreQueryError("no store node is connected; ask when one is")
         if query.message_hashes and cursor is None:
             return await self._look_up(query, list(asked))
-        answers = await asyncio.gather(
-            *(self._page(peer, query, from_here) for peer, from_here in asked.items()), return_exceptions=True
-        )
-        return _united(_pages(answers))
+        return _united(await _told([self._page(peer, query, from_here) for peer, from_here in asked.items()]))
 
     async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
         """Return which messages any store node has; raises `StoreQueryError` if none answers."""
-        found: set[bytes] = set()
-        answers = await asyncio.gather(*(self._hashes(peer, hashes) for peer in self._begin()), return_exceptions=True)
-        told = [answer for answer in answers if not isinstance(answer, BaseException)]
-        _raise_others(answers)
-        if not told:
-            raise StoreQueryError("no store node answers now; ask again later")
-        for answer in told:
-            found |= answer
-        return frozenset(found)
+        told = await _told([self._hashes(peer, hashes) for peer in self._begin()])
+        return frozenset[bytes]().union(*told)
 
     def _begin(self) -> dict[PeerId, bytes | None]:
         return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[: self._options.max_store_nodes])
@@ -82,7 +74,7 @@ class StoreClient:
         """Ask one node after the other for what the ones before did not have."""
         missing = dict.fromkeys(query.message_hashes)
         found: list[RoutedMessage] = []
-        faults: list[BaseException] = []
+        faults: list[StoreQueryError] = []
         for peer in peers:
             cursor: bytes | None = None
             while missing:
@@ -101,7 +93,7 @@ class StoreClient:
                 if page.cursor is None or len(missing) == before:
                     break
         if len(faults) == len(peers):
-            raise StoreQueryError(f"no store node answers: {faults[-1]}")
+            raise StoreQueryError("; ".join(map(str, faults)) or _NOBODY)
         return StorePage(messages=tuple(sorted(found, key=_place)))
 
     async def _page(self, peer: PeerId, query: StoreQuery, cursor: bytes | None) -> _NodePage:
@@ -192,19 +184,20 @@ def _cursors(cursor: bytes) -> dict[PeerId, bytes | None]:
         raise StoreQueryError("the cursor is not one of this node; ask again without") from error
 
 
-def _pages(answers: list[_NodePage | BaseException]) -> list[_NodePage]:
-    _raise_others(answers)
-    pages = [answer for answer in answers if isinstance(answer, _NodePage)]
-    if not pages:
-        faults = [str(answer) for answer in answers if isinstance(answer, StoreQueryError)]
-        raise StoreQueryError("; ".join(faults))
-    return pages
+async def _told(questions: Sequence[Coroutine[Any, Any, _Said]]) -> list[_Said]:
+    """Return the answers of the nodes that answer; raise `StoreQueryError` if none does."""
 
+    async def ask(question: Coroutine[Any, Any, _Said]) -> _Said | StoreQueryError:
+        try:
+            return await question
+        except StoreQueryError as error:
+            return error
 
-def _raise_others(answers: list[_NodePage | BaseException] | list[set[bytes] | BaseException]) -> None:
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, StoreQueryError):
-            raise answer
+    said = await asyncio.gather(*map(ask, questions))
+    told = [answer for answer in said if not isinstance(answer, StoreQueryError)]
+    if not told:
+        raise StoreQueryError("; ".join(map(str, said)) or _NOBODY)
+    return told
 
 
 def _united(pages: list[_NodePage]) -> StorePage:

@@ -100,7 +100,7 @@ class ArchiveStore(MessageStore):
     def __init__(self, archive: MessageArchive) -> None:
         self._archive = archive
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._flush_planned = False
+        self._flush_planned: asyncio.TimerHandle | None = None
         self._failing = False
 
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
@@ -127,6 +127,8 @@ class ArchiveStore(MessageStore):
 
     def close(self) -> None:
         """Write everything and close the archive."""
+        if self._flush_planned is not None:
+            self._flush_planned.cancel()
         try:
             self._archive.close()
         except (sqlite3.Error, OSError) as error:
@@ -135,12 +137,11 @@ class ArchiveStore(MessageStore):
     def _plan_flush(self) -> None:
         loop = asyncio.get_running_loop()
         # A flush that was planned in a loop that ended meanwhile does not come.
-        if not self._flush_planned or self._loop is not loop:
-            self._flush_planned, self._loop = True, loop
-            loop.call_later(FLUSH_AFTER_S, self._flush)
+        if self._flush_planned is None or self._loop is not loop:
+            self._flush_planned, self._loop = loop.call_later(FLUSH_AFTER_S, self._flush), loop
 
     def _flush(self) -> None:
-        self._flush_planned = False
+        self._flush_planned = None
         try:
             self._archive.flush()
         except _FAULTS:

@@ -7,8 +7,7 @@ reader are bounded; what is pushed to one who does not keep up is dropped and co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from fairway.errors import DecodeError, FairwayError, StoreQueryError
 from fairway.waku.local.frames import (
@@ -36,8 +35,9 @@ from fairway.waku.local.frames import (
 )
 from fairway.waku.local.node import LocalNode
 from fairway.waku.node import NodeStatus, RoutedMessage, SendResult
+from fairway.waku.owned_tasks import OwnedTasks, report
 from fairway.waku.subscription import Subscription
-from fairway.wire.waku_message import decode_waku_message, message_hash
+from fairway.wire.waku_message import decode_waku_message
 
 _HELLO_TIMEOUT_S: Final = 10.0
 _MAX_IN_FLIGHT: Final = 64
@@ -56,7 +56,7 @@ class Connection:
         self._in_flight = asyncio.Semaphore(_MAX_IN_FLIGHT)
         self._one_query = asyncio.Lock()
         self._filters: dict[int, Subscription[RoutedMessage]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = OwnedTasks(failed=self._failed)
 
     async def hello(self) -> Hello:
         """Return how the client introduces itself; raises `DecodeError` or `EOFError` if it does not."""
@@ -77,14 +77,14 @@ class Connection:
             await self._subscribe(node, wanted)
         status = node.status
         self._write(Welcome(name=node.name, health=status.health, store=status.store, quota=Quota.of(node.quota)))
-        self._start(self._tell_status(node, node.status_changes()))
+        self._tasks.spawn(self._tell_status(node, node.status_changes()))
         while True:
             request = await read_frame(self._reader, FROM_CLIENT)
             if isinstance(request, Hello):
                 raise DecodeError("the client introduced itself twice")
             # Requests begin in the order in which they came; a client with too many under way is not read.
             await self._in_flight.acquire()
-            self._start(self._carry_out(node, request), self._in_flight.release)
+            self._tasks.spawn(self._carry_out(node, request)).add_done_callback(lambda _: self._in_flight.release())
 
     def abort(self) -> None:
         """End the connection without waiting for anything."""
@@ -95,26 +95,13 @@ class Connection:
         self.abort()
         for subscription in list(self._filters.values()):
             subscription.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
-    def _start(self, work: Coroutine[Any, Any, None], finished: Callable[[], None] = lambda: None) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work)
-        self._tasks.add(task)
-
-        def finish(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            finished()
-            error = None if task.cancelled() else task.exception()
-            if error is not None:
-                # An answer will be missing: let the client begin anew.
-                self.abort()
-                if not isinstance(error, FairwayError | OSError):
-                    loop.call_exception_handler({"message": "a request failed unforeseen", "exception": error})
-
-        task.add_done_callback(finish)
+    def _failed(self, error: BaseException) -> None:
+        # An answer will be missing: let the client begin anew.
+        self.abort()
+        if not isinstance(error, FairwayError | OSError):
+            report(error)
 
     async def _carry_out(self, node: LocalNode, request: Request) -> None:
         match request:
@@ -132,13 +119,7 @@ class Connection:
 
     async def _publish(self, node: LocalNode, request: Publish) -> None:
         try:
-            message = decode_waku_message(request.encoded)
-            routed = RoutedMessage(
-                pubsub_topic=request.pubsub_topic,
-                message=message,
-                encoded=request.encoded,
-                message_hash=message_hash(request.pubsub_topic, message),
-            )
+            routed = RoutedMessage.of(request.pubsub_topic, decode_waku_message(request.encoded), request.encoded)
         except FairwayError as error:
             result = SendResult(accepted=False, permanent=True, detail=str(error))
         else:
@@ -169,7 +150,7 @@ class Connection:
             raise DecodeError(f"filter {wanted.number} is there already, or more than {_MAX_FILTERS} are")
         subscription = await node.subscribe(wanted.pubsub_topic, wanted.content_topics)
         self._filters[wanted.number] = subscription
-        self._start(self._push(wanted.number, subscription))
+        self._tasks.spawn(self._push(wanted.number, subscription))
 
     async def _push(self, number: int, subscription: Subscription[RoutedMessage]) -> None:
         while batch := await subscription.next_batch():

@@ -18,6 +18,7 @@ from fairway.waku.local.connection import Connection
 from fairway.waku.local.frames import Hello
 from fairway.waku.local.network import LocalNetwork
 from fairway.waku.local.node import LocalNode
+from fairway.waku.owned_tasks import OwnedTasks
 
 _MAX_WAITING_BYTES: Final = 8_388_608
 _MAX_CONNECTIONS: Final = 1_000
@@ -70,7 +71,7 @@ class NetworkServer:
         self._max_waiting_bytes = max_waiting_bytes
         self._max_connections = max_connections
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = OwnedTasks()
         self._connections: set[Connection] = set()
         self._clients: dict[str, _Client] = {}
         self._closing = False
@@ -131,11 +132,9 @@ class NetworkServer:
             return
         self._closing = True
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for connection in self._connections:  # whose task was cancelled before it began
-            connection.abort()
+        await self._tasks.close()
+        while self._connections:  # whose task was cancelled before it began
+            self._connections.pop().abort()
         await self._server.wait_closed()
         self._server = None
 
@@ -147,9 +146,7 @@ class NetworkServer:
         connection = Connection(reader, writer, max_waiting_bytes=self._max_waiting_bytes)
         self._connections.add(connection)
         # A task of our own: the one that asyncio would make complains when it is cancelled.
-        task = asyncio.get_running_loop().create_task(self._serve(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._serve(connection))
 
     async def _serve(self, connection: Connection) -> None:
         try:

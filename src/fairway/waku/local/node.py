@@ -12,19 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.waku.listeners import Criterion, criteria_of
 from fairway.waku.local.faults import Allowance
-from fairway.waku.node import (
-    NodeHealth,
-    NodeQuota,
-    NodeStatus,
-    RoutedMessage,
-    SendResult,
-    StorePage,
-    StoreQuery,
-    WakuNode,
-)
-from fairway.waku.status_board import StatusBoard
+from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -35,19 +27,19 @@ if TYPE_CHECKING:
 class _Listener:
     """One subscription and what it is for; compared by identity."""
 
-    pubsub_topic: str
-    content_topics: frozenset[str]
+    criteria: frozenset[Criterion]
     subscription: Subscription[RoutedMessage]
     loop: asyncio.AbstractEventLoop
 
     def wants(self, message: RoutedMessage) -> bool:
-        return message.pubsub_topic == self.pubsub_topic and message.message.content_topic in self.content_topics
+        return (message.pubsub_topic, message.message.content_topic) in self.criteria
 
 
-class LocalNode(WakuNode):
+class LocalNode(WatchedNode):
     """A node of a `LocalNetwork`; made by `LocalNetwork.node`."""
 
     def __init__(self, network: LocalNetwork, name: str) -> None:
+        super().__init__()
         self.name = name
         """How the network calls this node, for instance in `LocalNetwork.partition`."""
         self.allowance = Allowance()
@@ -56,22 +48,13 @@ class LocalNode(WakuNode):
         self._health = NodeHealth.SUFFICIENTLY_HEALTHY
         self._store_available = True
         self._closed = False
-        self._board = StatusBoard(self._status_now())
         self._listeners: list[_Listener] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._show_status()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._health.value
         return f"<LocalNode {self.name!r}, {state}, {len(self._listeners)} subscriptions>"
-
-    @property
-    def status(self) -> NodeStatus:
-        """How the node is now."""
-        return self._board.status
-
-    def status_changes(self) -> Subscription[NodeStatus]:
-        """Yield every status from now on, the present one first; ends when the node is closed."""
-        return self._board.watch()
 
     @property
     def quota(self) -> NodeQuota | None:
@@ -123,11 +106,11 @@ class LocalNode(WakuNode):
         if self._closed:
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
         self._loop = asyncio.get_running_loop()
-        topics = checked_topics(content_topics)
+        criteria = criteria_of(pubsub_topic, content_topics)
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._drop(listener), size_of=lambda message: len(message.encoded)
         )
-        listener = _Listener(pubsub_topic, topics, subscription, self._loop)
+        listener = _Listener(criteria, subscription, self._loop)
         self._listeners.append(listener)
         return subscription
 
@@ -157,7 +140,7 @@ class LocalNode(WakuNode):
             # Whoever might still wait there belongs to an event loop that is gone, and must not be woken.
             self._listeners.clear()
             return
-        self._board.close(self._status_now())
+        self._board.close()
         for listener in list(self._listeners):
             listener.subscription.close()
 
@@ -188,12 +171,3 @@ class LocalNode(WakuNode):
 
     def _show_status(self) -> None:
         self._board.show(self._status_now())
-
-
-def checked_topics(content_topics: Collection[str]) -> frozenset[str]:
-    """Return the content topics of a subscription, or raise `ConfigurationError` for what cannot be meant."""
-    if isinstance(content_topics, str) or not content_topics:
-        raise ConfigurationError(
-            f'a subscription takes a collection of content topics, like ["/app/1/room/proto"], not {content_topics!r}'
-        )
-    return frozenset(content_topics)

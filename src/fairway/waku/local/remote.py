@@ -16,6 +16,7 @@ from itertools import count
 from typing import Final, Self
 
 from fairway.errors import DecodeError, MessageTooLargeError, NodeUnavailableError, StoreQueryError
+from fairway.waku.listeners import criteria_of
 from fairway.waku.local.frames import (
     FROM_SERVER,
     MAX_FRAME_BYTES,
@@ -40,18 +41,9 @@ from fairway.waku.local.frames import (
     read_frame,
     status_of,
 )
-from fairway.waku.local.node import checked_topics
-from fairway.waku.node import (
-    NodeHealth,
-    NodeQuota,
-    NodeStatus,
-    RoutedMessage,
-    SendResult,
-    StorePage,
-    StoreQuery,
-    WakuNode,
-)
-from fairway.waku.status_board import StatusBoard
+from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.status_board import AWAY, WatchedNode
 from fairway.waku.subscription import Subscription
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -61,13 +53,13 @@ _READ_AHEAD_BYTES: Final = 262_144
 _TOKEN_BYTES: Final = 16
 _NOBODY: Final = 0
 """Number of a request whose answer nobody waits for."""
-_AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
 
 
-class RemoteNode(WakuNode):
-    """A node at a `NetworkServer`; made by `RemoteNode.connect`."""
+class RemoteNode(WatchedNode):
+    """A node at a `NetworkServer`; made by `RemoteNode.connect`. Unhealthy while there is no connection."""
 
     def __init__(self, host: str, port: int, *, name: str | None = None, request_timeout_s: float = 10.0) -> None:
+        super().__init__()
         self.name = name
         """How the network calls this node; None before the first connection if none was wished for."""
         self.connections = 0
@@ -79,7 +71,6 @@ class RemoteNode(WakuNode):
         self._port = port
         self._request_timeout_s = request_timeout_s
         self._token = os.urandom(_TOKEN_BYTES)
-        self._board = StatusBoard(_AWAY)
         self._quota: Quota | None = None
         self._filters: dict[int, tuple[Filter, Subscription[RoutedMessage]]] = {}
         self._pending: dict[int, asyncio.Future[Answer | None]] = {}
@@ -87,7 +78,7 @@ class RemoteNode(WakuNode):
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._why_away = "not connected yet"
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: Final = OwnedTasks()
         self._closed = False
 
     @classmethod
@@ -107,7 +98,7 @@ class RemoteNode(WakuNode):
         like somebody else gets a number.
         """
         node = cls(host, port, name=name, request_timeout_s=request_timeout_s)
-        node._task = asyncio.get_running_loop().create_task(node._run())
+        node._tasks.spawn(node._run())
         if connect_timeout_s is None:
             return node
         try:
@@ -127,15 +118,6 @@ class RemoteNode(WakuNode):
 
     def __repr__(self) -> str:
         return f"<RemoteNode {self.name!r} at {self._host} port {self._port}, {self.status.health.value}>"
-
-    @property
-    def status(self) -> NodeStatus:
-        """How the node is now; unhealthy while there is no connection."""
-        return self._board.status
-
-    def status_changes(self) -> Subscription[NodeStatus]:
-        """Yield every status from now on, the present one first; ends when the node is closed."""
-        return self._board.watch()
 
     @property
     def quota(self) -> NodeQuota | None:
@@ -166,7 +148,8 @@ class RemoteNode(WakuNode):
         if self._closed:
             raise NodeUnavailableError("the node is closed; connect another one")
         number = next(self._numbers)
-        wanted = Filter(number, pubsub_topic, tuple(sorted(checked_topics(content_topics))))
+        topics = tuple(sorted(topic for _, topic in criteria_of(pubsub_topic, content_topics)))
+        wanted = Filter(number, pubsub_topic, topics)
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._unsubscribe(number), size_of=lambda message: len(message.encoded)
         )
@@ -196,12 +179,10 @@ class RemoteNode(WakuNode):
     async def close(self) -> None:
         """Leave the network; subscriptions end. May be called twice."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._board.close(_AWAY)
+        self._board.close()
         for _, subscription in list(self._filters.values()):
             subscription.close()
+        await self._tasks.close()
 
     async def _run(self) -> None:
         """Connect, and connect again, until cancelled."""
@@ -227,7 +208,7 @@ class RemoteNode(WakuNode):
                 self._take(await read_frame(reader, FROM_SERVER))
         finally:
             self._writer = None
-            self._board.show(_AWAY)
+            self._board.show(AWAY)
             for waiting in self._pending.values():
                 if not waiting.done():
                     waiting.set_result(None)
@@ -296,8 +277,9 @@ class RemoteNode(WakuNode):
         self._pending[number] = waiting
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                writer.write(frame)
+                # Room first: what a server that stopped reading was not sent must not pile up here.
                 await writer.drain()
+                writer.write(frame)
                 answer = await waiting
         except OSError as error:  # a timeout is one, too
             detail = f"{error}" or f"no answer within {self._request_timeout_s:g} s"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from typing import Final
 
 from fairway.errors import ConfigurationError, StoreQueryError
@@ -57,7 +58,10 @@ def unknown_cursor(cursor: bytes) -> StoreQueryError:
 
 
 class MemoryStore(MessageStore):
-    """Keeps messages in memory, the newest ones if there are too many."""
+    """Keeps messages in memory, the newest ones if there are too many.
+
+    What a query costs does not depend on how many messages there are that it does not ask for.
+    """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
         if max_messages < 1 or max_bytes < 1:
@@ -69,6 +73,8 @@ class MemoryStore(MessageStore):
         self._bytes = 0
         self._messages: dict[bytes, tuple[int, RoutedMessage]] = {}
         self._order: list[_Key] = []
+        # By pubsub topic, and within it by content topic; "" stands for all of them.
+        self._orders: dict[str, dict[str, list[_Key]]] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -79,12 +85,17 @@ class MemoryStore(MessageStore):
             return False
         timestamp_ns = message.message.timestamp_ns or received_ns
         self._messages[message.message_hash] = (timestamp_ns, message)
-        insort(self._order, (timestamp_ns, message.message_hash))
+        key = (timestamp_ns, message.message_hash)
+        insort(self._order, key)
+        of_pubsub_topic = self._orders.setdefault(message.pubsub_topic, {})
+        for topic in {"", message.message.content_topic}:
+            insort(of_pubsub_topic.setdefault(topic, []), key)
         self._bytes += len(message.encoded)
         excess = 0
         while self._bytes > self._max_bytes or len(self._messages) > self._max_messages:
             _, evicted = self._messages.pop(self._order[excess][1])
             self._bytes -= len(evicted.encoded)
+            self._leave_orders(evicted)
             excess += 1
         del self._order[:excess]
         return message.message_hash in self._messages
@@ -108,31 +119,51 @@ class MemoryStore(MessageStore):
         """Nothing is promised beyond the life of the process."""
         self._messages.clear()
         self._order.clear()
+        self._orders.clear()
         self._bytes = 0
+
+    def _leave_orders(self, message: RoutedMessage) -> None:
+        """Take the oldest message out of the orders, each of which it is the first of."""
+        of_pubsub_topic = self._orders[message.pubsub_topic]
+        for topic in {"", message.message.content_topic}:
+            order = of_pubsub_topic[topic]
+            del order[0]
+            if not order:
+                del of_pubsub_topic[topic]
+        if not of_pubsub_topic:
+            del self._orders[message.pubsub_topic]
 
     def _matching(self, query: StoreQuery, cursor: bytes | None) -> Iterable[RoutedMessage]:
         """Yield what answers a query behind its cursor, in the direction of the query."""
-        order = self._order
+        if cursor is not None and cursor not in self._messages:
+            raise unknown_cursor(cursor)
+        place = None if cursor is None else (self._messages[cursor][0], cursor)
+        runs = [_run(order, query, place) for order in self._orders_of(query)]
+        for _, message_hash in merge(*runs, reverse=query.newest_first):
+            yield self._messages[message_hash][1]
+
+    def _orders_of(self, query: StoreQuery) -> list[list[_Key]]:
+        """Return orders that together have what a query asks for, whatever its times, and nothing else."""
         if query.message_hashes:
             wanted = {message_hash for message_hash in query.message_hashes if message_hash in self._messages}
-            order = sorted((self._messages[message_hash][0], message_hash) for message_hash in wanted)
-        first, end = _range(order, query)
-        if cursor is not None:
-            if cursor not in self._messages:
-                raise unknown_cursor(cursor)
-            place = (self._messages[cursor][0], cursor)
-            if query.newest_first:
-                end = min(end, bisect_left(order, place))
-            else:
-                first = max(first, bisect_right(order, place))
-        places = range(end - 1, first - 1, -1) if query.newest_first else range(first, end)
-        for index in places:
-            _, message = self._messages[order[index][1]]
-            if query.message_hashes or (
-                (not query.pubsub_topic or message.pubsub_topic == query.pubsub_topic)
-                and (not query.content_topics or message.message.content_topic in query.content_topics)
-            ):
-                yield message
+            return [sorted((self._messages[message_hash][0], message_hash) for message_hash in wanted)]
+        if not query.pubsub_topic and not query.content_topics:
+            return [self._order]
+        pubsub_topics = [query.pubsub_topic] if query.pubsub_topic else self._orders
+        topics = dict.fromkeys(query.content_topics) or ("",)
+        known = [self._orders[pubsub_topic] for pubsub_topic in pubsub_topics if pubsub_topic in self._orders]
+        return [of_pubsub_topic[topic] for of_pubsub_topic in known for topic in topics if topic in of_pubsub_topic]
+
+
+def _run(order: list[_Key], query: StoreQuery, place: _Key | None) -> Iterator[_Key]:
+    """Yield the part of an order that lies within the query's times and behind a place, in the query's direction."""
+    first, end = _range(order, query)
+    if place is not None and query.newest_first:
+        end = min(end, bisect_left(order, place))
+    elif place is not None:
+        first = max(first, bisect_right(order, place))
+    places = range(end - 1, first - 1, -1) if query.newest_first else range(first, end)
+    return (order[index] for index in places)
 
 
 def _range(order: list[_Key], query: StoreQuery) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """Filter, the service side: who wants which messages (12/WAKU2-FILTER).
 
 Pure: a table of subscriptions that turns requests into responses and a message into the peers that want it; the time
-is an argument. Invariant: what all peers together can make it remember is bounded by `FilterLimits`, and looking up the
-subscribers of a message costs as many steps as there are of them, however many subscriptions there are.
+is an argument. Invariants: what all peers together can make it remember is bounded by `FilterLimits`; looking up the
+subscribers of a message costs as many steps as there are of them, however many subscriptions there are; a subscription
+outlasts its peer's connection, for clients reconnect, but gives way when a peer that is here finds no room.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class FilterService:
         self._limiter: Final = limiter
         self._limits: Final = limits or FilterLimits()
         self._subscribers: dict[str, _Subscriber] = {}
+        self._away: dict[str, None] = {}  # in the order in which they left
         self._criteria = 0
         self._by_criterion: dict[Criterion, dict[str, None]] = {}
 
@@ -115,6 +117,11 @@ class FilterService:
             self.forget(peer)
         return silent
 
+    def left(self, peer: str) -> None:
+        """Note that a peer disconnected: its subscription stays until it is silent for too long, or room is needed."""
+        if peer in self._subscribers:
+            self._away[peer] = None
+
     def forget(self, peer: str) -> bool:
         """Remove all subscriptions of a peer, and return whether there were any."""
         subscriber = self._subscribers.get(peer)
@@ -127,6 +134,7 @@ class FilterService:
         subscriber = self._subscribers.get(peer)
         if subscriber is not None:
             subscriber.last_heard_s = now_s
+            self._away.pop(peer, None)
         criteria = {(request.pubsub_topic or "", topic) for topic in request.content_topics}
         match request.filter_subscribe_type:
             case FilterSubscribeType.SUBSCRIBE:
@@ -155,6 +163,11 @@ class FilterService:
         new = criteria - subscriber.criteria if subscriber else criteria
         if len(new) + (len(subscriber.criteria) if subscriber else 0) > limits.criteria:
             return FilterStatus.SERVICE_UNAVAILABLE, f"a peer has at most {limits.criteria} content topics here"
+        while self._away and (
+            self._criteria + len(new) > limits.total_criteria
+            or (subscriber is None and len(self._subscribers) >= limits.subscribers)
+        ):
+            self.forget(next(iter(self._away)))
         if self._criteria + len(new) > limits.total_criteria:
             return FilterStatus.SERVICE_UNAVAILABLE, "this node has no room for more content topics"
         if subscriber is None:
@@ -177,6 +190,7 @@ class FilterService:
         subscriber.criteria -= criteria
         if not subscriber.criteria:
             del self._subscribers[peer]
+            self._away.pop(peer, None)
 
 
 def _answer(request_id: str, status: FilterStatus, detail: str) -> FilterSubscribeResponse:

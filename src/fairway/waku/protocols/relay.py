@@ -1,8 +1,9 @@
 """Relay: messages of a node's shards among nodes that pass them on (11/WAKU2-RELAY), over gossipsub.
 
-Invariant: what does not pass the network's `MessageRules` is neither delivered nor passed on. A message that no honest
-node sends costs its bringer score; one whose timestamp is off may be an honest one that was long on its way, and costs
-nothing.
+Invariants: what does not pass the network's `MessageRules` is neither delivered nor passed on; only bytes that no
+implementation takes for a message cost their bringer score. Other nodes have looser rules than ours (nwaku relays
+messages without payload, and topics that are no UTF-8): whoever publishes what they pass and we do not could otherwise
+have us part with every honest peer that brings it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
@@ -21,7 +25,6 @@ from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.protocols.rules import MessageRules, Refusal
 from fairway.waku.subscription import Subscription
-from fairway.wire.lightpush import StatusCode
 
 RELAY_PROTOCOL: Final = "/vac/waku/relay/2.0.0"
 """Protocol identifier."""
@@ -81,7 +84,15 @@ class Relay:
         await self._pubsub.close()
 
     def _judge(self, message: Message) -> Verdict:
-        judged = self._rules.judge(message.topic, message.data, self._now_ns())
-        if not isinstance(judged, Refusal):
+        if not isinstance(self._rules.judge(message.topic, message.data, self._now_ns()), Refusal):
             return Verdict.ACCEPT
-        return Verdict.IGNORE if judged.status is StatusCode.INVALID_MESSAGE else Verdict.REJECT
+        return Verdict.IGNORE if _is_protobuf(message.data) else Verdict.REJECT
+
+
+def _is_protobuf(data: bytes) -> bool:
+    """Return whether bytes are protobuf fields of any kind: all are unknown to an empty message, which reads them."""
+    try:
+        Empty.FromString(data)
+    except ProtobufDecodeError:
+        return False
+    return True

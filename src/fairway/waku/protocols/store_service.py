@@ -1,13 +1,14 @@
 """Store, the service side: a page of the archive for each query (13/WAKU2-STORE).
 
-Turns the bytes of a request into the bytes of a response. Invariant: a response has at most `MAX_PAGE_SIZE` entries and
-stays below `RESPONSE_BYTES`, for js-waku reads nothing longer than 4 MiB; a page that ends early for that has a cursor,
-so nobody takes it for the last.
+Turns the bytes of a request into the bytes of a response. Invariants: a response has at most `MAX_PAGE_SIZE` entries
+and stays below `RESPONSE_BYTES`, for js-waku reads nothing longer than 4 MiB; a page that ends early for that has a
+cursor, so nobody takes it for the last; one peer occupies the archive with at most `MAX_UNDER_WAY` queries.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -34,6 +35,8 @@ MAX_HASHES: Final = 1_000
 """Hashes in one query."""
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics in one query."""
+MAX_UNDER_WAY: Final = 16
+"""Queries of one peer that are being answered: an archive answers a few at a time, and others want their turn."""
 
 _ENTRY_OVERHEAD_BYTES: Final = 6
 """Tag and length of an entry in the response."""
@@ -50,6 +53,7 @@ class StoreService:
     def __init__(self, archive: Archive, limiter: RequestLimiter) -> None:
         self._archive: Final = archive
         self._limiter: Final = limiter
+        self._under_way: Final[Counter[str]] = Counter()
 
     async def respond(self, peer: str, data: bytes, *, now_s: float) -> bytes:
         """Return the response to the bytes of a request."""
@@ -68,6 +72,17 @@ class StoreService:
         problem = _problem(request)
         if problem is not None:
             return _failure(request.request_id, _BAD_REQUEST, problem)
+        if self._under_way[peer] >= MAX_UNDER_WAY:
+            return _failure(request.request_id, _TOO_MANY_REQUESTS, f"{MAX_UNDER_WAY} queries are being answered yet")
+        self._under_way[peer] += 1
+        try:
+            return await self._answer(peer, request)
+        finally:
+            self._under_way[peer] -= 1
+            if not self._under_way[peer]:
+                del self._under_way[peer]
+
+    async def _answer(self, peer: str, request: StoreQueryRequest) -> StoreQueryResponse:
         try:
             page = await self._archive(_query_of(request), request.pagination_cursor or None)
         except StoreQueryError as error:

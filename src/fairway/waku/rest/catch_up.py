@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from fairway.errors import StoreQueryError
+from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.waku.rest.recent import RecentHashes
 from fairway.waku.rest.store_reader import StoreReader
@@ -26,7 +27,7 @@ class CatchUp:
     def __init__(
         self,
         reader: StoreReader,
-        criterion: tuple[str, str],
+        criterion: Criterion,
         *,
         seen: RecentHashes,
         hand_on: Callable[[RoutedMessage], None],

@@ -15,7 +15,9 @@ from contextlib import suppress
 from typing import Final
 
 from fairway.errors import NetworkError, StoreQueryError
+from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.rest.catch_up import CatchUp
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.options import ReceiveWay, RestNodeOptions
@@ -45,7 +47,7 @@ class TopicFeed:
     def __init__(
         self,
         http: HttpClient,
-        criterion: tuple[str, str],
+        criterion: Criterion,
         options: RestNodeOptions,
         *,
         seen: RecentHashes,
@@ -73,22 +75,21 @@ class TopicFeed:
         self._sink: Final = Sink(begun=self._begun, hand_on=hand_on, alive=self._alive, gap=self._gap)
         self._behind = False
         self._complaint = logging.WARNING
-        self._begin_worked = asyncio.Event()
+        self._settled = asyncio.Event()
         self._due = asyncio.Event()
         self._wake = asyncio.Event()
-        self._pause_s = options.first_pause_s
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: Final = OwnedTasks()
 
     def start(self) -> None:
         """Begin to receive."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._receive()), loop.create_task(self._complete())]
+        self._tasks.spawn(self._receive())
+        self._tasks.spawn(self._complete())
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when messages come in, or after ``timeout_s``."""
+        """Return when messages come in, when the feed was closed, or after ``timeout_s``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._begin_worked.wait()
+                await self._settled.wait()
 
     def wake(self) -> None:
         """Try again now: the node is back."""
@@ -96,17 +97,21 @@ class TopicFeed:
 
     async def close(self) -> None:
         """Stop. May be called twice."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._settled.set()
+        await self._tasks.close()
 
     async def _receive(self) -> None:
+        """Receive, and begin again when that ends: after pauses that grow until one lasts for a while."""
         with suppress(StoreQueryError):
             await self._catch_up.begin()
+        loop = asyncio.get_running_loop()
         ways = self._options.receive
+        pause_s = self._options.first_pause_s
         index = 0
         while True:
+            self._wake.clear()  # not later: the node may come back while an attempt still fails
             self.way = ways[index]
+            tried_s = loop.time()
             try:
                 await _RECEIVERS[self.way](self._http, self.criterion, self._sink, self._options)
             except NotOfferedError as error:
@@ -119,13 +124,14 @@ class TopicFeed:
             except NetworkError as error:
                 _LOG.debug("%s: %s", self._http.address.name, error)
                 index = 0  # it may be another program when it is back
+            if self.live and loop.time() - tried_s >= self._options.longest_pause_s:
+                pause_s = self._options.first_pause_s
             self.live = False
             self._changed()
-            self._wake.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s):
+                async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-            self._pause_s = min(2 * self._pause_s, self._options.longest_pause_s)
+            pause_s = min(2 * pause_s, self._options.longest_pause_s)
 
     async def _complete(self) -> None:
         pause_s = self._options.first_pause_s
@@ -153,9 +159,8 @@ class TopicFeed:
     def _begun(self) -> None:
         # Also the first time: what came between `CatchUp.begin` and now is in the store alone.
         self._fall_behind()
-        self._pause_s = self._options.first_pause_s
         self.live = True
-        self._begin_worked.set()
+        self._settled.set()
         self._changed()
 
     def _alive(self) -> None:

@@ -86,11 +86,9 @@ class _Connection:
                 raise EOFError(f"an answer of more than {max_bytes} bytes")
         return bytes(body)
 
-    def close(self) -> None:
-        self.writer.close()
-
-    async def closed(self) -> None:
-        self.close()
+    async def close(self) -> None:
+        # Not politely: what the server did not read, or a farewell that TLS waits for, would keep us here.
+        self.writer.transport.abort()
         with suppress(OSError):
             await self.writer.wait_closed()
 
@@ -125,7 +123,7 @@ class HttpStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the connection."""
-        await self._connection.closed()
+        await self._connection.close()
 
 
 class HttpClient:
@@ -160,7 +158,7 @@ class HttpClient:
                 status, answered = await connection.head()
         except BaseException as error:
             if connection is not None:
-                await connection.closed()
+                await connection.close()
             if isinstance(error, _FAULTS):
                 raise _unavailable(self.address.name, error, self._timeout_s) from error
             raise
@@ -170,7 +168,7 @@ class HttpClient:
         """End the connections that are not in use; the others end with their requests. May be called twice."""
         self._closed = True
         while self._idle:
-            await self._idle.pop().closed()
+            await self._idle.pop().close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -184,7 +182,7 @@ class HttpClient:
                     return await self._over(connection, method, path, body)
                 except (OSError, h11.ProtocolError, EOFError):
                     continue  # the server had closed it; asking twice does no harm, messages are known by their hash
-            await connection.closed()
+            await connection.close()
         return await self._over(await self._connect(), method, path, body)
 
     async def _over(self, connection: _Connection, method: str, path: str, body: bytes) -> HttpReply:
@@ -197,9 +195,9 @@ class HttpClient:
                 connection.used_s = time.monotonic()
                 self._idle.append(connection)
             else:
-                await connection.closed()
+                await connection.close()
         except BaseException:
-            await connection.closed()
+            await connection.close()
             raise
         return HttpReply(status=status, headers=headers, body=answered)
 

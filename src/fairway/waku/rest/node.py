@@ -10,21 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
-from contextlib import suppress
+from collections.abc import Collection
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Final, Self
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
-from fairway.waku.node import (
-    NodeHealth,
-    NodeQuota,
-    NodeStatus,
-    RoutedMessage,
-    SendResult,
-    StorePage,
-    StoreQuery,
-    WakuNode,
-)
+from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.waku.listeners import Criterion, Listeners, criteria_of
+from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
@@ -33,20 +27,20 @@ from fairway.waku.rest.options import RestNodeOptions
 from fairway.waku.rest.recent import RecentHashes
 from fairway.waku.rest.sender import Sender
 from fairway.waku.rest.store_reader import StoreReader
-from fairway.waku.status_board import StatusBoard
+from fairway.waku.status_board import AWAY, WatchedNode
 from fairway.waku.subscription import Subscription
 
-Criterion = tuple[str, str]
-"""A pubsub topic and a content topic."""
-
-_AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
 _LOG: Final = logging.getLogger(__name__)
 
 
-class RestNode(WakuNode):
-    """A client of one node. Made by `RestNode.start`."""
+class RestNode(WatchedNode):
+    """A client of one node. Made by `RestNode.start`.
+
+    Unhealthy while the node is away, has no peers, or a subscription is not in force.
+    """
 
     def __init__(self, address: RestAddress, options: RestNodeOptions) -> None:
+        super().__init__()
         self.address: Final = address
         self._options: Final = options
         self._http: Final = HttpClient(
@@ -56,14 +50,14 @@ class RestNode(WakuNode):
         self._store: Final = StoreReader(self._http)
         self._seen: Final = RecentHashes()
         self._feeds: dict[Criterion, TopicFeed] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        self._listeners: dict[Subscription[RoutedMessage], frozenset[Criterion]] = {}
-        self._reached = _AWAY
+        self._listeners: Final = Listeners(gone=self._unsubscribed)
+        self._reached: NodeStatus | None = None
+        """What the node said of itself at last; None while it does not answer."""
         self._answered: Final = asyncio.Event()
         self._look: Final = asyncio.Event()
-        self._watching: asyncio.Task[None] | None = None
+        self._tasks: Final = OwnedTasks()
+        self._ending: Final = OwnedTasks()
         self._closed = False
-        self._board: Final = StatusBoard(_AWAY)
 
     @classmethod
     async def start(
@@ -76,7 +70,7 @@ class RestNode(WakuNode):
         if nobody answers in time.
         """
         node = cls(RestAddress.parse(address), options or RestNodeOptions())
-        node._watching = asyncio.get_running_loop().create_task(node._watch())
+        node._tasks.spawn(node._watch())
         try:
             if connect_timeout_s is not None:
                 await node._until_reached(connect_timeout_s)
@@ -88,20 +82,6 @@ class RestNode(WakuNode):
     def __repr__(self) -> str:
         """Show the node, without credentials."""
         return f"<RestNode {self.address.name}>"
-
-    @property
-    def status(self) -> NodeStatus:
-        """How the node is now: unhealthy while it is away, has no peers, or a subscription is not in force."""
-        return self._board.status
-
-    def status_changes(self) -> AsyncIterator[NodeStatus]:
-        """Yield every status from now on, the present one first."""
-        return self._board.watch()
-
-    @property
-    def quota(self) -> NodeQuota | None:
-        """None: the API does not tell."""
-        return None
 
     @property
     def feeds(self) -> tuple[TopicFeed, ...]:
@@ -122,16 +102,8 @@ class RestNode(WakuNode):
         """
         if self._closed:
             raise NodeUnavailableError("the node is closed; connect again")
-        if isinstance(content_topics, str) or not content_topics:
-            raise ConfigurationError(
-                "a subscription takes a collection of content topics, like "
-                f'["/app/1/room/proto"], not {content_topics!r}'
-            )
-        criteria = frozenset((pubsub_topic, topic) for topic in content_topics)
-        subscription: Subscription[RoutedMessage] = Subscription(
-            on_close=lambda: self._unsubscribe(subscription), size_of=lambda message: len(message.encoded)
-        )
-        self._listeners[subscription] = criteria
+        criteria = criteria_of(pubsub_topic, content_topics)
+        subscription = self._listeners.add(criteria)
         for criterion in criteria - self._feeds.keys():
             feed = self._feeds[criterion] = TopicFeed(
                 self._http, criterion, self._options, seen=self._seen, hand_on=self._hear, changed=self._feed_changed
@@ -139,7 +111,11 @@ class RestNode(WakuNode):
             feed.start()
         self._show()
         timeout_s = self._options.request_timeout_s
-        await asyncio.gather(*(self._feeds[criterion].ready(timeout_s) for criterion in criteria))
+        try:
+            await asyncio.gather(*(self._feeds[criterion].ready(timeout_s) for criterion in criteria))
+        except BaseException:
+            subscription.close()
+            raise
         return subscription
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
@@ -153,14 +129,12 @@ class RestNode(WakuNode):
         if self._closed:
             return
         self._closed = True
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        await asyncio.gather(*(feed.close() for feed in self._feeds.values()), *self._ending)
-        await self._http.close()
-        self._board.close(_AWAY)
-        for subscription in list(self._listeners):
-            subscription.close()
+        self._board.close()
+        self._listeners.close()
+        async with AsyncExitStack() as exits:  # the rest ends, whatever becomes of a part or of whoever waits for it
+            for close in (self._http.close, self._ending.wait, *(feed.close for feed in self._feeds.values())):
+                exits.push_async_callback(close)
+            exits.push_async_callback(self._tasks.close)
 
     async def _until_reached(self, timeout_s: float) -> None:
         try:
@@ -181,10 +155,10 @@ class RestNode(WakuNode):
                 reply = await self._http.request("GET", "/health")
             except NodeUnavailableError as error:
                 _LOG.debug("%s", error)
-                self._reached = _AWAY
+                self._reached = None
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
             else:
-                if self._reached is _AWAY:
+                if self._reached is None:
                     self._sender.reset()
                     for feed in self._feeds.values():
                         feed.wake()
@@ -197,35 +171,24 @@ class RestNode(WakuNode):
                     await self._look.wait()
 
     def _hear(self, message: RoutedMessage) -> None:
-        if not self._seen.add(message.message_hash):
-            return
-        criterion = (message.pubsub_topic, message.message.content_topic)
-        for subscription, criteria in list(self._listeners.items()):
-            if criterion in criteria:
-                subscription.put(message)
+        if self._seen.add(message.message_hash):
+            self._listeners.hear(message)
 
     def _feed_changed(self) -> None:
         """Take note of a subscription that came into force or broke; in doubt, look at the node at once."""
         self._look.set()
         self._show()
 
-    def _unsubscribe(self, subscription: Subscription[RoutedMessage]) -> None:
-        criteria = self._listeners.pop(subscription, frozenset())
-        wanted = frozenset[Criterion]().union(*self._listeners.values())
+    def _unsubscribed(self, criteria: frozenset[Criterion]) -> None:
         if self._closed:
             return
-        for criterion in criteria - wanted:
-            feed = self._feeds.pop(criterion, None)
-            if feed is not None:
-                # The node keeps its own subscription: other programs may use the same one.
-                task = asyncio.get_running_loop().create_task(feed.close())
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+        for criterion in criteria - self._listeners.wanted():
+            # The node keeps its own subscription: other programs may use the same one.
+            self._ending.spawn(self._feeds.pop(criterion).close())
         self._show()
 
     def _show(self) -> None:
-        if self._closed:
-            return
-        broken = any(not feed.live for feed in self._feeds.values())
-        away = broken or self._reached is _AWAY
-        self._board.show(NodeStatus(health=NodeHealth.UNHEALTHY, store=self._reached.store) if away else self._reached)
+        status = self._reached or AWAY
+        if any(not feed.live for feed in self._feeds.values()):
+            status = replace(status, health=NodeHealth.UNHEALTHY)
+        self._board.show(status)

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from fairway.errors import ConfigurationError, DecodeError, NetworkError, NodeUnavailableError
+from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.rest.event_parser import EventParser, ServerEvent
 from fairway.waku.rest.http_client import HttpClient
@@ -42,7 +43,7 @@ class Sink:
     """Something may be."""
 
 
-async def receive_events(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+async def receive_events(http: HttpClient, criterion: Criterion, sink: Sink, options: RestNodeOptions) -> None:
     """Receive from ``/events``."""
     pubsub_topic, content_topic = criterion
     if "," in content_topic:
@@ -67,7 +68,7 @@ async def receive_events(http: HttpClient, criterion: tuple[str, str], sink: Sin
     raise NodeUnavailableError("/events: the stream ended")
 
 
-async def receive_by_relay(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+async def receive_by_relay(http: HttpClient, criterion: Criterion, sink: Sink, options: RestNodeOptions) -> None:
     """Receive from ``/relay/v1``: by content topic if the node's autosharding means our shard, else the whole shard."""
     pubsub_topic, content_topic = criterion
     if _is_automatic(pubsub_topic, content_topic, options.shard_count):
@@ -79,7 +80,7 @@ async def receive_by_relay(http: HttpClient, criterion: tuple[str, str], sink: S
     await _poll(http, f"{path}/messages/{quote(topic, safe='')}", pubsub_topic, sink, options)
 
 
-async def receive_by_filter(http: HttpClient, criterion: tuple[str, str], sink: Sink, options: RestNodeOptions) -> None:
+async def receive_by_filter(http: HttpClient, criterion: Criterion, sink: Sink, options: RestNodeOptions) -> None:
     """Receive from ``/filter/v2``."""
     pubsub_topic, content_topic = criterion
     request = FilterRequest(request_id="fairway", content_filters=[content_topic], pubsub_topic=pubsub_topic)

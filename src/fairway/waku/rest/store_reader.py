@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
-from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.store_messages import store_answer, store_hashes, store_request
 from fairway.wire.waku_message import encode_waku_message
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class StoreReader:
@@ -18,18 +21,24 @@ class StoreReader:
         self._http: Final = http
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page; raise `StoreQueryError`."""
+        """Return a page, without entries that no WakuMessage can be; raise `StoreQueryError`."""
         answer = store_answer(await self._body(query, cursor, include_data=True), query)
-        messages = tuple(
-            RoutedMessage(
-                pubsub_topic=entry.pubsub_topic,
-                message=entry.message,
-                encoded=encode_waku_message(entry.message),
-                message_hash=entry.message_hash,
+        messages = []
+        for entry in answer.entries:
+            try:
+                encoded = encode_waku_message(entry.message)
+            except ConfigurationError as error:
+                _LOG.debug("a message of the store was left out: %s", error)
+                continue
+            messages.append(
+                RoutedMessage(
+                    pubsub_topic=entry.pubsub_topic,
+                    message=entry.message,
+                    encoded=encoded,
+                    message_hash=entry.message_hash,
+                )
             )
-            for entry in answer.entries
-        )
-        return StorePage(messages=messages, cursor=answer.cursor)
+        return StorePage(messages=tuple(messages), cursor=answer.cursor)
 
     async def hashes(self, query: StoreQuery, cursor: bytes | None = None) -> tuple[tuple[bytes, ...], bytes | None]:
         """Return the hashes on a page, and what leads to the next one; raise `StoreQueryError`."""

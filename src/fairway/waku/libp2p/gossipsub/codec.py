@@ -83,6 +83,10 @@ class Message:
     data: bytes
 
 
+class ForeignMessageError(FrameError):
+    """A message that follows another policy than StrictNoSign, or goes beyond our bounds, not theirs."""
+
+
 def decode_rpc(encoded: bytes, options: GossipsubOptions) -> Rpc:
     """Return the RPC in ``encoded``, or raise `FrameError` if it is none."""
     if len(encoded) > options.max_rpc_bytes:
@@ -106,7 +110,13 @@ def decode_rpc(encoded: bytes, options: GossipsubOptions) -> Rpc:
 
 
 def decode_message(encoded: bytes, options: GossipsubOptions) -> Message:
-    """Return the message in ``encoded``, or raise `FrameError` if it is none that StrictNoSign allows."""
+    """Return the message in ``encoded``.
+
+    Raises:
+        ForeignMessageError: it is one, but not for us; peers that are less strict may pass it on in good faith.
+        FrameError: it is none.
+
+    """
     try:
         parsed = gossipsub_pb2.PubsubMessage.FromString(encoded)
     except (ProtobufDecodeError, ValueError) as error:
@@ -114,11 +124,13 @@ def decode_message(encoded: bytes, options: GossipsubOptions) -> Message:
     # libp2p "pubsub", "Message signing", StrictNoSign: the fields from, seqno, signature and key must be absent.
     # Empty ones are let pass, for some encoders write them so.
     if parsed.from_peer or parsed.seqno or parsed.signature or parsed.key:
-        raise FrameError("the message names an author, a sequence number, a signature or a key")
+        raise ForeignMessageError("the message names an author, a sequence number, a signature or a key")
     if len(parsed.data) > options.max_data_bytes:
-        raise FrameError(f"a message of {len(parsed.data)} bytes; at most {options.max_data_bytes} are relayed")
+        raise ForeignMessageError(
+            f"a message of {len(parsed.data)} bytes; at most {options.max_data_bytes} are relayed"
+        )
     if not _is_topic(parsed.topic, options):
-        raise FrameError(f"a topic of {len(parsed.topic)} characters")
+        raise ForeignMessageError(f"a topic of {len(parsed.topic)} characters")
     return Message(topic=parsed.topic, data=parsed.data)
 
 

@@ -88,10 +88,11 @@ class Gossip:
         for message_id in want.message_ids:
             if self._answered[peer] >= self._options.max_ihave_length:
                 return
+            # Looking for what is not here costs as much: it counts, too.
+            self._answered[peer] += 1
             found = self._cache.served(message_id, peer)
             if found is None or found[1] > self._options.gossip_retransmission:
                 continue
-            self._answered[peer] += 1
             self.served += 1
             yield found[0]
 

@@ -120,6 +120,8 @@ class GossipsubOptions:
     """Data of messages that can be asked for again."""
     max_outbox_bytes: int = 16_777_216
     """Messages that wait for one peer; beyond it the oldest give way."""
+    max_waiting_bytes: int = 134_217_728
+    """Messages that wait for all peers together, each counted once; beyond it those for the slowest peer give way."""
     max_backoffs: int = 100_000
     """Pairs of peer and topic that are remembered as pruned."""
     score: ScoreOptions = field(default_factory=ScoreOptions)

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from fairway.waku.libp2p.shared_bytes import SharedBytes
+
 MAX_CONTROL_FRAMES: Final = 10_000
 """Control frames that may wait."""
 MAX_CONTROL_BYTES: Final = 8_388_608
@@ -20,13 +22,15 @@ MAX_CONTROL_BYTES: Final = 8_388_608
 class Outbox:
     """Frames for one peer, filled by the router and emptied by a writer."""
 
-    def __init__(self, *, max_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, held: SharedBytes | None = None) -> None:
+        """``held`` counts what waits in all outboxes of a node."""
         self.dropped = 0
         """Messages that gave way to newer ones."""
         self.lags = False
         """Whether the peer was waited for in vain since there last was room: nobody waits for it again until then."""
         self._told = 0
         self._max_bytes: Final = max_bytes
+        self._held: Final = SharedBytes() if held is None else held
         self._control: deque[bytes] = deque()
         self._messages: deque[bytes] = deque()
         self._control_bytes = 0
@@ -39,6 +43,11 @@ class Outbox:
     def waiting_bytes(self) -> int:
         """Bytes that wait."""
         return self._bytes + self._control_bytes
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of the messages that wait, without control."""
+        return self._bytes
 
     @property
     def stuck(self) -> bool:
@@ -58,8 +67,9 @@ class Outbox:
         else:
             self._messages.append(frame)
             self._bytes += len(frame)
+            self._held.hold(frame)
             while self._bytes > self._max_bytes and len(self._messages) > 1:
-                self._bytes -= len(self._messages.popleft())
+                self._next_message()
                 self.dropped += 1
             if self._bytes > self._max_bytes // 2:
                 self._drained.clear()
@@ -69,6 +79,15 @@ class Outbox:
         """Return how many messages gave way since this was asked last."""
         dropped, self._told = self.dropped - self._told, self.dropped
         return dropped
+
+    def drop_messages(self) -> int:
+        """Drop every message that waits, and return how many there were."""
+        count = len(self._messages)
+        while self._messages:
+            self._next_message()
+        self.dropped += count
+        self._look_for_room()
+        return count
 
     def forget_control(self) -> None:
         """Drop the control that waits: it was meant for a stream that has ended."""
@@ -87,15 +106,23 @@ class Outbox:
                 frame = self._control.popleft()
                 self._control_bytes -= len(frame)
             else:
-                frame = self._messages.popleft()
-                self._bytes -= len(frame)
+                frame = self._next_message()
             size += len(frame)
             piece.append(frame)
-        if self._bytes <= self._max_bytes // 2:
-            self._drained.set()
-            self.lags = False
+        self._look_for_room()
         return b"".join(piece)
 
     async def room(self) -> None:
         """Wait until there is room."""
         await self._drained.wait()
+
+    def _next_message(self) -> bytes:
+        frame = self._messages.popleft()
+        self._bytes -= len(frame)
+        self._held.release(frame)
+        return frame
+
+    def _look_for_room(self) -> None:
+        if self._bytes <= self._max_bytes // 2:
+            self._drained.set()
+            self.lags = False

@@ -23,6 +23,7 @@ from fairway.waku.libp2p.gossipsub.outbox import Outbox
 from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
 from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.subscription import Subscription
 
@@ -51,6 +52,8 @@ class PubSubStatistics:
 
     peers: int
     waiting_bytes: int
+    held_bytes: int
+    """Bytes of the messages that wait, each counted once."""
     dropped: int
     """Messages that gave way to newer ones because a peer that is still here was slow."""
 
@@ -79,6 +82,7 @@ class PubSub:
         self._options: Final = options
         self._clock: Final = clock
         self._links: dict[PeerId, _Link] = {}
+        self._held: Final = SharedBytes()
         self._readers: dict[str, Subscription[Deliver]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._events: Subscription[HostEvent] | None = None
@@ -165,6 +169,7 @@ class PubSub:
         return PubSubStatistics(
             peers=len(outboxes),
             waiting_bytes=sum(outbox.waiting_bytes for outbox in outboxes),
+            held_bytes=self._held.size_bytes,
             dropped=sum(outbox.dropped for outbox in outboxes),
         )
 
@@ -207,7 +212,7 @@ class PubSub:
         connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
         if connection is None:
             return
-        outbox = Outbox(max_bytes=self._options.max_outbox_bytes)
+        outbox = Outbox(max_bytes=self._options.max_outbox_bytes, held=self._held)
         self._links[peer] = _Link(outbox, self._spawn(self._write(peer, outbox)))
         effects = self._router.add_peer(
             peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.observed_address.host
@@ -218,6 +223,7 @@ class PubSub:
         link = self._links.pop(peer, None)
         if link is not None:
             link.writer.cancel()
+            link.outbox.drop_messages()
             self._router.remove_peer(peer, self._clock())
 
     def _part_with(self, peer: PeerId, reason: str) -> None:
@@ -274,6 +280,10 @@ class PubSub:
                     link.outbox.put(effect.frame, control=effect.control)
                     if link.outbox.stuck:
                         self._part_with(peer, "it does not read")
+        while self._held.size_bytes > self._options.max_waiting_bytes:
+            fullest = max((link.outbox for link in self._links.values()), key=lambda outbox: outbox.message_bytes)
+            if not fullest.drop_messages():
+                return
 
     def _leave(self, topic: str) -> None:
         del self._readers[topic]

@@ -21,6 +21,7 @@ from typing import Final
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.gossipsub.codec import (
+    ForeignMessageError,
     Graft,
     IHave,
     IWant,
@@ -278,9 +279,11 @@ class Router:
     def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
         try:
             message = decode_message(encoded, self._options)
-        except FrameError:
+        except FrameError as error:
             self._invalid += 1
-            self._scores.misbehaved(peer)
+            # nim-libp2p passes signed messages on: who brings them is not to blame for who made them.
+            if not isinstance(error, ForeignMessageError):
+                self._scores.misbehaved(peer)
             return []
         validator = self._validators.get(message.topic)
         if validator is None:

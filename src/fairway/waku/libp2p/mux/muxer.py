@@ -162,11 +162,10 @@ class Muxer(ABC):
         """Return a stream that holds so much that the connection should not be read until it is consumed."""
         return None
 
-    def shed(self) -> list[MuxEvent]:
-        """Reset the stream that holds the most bytes, because memory is short; return that it happened."""
-        if self._buffered:
-            self._reset_the_fullest()
-        return self._taken_events()
+    def shed(self, stream_id: int) -> None:
+        """Reset a stream because memory is short."""
+        self._overflowed += 1
+        self.reset(stream_id)
 
     @property
     def buffered_bytes(self) -> int:

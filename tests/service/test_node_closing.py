@@ -1,0 +1,121 @@
+"""A service node that is closed under difficulties: what it archived is on disk, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from fairway.errors import ConfigurationError
+from fairway.service.filter_pusher import FilterPusher
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.waku.libp2p.errors import AddressError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/16/0"
+TOPIC = "/fairway-test/1/room/proto"
+
+
+def options(**changes):
+    return ServiceOptions(**{"cluster_id": 16, "shards": (0,), "shard_count": 1, **changes})
+
+
+def message():
+    return RoutedMessage.of(SHARD, WakuMessage(payload=b"hello", content_topic=TOPIC, timestamp_ns=time.time_ns()))
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+async def stored(archive):
+    async with await ServiceNode.start(options(archive=archive)) as node:
+        return (await node.query(StoreQuery())).messages
+
+
+def test_a_part_that_cannot_be_closed_keeps_no_message_from_the_disk(monkeypatch, tmp_path):
+    archive = f"sqlite:{tmp_path / 'messages.sqlite'}"
+
+    async def fail(_):
+        raise RuntimeError("cannot be closed")
+
+    async def work():
+        with monkeypatch.context() as broken:
+            broken.setattr(FilterPusher, "close", fail)
+            node = await ServiceNode.start(options(archive=archive))
+            subscription = await node.subscribe(SHARD, [TOPIC])
+            await node.send(message())
+            with pytest.raises(RuntimeError, match="cannot be closed"):
+                await node.close()
+        assert len([one async for one in subscription]) == 1
+        assert len(await stored(archive)) == 1
+
+    run(work())
+
+
+def test_who_gives_up_waiting_for_the_end_still_has_everything_closed(monkeypatch, tmp_path):
+    archive = f"sqlite:{tmp_path / 'messages.sqlite'}"
+
+    async def slow(_):
+        await asyncio.sleep(60)
+
+    async def work():
+        with monkeypatch.context() as broken:
+            broken.setattr(FilterPusher, "close", slow)
+            node = await ServiceNode.start(options(archive=archive))
+            await node.send(message())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(node.close(), 0.1)
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", int(str(node.addresses[0]).split("/")[4]))
+        assert len(await stored(archive)) == 1
+
+    run(work())
+
+
+def test_a_node_that_cannot_start_leaves_nothing_open(tmp_path):
+    async def work():
+        before = asyncio.all_tasks()
+        with pytest.raises(AddressError):
+            await ServiceNode.start(options(peers=("/ip4/garbage",), archive=f"sqlite:{tmp_path / 'messages.sqlite'}"))
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+        gc.collect()  # a socket or a file that was left open says so now, and a warning is an error
+
+    run(work())
+
+
+@pytest.mark.parametrize("topics", [TOPIC, (), [""]])
+def test_a_subscription_needs_content_topics(topics):
+    async def work():
+        async with await ServiceNode.start(options()) as node:
+            with pytest.raises(ConfigurationError, match="a subscription"):
+                await node.subscribe(SHARD, topics)
+
+    run(work())
+
+
+def test_the_host_is_closed_when_the_node_cannot_serve(monkeypatch):
+    closed = []
+    close = Host.close
+
+    async def noted(host):
+        closed.append(host)
+        await close(host)
+
+    async def fail(_):
+        raise RuntimeError("cannot serve")
+
+    async def work():
+        monkeypatch.setattr(Host, "close", noted)
+        monkeypatch.setattr(ServiceNode, "_serve", fail)
+        with pytest.raises(RuntimeError, match="cannot serve"):
+            await ServiceNode.start(options())
+        assert len(closed) == 1
+
+    run(work())

@@ -1,0 +1,164 @@
+"""The subscriptions of a light client: given up half-way, impossible, refused by the nodes, and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.light import LightNode, LightOptions
+from fairway.waku.protocols.exchange import answering
+from fairway.wire.filter import (
+    FILTER_SUBSCRIBE_PROTOCOL,
+    FilterSubscribeResponse,
+    FilterSubscribeType,
+    decode_filter_subscribe_request,
+    encode_filter_subscribe_response,
+)
+
+SHARD = "/waku/2/rs/16/0"
+TOPIC = "/fairway-test/1/room/proto"
+
+
+class FilterNode:
+    """A service node that only knows filter, and answers every request with one status code."""
+
+    def __init__(self, status_code=200, *, after_s=0.0):
+        self.status_code = status_code
+        self.after_s = after_s
+        self.topics = set()
+        self.requests = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self):
+        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
+            self.host.handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self._respond, max_request_bytes=1 << 20))
+            yield self.host.addresses[0]
+
+    async def _respond(self, peer, data):
+        self.requests += 1
+        request = decode_filter_subscribe_request(data)
+        await asyncio.sleep(self.after_s)
+        if self.status_code == 200:
+            match request.filter_subscribe_type:
+                case FilterSubscribeType.SUBSCRIBE:
+                    self.topics.update(request.content_topics)
+                case FilterSubscribeType.UNSUBSCRIBE:
+                    self.topics.difference_update(request.content_topics)
+        return encode_filter_subscribe_response(
+            FilterSubscribeResponse(request_id=request.request_id, status_code=self.status_code)
+        )
+
+
+@contextlib.asynccontextmanager
+async def among(*nodes, **options):
+    """A light client that knows what these nodes serve."""
+    async with contextlib.AsyncExitStack() as exits:
+        addresses = [await exits.enter_async_context(node.serving()) for node in nodes]
+        light = await LightNode.start(addresses, LightOptions(**options), connect_timeout_s=None)
+        await exits.enter_async_context(light)
+        await until(lambda: all(light.host.protocols_of(node.host.peer_id) for node in nodes))
+        yield light
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
+            await asyncio.sleep(0.01)
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+@pytest.mark.parametrize("codes", [(503,), (200, 503), (503, 503), (503, 429, 503)])
+def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_once(codes):
+    async def work():
+        nodes = [FilterNode(code) for code in codes]
+        async with among(*nodes) as light:
+            await light.subscribe(SHARD, [TOPIC])
+            await asyncio.sleep(1.2)
+            # Once to subscribe, once as a replacement, and once a second from then on.
+            assert max(node.requests for node in nodes) <= 4
+
+    run(work())
+
+
+def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
+    async def work():
+        nodes = [FilterNode(503), FilterNode(503), FilterNode(200)]
+        async with among(*nodes, peers_to_use=1) as light:
+            events = light.filter_events()
+            await light.subscribe(SHARD, [TOPIC])
+            began_s = asyncio.get_running_loop().time()
+            await until(lambda: nodes[2].topics == {TOPIC})
+            assert asyncio.get_running_loop().time() - began_s < 0.9
+            assert [event.change.value for event in events.take()][-1] == "made"
+
+    run(work())
+
+
+def test_a_subscription_that_is_given_up_half_way_is_taken_back_at_the_node():
+    async def work():
+        node = FilterNode(after_s=0.3)
+        async with among(node) as light:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(light.subscribe(SHARD, [TOPIC]), 0.1)
+            await until(lambda: node.requests == 1)
+            other = "/fairway-test/1/other/proto"
+            await light.subscribe(SHARD, [other])
+            await until(lambda: node.topics == {other})
+            await asyncio.sleep(0.5)
+            assert node.topics == {other}
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("shard", "topics"), [("", [TOPIC]), (SHARD, [""]), (SHARD, ["\ud800"]), (SHARD, []), (SHARD, TOPIC), (SHARD, [1])]
+)
+def test_an_impossible_subscription_is_refused_and_ends_nothing_else(shard, topics):
+    async def work():
+        node = FilterNode()
+        async with among(node) as light:
+            with pytest.raises(ConfigurationError):
+                await light.subscribe(shard, topics)
+            await asyncio.sleep(0.05)
+            await light.subscribe(SHARD, [TOPIC])
+            # The node forgets: only a client that still looks after its subscriptions makes it again.
+            await light.host.disconnect(node.host.peer_id)
+            node.topics.clear()
+            await until(lambda: node.topics == {TOPIC})
+
+    run(work())
+
+
+def test_who_gives_up_waiting_for_the_end_still_has_everything_closed():
+    async def work():
+        node = FilterNode()
+        async with among(node) as light:
+            subscription = await light.subscribe(SHARD, [TOPIC])
+            node.after_s = 5.0
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(light.close(), 0.1)
+            assert await subscription.next_batch() == []
+            await until(lambda: not node.host.connections())
+
+    run(work())
+
+
+def test_events_of_filters_go_to_whoever_asked_last_and_end_with_the_node():
+    async def work():
+        node = FilterNode()
+        async with among(node) as light:
+            first, second = light.filter_events(), light.filter_events()
+            assert await first.next_batch() == []
+            await light.subscribe(SHARD, [TOPIC])
+            assert [event.change.value for event in await second.next_batch()] == ["made"]
+            await light.close()
+            assert await second.next_batch() == []
+
+    run(work())

@@ -1,0 +1,91 @@
+"""How long a light client looks after a message that it sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairway.errors import StoreQueryError
+from fairway.waku.light import LightOptions
+from fairway.waku.light.presence import PresenceKeeper
+from fairway.waku.node import RoutedMessage, SendResult
+from fairway.wire.waku_message import WakuMessage
+
+SHARD = "/waku/2/rs/16/0"
+
+
+class Network:
+    """A store that has nothing but what it is given, and a clock that stands until it is moved."""
+
+    def __init__(self, **options):
+        self.now_s = 0.0
+        self.stored = frozenset()
+        self.answers = True
+        self.looks = []
+        self.pushes = []
+        self.keeper = PresenceKeeper(
+            present=self._present, push=self._push, options=LightOptions(**options), clock=lambda: self.now_s
+        )
+
+    async def _present(self, hashes):
+        self.looks.append((self.now_s, hashes))
+        if not self.answers:
+            raise StoreQueryError("nobody there")
+        return self.stored & set(hashes)
+
+    async def _push(self, message):
+        self.pushes.append(message)
+        return SendResult(accepted=True)
+
+    async def pass_time(self, duration_s, step_s=0.5):
+        for _ in range(int(duration_s / step_s)):
+            self.now_s += step_s
+            await self.keeper.look()
+
+
+def message(number=0, *, ephemeral=None):
+    content = WakuMessage(payload=b"%d" % number, content_topic="/a/1/b/proto", ephemeral=ephemeral)
+    return RoutedMessage.of(SHARD, content)
+
+
+@pytest.mark.parametrize("attempts", [1, 3, 5])
+def test_a_message_that_never_arrives_is_asked_for_and_sent_again_so_often_and_then_no_more(attempts):
+    network = Network(presence_attempts=attempts, presence_first_s=1.0)
+    network.keeper.add(message())
+    asyncio.run(network.pass_time(500))
+    assert len(network.looks) == attempts
+    assert len(network.pushes) == attempts
+    assert len(network.keeper) == 0
+
+
+def test_each_further_pause_is_twice_as_long():
+    network = Network(presence_attempts=4, presence_first_s=1.0)
+    network.keeper.add(message())
+    asyncio.run(network.pass_time(100))
+    assert [now_s for now_s, _ in network.looks] == [1.0, 3.0, 7.0, 15.0]
+
+
+def test_without_a_store_that_answers_nothing_is_sent_again_and_patience_ends_all_the_same():
+    network = Network(presence_attempts=3)
+    network.answers = False
+    network.keeper.add(message())
+    asyncio.run(network.pass_time(500))
+    assert (len(network.looks), network.pushes, len(network.keeper)) == (3, [], 0)
+
+
+def test_a_message_that_was_found_and_an_ephemeral_one_are_no_longer_looked_after():
+    network = Network()
+    network.keeper.add(message(1))
+    network.keeper.add(message(2, ephemeral=True))
+    network.stored = frozenset({message(1).message_hash})
+    asyncio.run(network.pass_time(500))
+    assert (len(network.looks), network.pushes, network.keeper.confirmed) == (1, [], 1)
+
+
+def test_beyond_the_bound_the_oldest_messages_are_no_longer_looked_after():
+    network = Network(max_presence=2)
+    for number in range(4):
+        network.keeper.add(message(number))
+    asyncio.run(network.pass_time(2))
+    assert [hashes for _, hashes in network.looks] == [tuple(message(number).message_hash for number in (2, 3))]

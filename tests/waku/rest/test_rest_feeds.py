@@ -1,0 +1,141 @@
+"""Feeds of a REST client that are given up, closed, broken again and again, or fed with what is no message."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from fairway.waku.rest import ReceiveWay, RestNodeOptions
+from fairway.waku.rest.address import RestAddress
+from fairway.waku.rest.feed import TopicFeed
+from fairway.waku.rest.http_client import HttpClient
+from fairway.waku.rest.recent import RecentHashes
+from fairway.waku.rest.shapes import hex_of, store_shape
+
+HEALTH = "/health"
+ENDED_STREAM = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\nContent-Length: 3\r\n\r\n:\n\n"
+)
+
+
+def with_health(rest, script):
+    return lambda method, path, body: (
+        (200, rest.answers["health_ready"]) if path == HEALTH else script(method, path, body)
+    )
+
+
+def store_page(messages):
+    entries = [
+        {
+            "messageHash": hex_of(one.message_hash),
+            "pubsubTopic": one.pubsub_topic,
+            "message": msgspec.to_builtins(store_shape(one.message)),
+        }
+        for one in messages
+    ]
+    return 200, {"requestId": "1", "statusCode": 200, "statusDesc": "OK", "messages": entries}
+
+
+async def silence(*_):
+    await asyncio.sleep(60)
+
+
+def test_a_stream_that_breaks_as_soon_as_it_begins_is_opened_again_in_growing_intervals(rest):
+    async def work():
+        def script(_, path, __):
+            return ENDED_STREAM if path.startswith("/events") else (412, "no store")
+
+        options = {"first_pause_s": 0.02, "longest_pause_s": 2.0, "receive": (ReceiveWay.EVENTS,)}
+        async with rest.scripted(with_health(rest, script)) as server, await rest.client(server.url, **options) as node:
+            await node.subscribe(rest.shard, [rest.topic])
+            await asyncio.sleep(1.5)
+            opened = sum(path.startswith("/events") for _, path, _ in server.requests)
+            assert 2 <= opened <= 10
+
+    rest.run(work())
+
+
+def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(rest):
+    async def work():
+        attempts, release = [], asyncio.Event()
+
+        async def script(_, path, __):
+            if path.startswith("/events"):
+                attempts.append(time.monotonic())
+                await release.wait()
+            return 500, "broken"
+
+        options = RestNodeOptions(first_pause_s=20.0, longest_pause_s=20.0, receive=(ReceiveWay.EVENTS,))
+        async with rest.scripted(script) as server:
+            http = HttpClient(RestAddress.parse(server.url), timeout_s=5.0, max_connections=4)
+            feed = TopicFeed(
+                http,
+                (rest.shard, rest.topic),
+                options,
+                seen=RecentHashes(),
+                hand_on=lambda _: None,
+                changed=lambda: None,
+            )
+            feed.start()
+            await rest.until(lambda: attempts)
+            feed.wake()
+            release.set()
+            await rest.until(lambda: len(attempts) == 2)
+            await feed.close()
+            await http.close()
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize("fault", [{"version": 2**40}, {"meta": "A" * 400}], ids=["version", "meta"])
+def test_an_entry_of_a_store_that_is_no_message_does_not_end_the_looks_through_it(rest, fault):
+    async def work():
+        bad, good = rest.message(1), rest.message(2)
+        answers = []
+
+        def script(_, path, __):
+            if path.startswith("/events"):
+                return ENDED_STREAM
+            page = [] if not answers else [bad] if len(answers) < 3 else [bad, good]
+            answers.append(path)
+            status, said = store_page([one for one in page if "hashes" not in path or hex_of(one.message_hash) in path])
+            for entry in said["messages"]:
+                if entry["messageHash"] == hex_of(bad.message_hash):
+                    entry["message"] |= fault
+            return status, said
+
+        options = {"first_pause_s": 0.05, "longest_pause_s": 0.05, "receive": (ReceiveWay.EVENTS,)}
+        async with rest.scripted(with_health(rest, script)) as server, await rest.client(server.url, **options) as node:
+            subscription = await node.subscribe(rest.shard, [rest.topic])
+            (received,) = await rest.received(subscription, 1, timeout_s=5.0)
+            assert received.message_hash == good.message_hash
+
+    rest.run(work())
+
+
+def test_a_subscription_that_is_given_up_half_way_leaves_nothing(rest):
+    async def work():
+        script = with_health(rest, silence)
+        async with rest.scripted(script) as server, await rest.client(server.url) as node:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(node.subscribe(rest.shard, [rest.topic]), 0.2)
+            assert node.feeds == ()
+            await rest.until(lambda: node.status.connected)
+
+    rest.run(work())
+
+
+def test_a_subscription_that_is_under_way_when_the_client_is_closed_waits_no_longer(rest):
+    async def work():
+        script = with_health(rest, silence)
+        async with rest.scripted(script) as server:
+            node = await rest.client(server.url, request_timeout_s=20.0)
+            subscribing = asyncio.create_task(node.subscribe(rest.shard, [rest.topic]))
+            await asyncio.sleep(0.2)
+            await node.close()
+            assert await (await asyncio.wait_for(subscribing, 2.0)).next_batch() == []
+
+    rest.run(work())
