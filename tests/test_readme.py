@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,13 +16,19 @@ import pytest
 from fairway.events import EVENT_NAMES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/guide.md")
+_SECONDS = 90
+
+
+def blocks(page, language):
+    """The blocks of code in a language that a page has."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+PAGES = ("docs/guide.md", "docs/node.md")
 EXAMPLES = [
     pytest.param(source, id=f"{page}-{number}")
     for page in PAGES
-    for number, source in enumerate(
-        re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL), 1
-    )
+    for number, source in enumerate(blocks(page, "python"), 1)
 ]
 
 
@@ -25,6 +37,54 @@ def test_an_example_runs_and_shows_something(source, capsys, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     exec(compile(source, "example", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start programs as a person does at several terminals; none of them outlives the test."""
+    with ExitStack() as running:
+
+        def start(*command, **environment):
+            process = running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, *command],
+                    cwd=tmp_path,
+                    env=os.environ | environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            running.callback(process.kill)
+            too_late = threading.Timer(_SECONDS, process.kill)
+            too_late.start()
+            running.callback(too_late.cancel)
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("first", ["alice", "bob"])
+def test_the_ten_lines_work_in_two_terminals_with_a_node_in_a_third(first, start, tmp_path):
+    (program,) = blocks("README.md", "python")
+    (tmp_path / "team.py").write_text(program, encoding="utf-8")
+    node = start("-c", "from fairway.cli import main; main()", "node", "--json")
+    address = json.loads(node.stdout.readline())["multiaddrs"][0]
+
+    words = {"alice": ["who is on watch?"], "bob": []}
+    order = sorted(words, key=lambda name: name != first)
+    people = {name: start("team.py", name, *words[name], FAIRWAY_NODE=address) for name in order}
+
+    said = {name: process.communicate(timeout=_SECONDS)[0] for name, process in people.items()}
+    assert said == {"alice": "delivered to bob\nbob says I am\n", "bob": "alice says who is on watch?\n"}
+    assert {process.returncode for process in people.values()} == {0}
+    node.terminate()
+    assert node.wait(_SECONDS) == 0
+
+
+def test_the_browsers_side_in_the_guide_is_the_example():
+    (program,) = blocks("docs/guide.md", "js")
+    assert program == (ROOT / "examples" / "js-waku" / "team.mjs").read_text(encoding="utf-8")
 
 
 def test_the_pages_have_examples_and_links_that_lead_somewhere():

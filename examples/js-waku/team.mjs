@@ -10,7 +10,7 @@ const node = await createLightNode({
 });
 await node.waitForPeers([Protocols.LightPush, Protocols.Filter, Protocols.Store]);
 
-const contentTopic = "/myapp/1/team/proto";
+const contentTopic = "/fairway/1/team/proto";
 const encoder = node.createEncoder({ contentTopic });
 const decoder = node.createDecoder({ contentTopic });
 const channel = await ReliableChannel.create(node, "team", me, encoder, decoder);

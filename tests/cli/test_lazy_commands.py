@@ -20,7 +20,8 @@ import typer
 def command(name: str, loud: bool = False) -> None:
     """Greet somebody.
 
-    At length.
+    At
+    length.
     """
     typer.echo(f"hello {name}" + "!" * loud)
 '''

@@ -118,7 +118,7 @@ def test_a_profile_is_another_wire(fairway: Run):
 @pytest.mark.parametrize(
     ("words", "error", "told"),
     [
-        (["send", "--node", "", "x"], ConfigurationError, "fairway network"),
+        (["send", "--node", "", "x"], ConfigurationError, "fairway node"),
         (["send", "--channel", "", "x"], ConfigurationError, "--channel is missing"),
         (["tail", "--sender", ""], ConfigurationError, "--sender is missing"),
         (["send", "--node", "smoke:signals", "x"], ConfigurationError, "smoke:signals"),

@@ -23,7 +23,7 @@ import pytest
 HERE = Path(__file__).parent
 BUILD = Path(__file__).parents[2] / "build"
 _INSTALL_SECONDS = 600
-_START_SECONDS = 60
+_START_SECONDS = 120
 _LINE_BYTES = 4_194_304
 _OLDEST_NODE = 20
 SEED = int(os.environ.get("FAIRWAY_INTEROP_SEED", "1"))
@@ -82,7 +82,9 @@ def js_folder():
     folder = BUILD / "interop-js"
     with _alone(folder):
         for path in (HERE / "js").iterdir():
-            shutil.copyfile(path, folder / path.name)
+            copy = folder / path.name
+            if not copy.exists() or copy.read_bytes() != path.read_bytes():  # another run may be reading it
+                shutil.copyfile(path, copy)
         versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
         _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
     return folder
@@ -103,10 +105,11 @@ def py_libp2p_python():
 class Peer:
     """A process: commands go in, events come out and are kept."""
 
-    def __init__(self, name, process):
+    def __init__(self, name, process, log):
         self.name = name
         self.events = []
         self._process = process
+        self._log = log
         self._arrived = asyncio.Event()
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
@@ -141,11 +144,13 @@ class Peer:
         except TimeoutError:
             pass
         found = self.of(name)
-        assert len(found) >= count, f"{self.name}: {len(found)} of {count} {name!r} in {timeout_s} s; {self._tail()}"
+        assert len(found) >= count, f"{self.name}: {len(found)} of {count} {name!r} in {timeout_s} s; {self.state()}"
         return found
 
-    def _tail(self):
-        return [event for event in self.events if event["event"] in {"failed", "ended"}][-5:]
+    def state(self):
+        """What went wrong with it, for the message of a failed test."""
+        said = [event for event in self.events if event["event"] in {"failed", "ended"}][-5:]
+        return f"{self.name} said {said or 'nothing of it'}; its log ends {self._log.read_text()[-2000:]!r}"
 
     async def stop(self):
         """End the process."""
@@ -168,12 +173,9 @@ async def _running(name, command, folder, log):
             stderr=errors,
             limit=_LINE_BYTES,
         )
-    peer = Peer(name, process)
+    peer = Peer(name, process, log)
     try:
-        try:
-            await peer.wait("ready", timeout_s=_START_SECONDS)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; {log.read_text()[-2000:]}") from None
+        await peer.wait("ready", timeout_s=_START_SECONDS)
         yield peer
     finally:
         await peer.stop()

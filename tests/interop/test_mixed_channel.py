@@ -147,7 +147,7 @@ async def converse(js, channel, *, seed, count, pause_s, timeout_s=90):
     except TimeoutError:
         pytest.fail(
             f"seed {seed}: we got {len(got)} of {count}, js {len(js_got)}; acknowledged to us {len(acknowledged)}, "
-            f"to js {len(js_acked)}"
+            f"to js {len(js_acked)}; {js.state()}"
         )
     finally:
         for task in tasks:

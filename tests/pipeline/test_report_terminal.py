@@ -29,6 +29,7 @@ EMPTY = ArchiveReport(
     last_ns=None,
     channels=(),
     senders=(),
+    senders_in_all=0,
     delivered=(),
     incomplete=(),
     missing=(),
@@ -58,7 +59,22 @@ FULL = replace(
     first_ns=1_760_000_000 * SECOND,
     last_ns=1_760_003_600 * SECOND,
     channels=(CHANNEL,),
-    senders=(SenderReport(channel_id="team", sender_id="alice", content=800, sync=10, acknowledged=400),),
+    senders=(
+        SenderReport(
+            channel_id="team",
+            sender_id="alice",
+            content=800,
+            sync=10,
+            acknowledged=400,
+            delivered=9,
+            incomplete=1,
+            missing=5,
+        ),
+        SenderReport(
+            channel_id="team", sender_id=None, content=0, sync=0, acknowledged=0, delivered=0, incomplete=0, missing=2
+        ),
+    ),
+    senders_in_all=4,
     delivered=(
         DeliveredMessage(
             channel_id="team",
@@ -102,12 +118,19 @@ def test_a_full_report_tells_every_figure():
         "1,240 Waku messages, 6.0 MiB",
         "from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
         "1,100 messages can be read, 5.0 MiB: 1,098 sent whole, 2 in segments",
-        "600 of 1,200 SDS messages cited by others",
-        "1 message saved by Reed-Solomon",
-        "7 messages cited but not here",
-        "1 segmented message incomplete",
-        "6 messages not decoded",
-        "600 (50%)",
+        "600 of 1,200 SDS messages acknowledged by others (50.0%)",
+        "1 of 2 in segments saved by Reed-Solomon",
+        "7 of 1,207 SDS messages known of missing (0.6%)",
+        "1 of 3 segmented messages incomplete",
+        "6 of 1,240 Waku messages not decoded (0.5%)",
+        "600 (50.0%)",
+        "7 (0.6%)",
+        "1 (<0.1%)",
+        "5 (0.6%)",
+        "1 (10.0%)",
+        "unknown",
+        "2 (100.0%)",
+        "2 of 4 shown",
         "1.5 s",
         "65.0 s",
         "abababababab…",
@@ -125,7 +148,7 @@ def test_a_full_report_tells_every_figure():
 def test_sections_without_content_are_left_out():
     text = rendered(EMPTY)
     assert "nothing missing" in text
-    for section in ["Channels", "Senders", "Largest", "Incomplete", "Missing", "Not decoded", "Reed-Solomon", "UTC"]:
+    for section in ["Channels", "Senders", "Largest", "Incomplete", "Missing", "Quarantine", "Reed-Solomon", "UTC"]:
         assert section not in text
 
 
@@ -133,7 +156,7 @@ def test_a_report_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
     long = replace(FULL, channels=(replace(CHANNEL, channel_id="a channel with quite a long name indeed"),))
     text = rendered(long, width=80)
     assert max(map(len, text.splitlines())) <= 80
-    for figure in ["1,200", "600 (50%)", "1.5 s", "65.0 s"]:
+    for figure in ["1,200", "600 (50.0%)", "7 (0.6%)", "1.5 s", "65.0 s"]:
         assert figure in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -193,6 +194,8 @@ def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):
     index = [json.loads(line) for line in (tmp_path / "files" / "messages.jsonl").read_text().splitlines()]
     assert PICTURE in {(tmp_path / "files" / entry["file"]).read_bytes() for entry in index}
     assert export(tables, tmp_path / "lines", format="jsonl").messages == 13
+    lines = [json.loads(line) for line in (tmp_path / "lines" / "messages.jsonl").read_text().splitlines()]
+    assert PICTURE in {base64.b64decode(line["payload_base64"]) for line in lines}
     export(tables, tmp_path / "rows", format="parquet")
     assert pq.read_metadata(tmp_path / "rows" / "messages.parquet").num_rows == 13
     for wrong in ({"format": "tar"}, {"channel_id": "none"}):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.service.filter_pusher import FilterPusher
@@ -40,6 +40,7 @@ def test_what_is_being_written_stays_and_of_the_rest_the_oldest_give_way():
 steps = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["put", "piece", "written", "give way"])), max_size=40)
 
 
+@settings(deadline=None)
 @given(steps)
 def test_bytes_are_counted_once_however_many_queues_hold_them(given_steps):
     held = SharedBytes()

@@ -1,10 +1,14 @@
-"""Peers whose requests are larger than anyone needs, or whose answers nobody reads: refused, or bounded."""
+"""Peers whose requests are too large, or never whole, or whose answers nobody reads: refused, or bounded.
+
+``FAIRWAY_HOSTILE_PEERS`` sets how many messages are begun and not finished: 200 by default.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import os
 import random
 import resource
 import time
@@ -17,6 +21,8 @@ from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.waku.libp2p.gossipsub.codec import subscription_frame
 from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.libp2p.varint import encode_uvarint
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.exchange import ask
 from fairway.waku.protocols.relay import RELAY_PROTOCOL
@@ -44,6 +50,7 @@ from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
+BEGUN = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "200"))
 MIB = 1_048_576
 
 
@@ -156,6 +163,35 @@ def test_peers_that_ask_for_whole_pages_and_read_none_cost_a_bounded_amount():
             answer = decode_store_query_response(await request(honest, node, STORE_QUERY_PROTOCOL, query))
             assert len(answer.messages) >= 5
             await serves(node)
+
+    run(work())
+
+
+@pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+def test_messages_that_are_begun_and_never_finished_cost_a_bounded_amount(muxer):
+    limit = 16 * MIB
+
+    async def begin(connection):
+        with contextlib.suppress(Libp2pError):  # of streams that gave way
+            stream = await connection.open_stream([LIGHTPUSH_PROTOCOL])
+            await stream.write(encode_uvarint(300_000) + bytes(250_000))
+
+    async def work():
+        limits = HostLimits(max_buffered_bytes=limit)
+        async with service(host_limits=limits) as node, contextlib.AsyncExitStack() as exits:
+            before, most = resident_mib(), 0
+            for begun in range(0, BEGUN, 50):
+                host = await exits.enter_async_context(client(node, muxer))
+                (connection,) = host.connections()
+                async with asyncio.timeout(60):
+                    await asyncio.gather(*(begin(connection) for _ in range(min(50, BEGUN - begun))))
+                most = max(most, node.host.statistics().buffered_bytes)
+            assert limit - 300_000 < most <= limit
+            grown = resident_mib() - before
+            report(f"{BEGUN} messages begun:", mib=round(grown, 1), held=most)
+            assert grown < 200
+            async with client(node, muxer) as honest:
+                assert [(await push(honest, node, 140_000))[0] for _ in range(10)] == [200] * 10
 
     run(work())
 

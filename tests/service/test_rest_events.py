@@ -46,7 +46,7 @@ class Reader:
 async def reading(server, topics, *, last=None, **parameters):
     query = urlencode({"contentTopics": topics, **parameters})
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
-    head = f"GET /events?{query} HTTP/1.1\r\nHost: x\r\n" + (f"Last-Event-ID: {last}\r\n" if last else "")
+    head = f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n" + (f"Last-Event-ID: {last}\r\n" if last else "")
     writer.write(f"{head}\r\n".encode())
     status = int((await asyncio.wait_for(reader.readline(), 10)).split()[1])
     try:

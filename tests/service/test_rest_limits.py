@@ -11,6 +11,8 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.service.rest import RestOptions
+from fairway.service.rest.app import make_app
+from fairway.service.rest.context import RestContext
 
 
 async def raw(server, data, *, pause=None, timeout_s=5.0):
@@ -39,7 +41,7 @@ def test_a_body_that_is_too_long_is_refused_announced_or_not(rest):
             assert (answer.status, answer.text) == (413, "the body of a request has at most 1000 bytes")
             chunk = b"400\r\n" + b" " * 1_024 + b"\r\n"
             head = (
-                b"POST /lightpush/v3/message HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"POST /lightpush/v3/message HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Transfer-Encoding: chunked\r\n\r\n"
             )
             answer = await raw(server, head + chunk * 4)
@@ -59,7 +61,9 @@ def test_heads_that_are_too_long_or_no_http_are_refused(rest):
     rest.run(work())
 
 
-@pytest.mark.parametrize("beginning", [b"", b"GET /version HTT", b"POST /admin/v1/peers HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize(
+    "beginning", [b"", b"GET /version HTT", b"POST /admin/v1/peers HTTP/1.1\r\nHost: localhost\r\n"]
+)
 def test_a_request_that_does_not_come_ends_the_connection(rest, beginning):
     async def work():
         async with rest.serving(RestOptions(request_timeout_s=0.2)) as (_, server):
@@ -70,7 +74,7 @@ def test_a_request_that_does_not_come_ends_the_connection(rest, beginning):
 
 def test_a_body_that_does_not_come_is_answered_with_408(rest):
     async def work():
-        head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["
+        head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n["
         async with rest.serving(RestOptions(request_timeout_s=0.2)) as (_, server):
             answer = await raw(server, head)
             assert status_line(answer) == b"HTTP/1.1 408 Request Timeout"
@@ -108,7 +112,7 @@ def test_small_answers_do_not_wait_for_an_acknowledgement(rest):
 def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest):
     async def work():
         async with rest.serving(RestOptions(max_requests=2, request_timeout_s=5.0)) as (_, server):
-            head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n["
+            head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n["
             waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
             for _, writer in waiting:
                 writer.write(head)
@@ -134,7 +138,7 @@ def test_an_answer_that_is_left_unread_ends_the_connection(rest):
             payload = "A" * 100_000
             for number in range(40):
                 await rest.publish(server, payload, timestamp=number + 1)
-            request = b"GET /store/v3/messages?includeData=true&pageSize=100 HTTP/1.1\r\nHost: x\r\n\r\n"
+            request = b"GET /store/v3/messages?includeData=true&pageSize=100 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             stuck = [await asyncio.open_connection("127.0.0.1", server.port, limit=1_024) for _ in range(5)]
             for _, writer in stuck:
                 for _ in range(4):  # more than the buffers of the system hold
@@ -172,6 +176,51 @@ def test_web_pages_of_others_are_turned_away(rest, origin, host, allowed, status
                 assert answer.text == "Origin not allowed"
             elif allowed:
                 assert answer.headers["access-control-allow-origin"] in {origin, "*"}
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(("host", "status"), [("192.0.2.1", 200), ("127.0.0.1", 403), ("::1", 403)])
+def test_a_node_that_listens_to_others_is_called_by_any_name(rest, host, status):
+    async def work():
+        async with rest.serving() as (node, _):
+            app = make_app(RestContext(node, RestOptions(host=host)))  # which listens nowhere
+            sent = []
+
+            async def send(message):
+                sent.append(message)
+
+            headers = [(b"host", b"waku.example:8645")]
+            scope = {"type": "http", "method": "GET", "path": "/version", "query_string": b"", "headers": headers}
+            await app(scope, asyncio.Event().wait, send)
+            assert sent[0]["status"] == status
+
+    rest.run(work())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "127.0.0.1:8645"}, 200),
+        ({"Host": "localhost:8645"}, 200),
+        ({"Host": "[::1]:8645"}, 200),
+        ({"Host": "evil.example:8645"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+    ids=lambda value: "-".join(*value.items()) if isinstance(value, dict) else str(value),
+)
+def test_web_pages_of_others_cannot_take_messages_away_without_naming_their_origin_either(rest, headers, status):
+    async def work():
+        async with rest.serving() as (_, server):
+            await rest.publish(server)
+            path = f"/relay/v1/messages/{quote(rest.shard, safe='')}"
+            answer = await rest.call(server, "GET", path, **headers)
+            assert answer.status == status
+            if status == 403:
+                assert len((await rest.call(server, "GET", path)).json) == 1
 
     rest.run(work())
 

@@ -29,7 +29,7 @@ def test_the_address_of_the_api_is_said_and_true(rest, as_json):
     async def look(line):
         url = json.loads(line)["rest"] if as_json else line.split("  http://")[1].split()[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-        writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"fairway " in await reader.read()
         writer.close()
 

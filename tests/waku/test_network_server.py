@@ -239,6 +239,26 @@ def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(socket
     asyncio.run(story())
 
 
+def test_a_server_that_hangs_up_on_everybody_it_welcomed_is_called_in_growing_intervals(sockets, say):
+    async def hang_up(reader, writer):
+        calls.append(writer)
+        await reader.read(4)
+        writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
+        writer.close()
+
+    async def story():
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        node = await RemoteNode.connect("127.0.0.1", server.sockets[0].getsockname()[1])
+        await asyncio.sleep(1.5)
+        await node.close()
+        server.close()
+        await server.wait_closed()
+
+    calls = []
+    asyncio.run(story())
+    assert 2 <= len(calls) <= 7
+
+
 def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say):
     async def stopped(reader, writer):
         writers.append(writer)

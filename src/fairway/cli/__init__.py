@@ -30,7 +30,7 @@ Examples:
 
 [bold]fairway demo[/bold]    send a file over a lossy network and see who has it
 
-[bold]fairway node[/bold]    have a Waku node on this machine; export FAIRWAY_NODE= one of the addresses that it prints
+[bold]fairway node[/bold]    have a Waku node on this machine; it prints what to put into FAIRWAY_NODE
 
 [bold]fairway chat --channel team --sender alice[/bold]    talk to whoever joins
 

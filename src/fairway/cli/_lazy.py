@@ -8,15 +8,19 @@ has commands of its own is a module with a typer app ``app``, of which ``command
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Callable
 from importlib import import_module
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand
 from typer.main import get_command
+
+_LINE_BREAK: Final = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def lazy_command(module: str) -> Callable[[], None]:
@@ -43,9 +47,20 @@ def lazy_class(module: str) -> type[TyperCommand]:
                 # A group of one, whose only command is returned.
                 loader = typer.Typer(add_completion=False, rich_markup_mode="rich")
                 loader.command(name=self.name)(loaded.command)
-            return get_command(loader).make_context(*args, **extra)
+            return _flowing(get_command(loader)).make_context(*args, **extra)
 
     return LazyCommand
+
+
+def _flowing(command: Any) -> Any:
+    """Let the paragraphs of help texts fill the terminal, where typer keeps the line breaks of the source.
+
+    A line that is indented, such as the rest of a long example, stays a line.
+    """
+    command.help = _LINE_BREAK.sub(" ", inspect.cleandoc(command.help or ""))
+    for each in getattr(command, "commands", {}).values():
+        _flowing(each)
+    return command
 
 
 def _docstring_of(module: str) -> str:

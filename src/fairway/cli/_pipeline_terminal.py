@@ -7,6 +7,7 @@ million messages, and the time that the steps so far took here.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -61,6 +62,20 @@ def needing_spark() -> Iterator[None]:
         raise ConfigurationError(
             f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
         ) from error
+
+
+@contextmanager
+def broken_off(then: str) -> Iterator[None]:
+    """Say what to do ``then`` if the block is broken off with Ctrl-C, without the traces of what waited for Spark."""
+    root = logging.getLogger()
+    root.addFilter(_is_no_broken_call)
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(highlight=False, stderr=True).print(f"broken off; {then}")
+        raise
+    finally:
+        root.removeFilter(_is_no_broken_call)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -153,6 +168,11 @@ def progress_bar() -> Iterator[Progress]:
         yield bar
 
 
+def _is_no_broken_call(record: logging.LogRecord) -> bool:
+    """Tell whether something else is logged than that py4j was interrupted in a call, which it logs with a trace."""
+    return "while sending command" not in str(record.msg)
+
+
 def _tracker() -> StatusTracker | None:
     """Return what tells of the tasks of the active session; a session of Spark Connect has nothing that does."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - needs the [spark] extra
@@ -168,7 +188,7 @@ def _tasks(tracker: StatusTracker | None) -> str | None:
     """Return how many tasks of the stages that run are done; None when none runs, or Spark has ended."""
     if tracker is None:
         return None
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs the [spark] extra
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - needs the [spark] extra
 
     try:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

@@ -29,7 +29,7 @@ def command(
     A line with a check mark tells who has a message of yours. /file PATH sends a file, /who tells who acknowledged
     your last message, /quit or Ctrl-D ends. Works with a pipe in place of a keyboard, too.
 
-    Example: [bold]fairway chat --node local://127.0.0.1:4000 --channel team --sender alice --store alice.db[/bold]
+    Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
     """
     asyncio.run(_converse(settings, save))
 

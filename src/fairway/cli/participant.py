@@ -35,7 +35,7 @@ def command(
     A received message is finished when its line is written. One that was not comes again after a crash, with
     "redelivered" true. The end of stdin, SIGTERM and SIGINT stop it, with exit code 0; 2 if it could not run.
 
-    Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node local://127.0.0.1:4000
+    Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node /ip4/127.0.0.1/tcp/60000
     --channel team --sender alice --store alice.db[/bold]
     """
     asyncio.run(

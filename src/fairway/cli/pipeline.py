@@ -11,7 +11,14 @@ from typing import Annotated, Final
 import typer
 
 from fairway.cli import _pipeline_send, _pipeline_stream
-from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, StepsShown, console, needing_spark, progress_bar
+from fairway.cli._pipeline_terminal import (
+    DEFAULT_PARITY_RATE,
+    StepsShown,
+    broken_off,
+    console,
+    needing_spark,
+    progress_bar,
+)
 from fairway.options import Profile, SdsConfig
 
 _DEFAULT_EPOCH_MS: Final = 600_000
@@ -97,7 +104,8 @@ def run(
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:
         shown = StepsShown(bar, "starting Spark", [step.name for step in steps(options)])
-        summary = run_with(options, source, out, keys=channel_keys, progress=shown.step)
+        with broken_off("the same words go on with the table that was being written"):
+            summary = run_with(options, source, out, keys=channel_keys, progress=shown.step)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:

@@ -53,7 +53,7 @@ def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format
     """Write the messages of all channels, or of one, into a folder that is made if need be.
 
     ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
-    what each is; ``jsonl`` writes ``messages.jsonl`` alone, with payloads in base64; ``parquet`` writes
+    what each is; ``jsonl`` writes ``messages.jsonl`` alone, with ``payload_base64``; ``parquet`` writes
     ``messages.parquet``. Raises `ConfigurationError` for another format, a folder with something in it, or a channel
     that is not there.
     """
@@ -94,7 +94,7 @@ def _write_lines(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
     with (to / _INDEX).open("w", encoding="utf-8") as lines:
         for row in _rows(batches):
             payload = row.pop("payload")
-            lines.write(json.dumps({**row, "payload": base64.b64encode(payload).decode()}) + "\n")
+            lines.write(json.dumps({**row, "payload_base64": base64.b64encode(payload).decode()}) + "\n")
             messages += 1
             size += len(payload)
     return Export(messages=messages, bytes=size, to=to)

@@ -7,6 +7,7 @@ bounded, the rest is dropped and counted; a query sees everything that was put b
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,8 @@ from fairway.waku.local.store import MemoryStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 _DAY_S: Final = 86_400.0
+MAX_AHEAD_NS: Final = 3_600_000_000_000
+"""A message dated further ahead is not kept: it would outlast every other one, in whatever order the oldest go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,11 @@ class ArchiveStatistics:
     queries: int
 
 
+def is_too_far_ahead(message: RoutedMessage) -> bool:
+    """Return whether a message is dated so late that it is not kept."""
+    return (message.message.timestamp_ns or 0) > time.time_ns() + MAX_AHEAD_NS
+
+
 class NodeArchive(ABC):
     """Keeps messages and answers queries."""
 
@@ -77,11 +85,14 @@ class MemoryArchive(NodeArchive):
 
     def __init__(self, *, max_messages: int = 100_000, max_bytes: int = 268_435_456) -> None:
         self._store: Final = MemoryStore(max_messages=max_messages, max_bytes=max_bytes)
-        self._queries = 0
+        self._queries = self._dropped = 0
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message."""
-        self._store.put(message, received_ns)
+        if is_too_far_ahead(message):
+            self._dropped += 1
+        else:
+            self._store.put(message, received_ns)
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query."""
@@ -90,7 +101,9 @@ class MemoryArchive(NodeArchive):
 
     async def statistics(self) -> ArchiveStatistics:
         """Return what the archive holds and has done."""
-        return ArchiveStatistics(messages=len(self._store), size_bytes=0, waiting=0, dropped=0, queries=self._queries)
+        return ArchiveStatistics(
+            messages=len(self._store), size_bytes=0, waiting=0, dropped=self._dropped, queries=self._queries
+        )
 
     async def close(self) -> None:
         """Forget everything."""

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from fairway.errors import StoreQueryError
 from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
-from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
+from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention, is_too_far_ahead
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import UpkeepLoop
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -77,7 +77,10 @@ class SqliteArchive(NodeArchive):
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message, soon."""
-        self._writer.put(message, received_ns)
+        if is_too_far_ahead(message):
+            self._writer.dropped += 1
+        else:
+            self._writer.put(message, received_ns)
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query."""

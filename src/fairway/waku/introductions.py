@@ -33,6 +33,8 @@ class Introductions:
         admitted: Callable[[], None] = lambda: None,
     ) -> None:
         """``admitted`` is called when another peer turned out to be of our cluster; ``parting`` is a level of logs."""
+        self.parted: str | None = None
+        """Why a peer was parted with at last."""
         self._host: Final = host
         self._ours: Final = ours
         self._timeout_s: Final = timeout_s
@@ -80,5 +82,6 @@ class Introductions:
             self._known.add(peer)
             self._admitted()
         else:
+            self.parted = problem
             _LOG.log(self._parting, "parting with %s: %s", peer, problem)
             await self._host.disconnect(peer)

@@ -13,7 +13,7 @@ import { createRoutingInfo } from "@waku/utils";
 import { bytes, obey, say, text } from "./lines.mjs";
 
 const settings = JSON.parse(process.argv[2]);
-const { cluster, shard, contentTopic, peers, muxer = "mplex", channel, sender, encryption, filter, connectionManager } = settings;
+const { cluster, shard, contentTopic, peers, muxer = "mplex", channel, sender, encryption } = settings;
 const networkConfig = { clusterId: cluster, shards: [shard] };
 const routingInfo = createRoutingInfo(networkConfig, { contentTopic, shardId: shard });
 
@@ -39,15 +39,17 @@ const node = await createLightNode({
   discovery: { dns: false, peerExchange: false, peerCache: false },
   bootstrapPeers: peers,
   numPeersToUse: peers.length,
-  filter,
-  connectionManager,
+  // js-waku notices at its next ping that a subscription is gone, and dials a lost node again after a pause: by itself
+  // after a minute each, which is long for a test.
+  filter: { keepAliveIntervalMs: 2_000, pingsBeforePeerRenewed: 3 },
+  connectionManager: { dialCooldown: 1, failedDialCooldown: 1 },
   libp2p: {
     transports: [webSockets({ filter: all }), tcp()],
     streamMuxers: muxer === "yamux" ? [yamux()] : [mplex()],
     hideWebSocketInfo: true,
   },
 });
-await node.waitForPeers([Protocols.LightPush, Protocols.Filter, Protocols.Store], 20_000);
+await node.waitForPeers([Protocols.LightPush, Protocols.Filter, Protocols.Store], 60_000);
 const [encoder, decoder] = codec();
 const message = (seen) => ({
   payload: text(seen.payload),

@@ -225,3 +225,38 @@ def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it(
     assert (other.drop_messages(), other.dropped, other.has_room) == (2, 2, True)
     assert (held.size_bytes, other.waiting_bytes) == (0, 7)
     assert other.drop_messages() == 0
+
+
+def test_the_data_of_a_message_on_another_topic_keeps_nobody_from_getting_it_on_its_own():
+    router = router_with(peer(1), peer(2))
+    router.subscribe("another", lambda message: Verdict.ACCEPT, 0)
+    for number, topic in ((1, "another"), (2, TOPIC)):
+        frame = publish_frame(encode_message(Message(topic=topic, data=b"data")))
+        (delivered, *_) = router.receive(peer(number), body(frame), 1)
+        assert delivered.message == Message(topic=topic, data=b"data")
+    assert router.statistics().duplicates == 0
+
+
+@pytest.mark.parametrize(
+    "rpc",
+    [
+        b"\x0a\x00" * 1_001,
+        b"\x12\x00" * 1_001,
+        b"\x1a\xd2\x0f" + b"\x0a\x00" * 1_001,
+        body(control_frame(tuple(IWant(message_ids=(b"",) * 5_000) for _ in range(11)))),
+    ],
+    ids=["subscriptions", "messages", "control", "ids"],
+)
+def test_a_peer_whose_rpcs_cost_more_to_read_than_to_send_is_parted_with_after_a_few(rpc):
+    router = router_with(peer(1))
+    for _ in range(4):
+        assert not router.graylisted(1)
+        router.receive(peer(1), rpc, 1)
+    assert router.graylisted(1) == (peer(1),)
+
+
+def test_the_longest_gossip_that_is_honest_is_held_against_nobody():
+    router = router_with(peer(1))
+    ids = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(5_000))
+    router.receive(peer(1), body(control_frame(tuple(IHave(topic=TOPIC, message_ids=ids) for _ in range(8)))), 1)
+    assert router.score_of(peer(1), 1) >= 0

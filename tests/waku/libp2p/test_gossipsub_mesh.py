@@ -75,7 +75,7 @@ class World:
             if isinstance(effect, Deliver):
                 self.got[sender].append(effect.message.data)
                 continue
-            for target in effect.peers:
+            for target in sorted(effect.peers):  # not in the order of a set: a seed stands for one course of events
                 if target not in self.routers:
                     continue
                 # Streams lose nothing but what a slow peer's queue drops, which is never control.

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.waku.libp2p.errors import LimitError, NegotiationError, StreamResetError
+from fairway.waku.libp2p.errors import DialError, LimitError, NegotiationError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import Admission, HostLimits
@@ -77,16 +77,16 @@ def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_ful
 def test_connections_are_bounded_in_all_by_peer_and_by_address():
     door = Door(max_connections=3, max_connections_per_peer=2, max_connections_per_ip=2)
     peer = a_peer()
-    door.admission.enter(peer)
-    door.admission.enter(peer)
+    door.admission.enter(peer, accepted=True)
+    door.admission.enter(peer, accepted=True)
     with pytest.raises(LimitError, match="max_connections_per_peer is 2"):
-        door.admission.enter(peer)
-    door.admission.enter(a_peer())
+        door.admission.enter(peer, accepted=True)
+    door.admission.enter(a_peer(), accepted=True)
     with pytest.raises(LimitError, match="max_connections is 3"):
-        door.admission.enter(a_peer())
+        door.admission.enter(a_peer(), accepted=True)
     with pytest.raises(LimitError, match="max_connections is 3"):
         door.knock("192.0.2.1", "late")
-    door.admission.leave(peer)
+    door.admission.leave(peer, accepted=True)
     first = door.knock("192.0.2.1", "first")
     door.knock("192.0.2.1", "second")
     with pytest.raises(LimitError, match="max_connections_per_ip is 2"):
@@ -184,6 +184,37 @@ def test_a_stream_waits_for_acknowledgements_of_earlier_ones_only_so_long(run):
             connection.carrier.muxer.open_stream()
             with pytest.raises(NegotiationError, match=r"within 0\.05 s"):
                 await connection.open_stream(["/hold/1"], timeout_s=0.05)
+
+    run(scenario())
+
+
+def test_addresses_of_one_network_of_ipv6_are_one_place():
+    door = Door(max_pending_handshakes_per_ip=2)
+    for number in range(3):
+        door.knock(f"2001:db8:0:1::{number}", number)
+    door.knock("2001:db8:0:2::1", "another network")
+    assert door.away == [0]
+    assert door.admission.pending == 3
+
+
+def test_a_crowd_that_took_every_place_keeps_a_host_from_dialling_nobody(run):
+    async def scenario():
+        limits = HostLimits(max_connections=3, max_accepted_connections=2)
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
+            known = await stack.enter_async_context(await Host.start(listen=LISTEN))
+            crowd = [await stack.enter_async_context(await Host.start()) for _ in range(3)]
+            for one in crowd:
+                with contextlib.suppress(DialError):
+                    await one.connect(server.addresses[0])
+            await until(lambda: server.statistics().refused_connections == 1)
+            assert server.statistics().connections == 2
+            await server.connect(known.addresses[0])
+            assert server.statistics().connections == 3
+            await crowd[0].close()
+            await until(lambda: server.statistics().connections == 2)
+            await crowd[2].connect(server.addresses[0])
+            await until(lambda: server.statistics().connections == 3)
 
     run(scenario())
 

@@ -80,9 +80,9 @@ def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_
         nodes = [FilterNode(code) for code in codes]
         async with among(*nodes) as light:
             await light.subscribe(SHARD, [TOPIC])
-            await asyncio.sleep(1.2)
-            # Once to subscribe, once as a replacement, and once a second from then on.
-            assert max(node.requests for node in nodes) <= 4
+            await asyncio.sleep(0.6)
+            # Once to subscribe, once more when the subscription was noticed, and once a second from then on.
+            assert max(node.requests for node in nodes) <= 3
 
     run(work())
 

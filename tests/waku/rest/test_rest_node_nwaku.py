@@ -11,6 +11,7 @@ from fairway.errors import StoreQueryError
 from fairway.waku.node import NodeHealth, StoreQuery
 from fairway.waku.rest import ReceiveWay, RestNodeOptions, SendWay
 from fairway.waku.rest.health import status_of
+from fairway.waku.rest.store_messages import store_answer, store_hashes
 
 HEALTH = "/health"
 
@@ -209,6 +210,24 @@ def test_a_node_that_gives_no_report_says_no_more_than_whether_it_is_well(status
 
 
 @pytest.mark.parametrize(
+    "report", [b'{"nodeHealth":"READY","x":%b}', b'{"nodeHealth":"READY","protocolsHealth":[{"Relay":%b}]}']
+)
+def test_a_health_report_without_end_is_a_status_too(report):
+    assert status_of(200, report % (b"[" * 100_000 + b"]" * 100_000)).health is NodeHealth.MINIMALLY_HEALTHY
+
+
+@pytest.mark.parametrize(
+    "page",
+    [b'{"statusCode":200,"messages":[],"x":%b}', b'{"statusCode":200,"messages":[%b]}'],
+)
+def test_a_page_without_end_is_an_error_of_the_store(page):
+    body = page % (b"[" * 100_000 + b"]" * 100_000)
+    for read in (store_hashes, lambda body: store_answer(body, StoreQuery())):
+        with pytest.raises(StoreQueryError, match="not the answer of a store"):
+            read(body)
+
+
+@pytest.mark.parametrize(
     "junk",
     [
         b"\x00\x01\x02\r\n\r\n",
@@ -218,10 +237,11 @@ def test_a_node_that_gives_no_report_says_no_more_than_whether_it_is_well(status
         (200, {"messages": "none"}),
         (200, "plainly not"),
         (200, [[[]]]),
+        (200, "[" * 100_000),
         (500, "broken"),
         None,
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_node_that_answers_nonsense_harms_nobody(rest, junk):
     async def work():

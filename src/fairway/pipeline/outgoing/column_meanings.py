@@ -24,11 +24,11 @@ IN_A_BATCH: Final[Mapping[str, str]] = {
     "place": "of the message among all of its sender, in the order of sending, from 0",
     "message_hash": "hash of the WakuMessage as planned (14/WAKU2-MESSAGE)",
     "timestamp": "of the WakuMessage as planned",
-    "status": "`sending`, `sent`, `refused` (the message is at fault), `failed` (the node is), or `waiting`: nobody tried",
+    "status": "`sending`, `sent`, `refused` (a faulty message), `failed` (the node could not), `waiting`: nobody tried",
     "detail": "what the node said, or what is wrong, in words",
     "attempts": "how often it was given to a node",
     "first_at_ms": "when that was first",
-    "settled_at_ms": "when it was sent, or refused for good; null until then",
+    "settled_at_ms": "when the last attempt at it ended, sent or not; null until then",
     "sent_timestamp": "the timestamp that it left with, if that is not the planned one, else null",
     "sent_hash": "its hash with that timestamp, else null",
 }

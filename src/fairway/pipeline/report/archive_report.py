@@ -128,7 +128,9 @@ class ArchiveReport:
     channels: tuple[ChannelReport, ...]
     """The worst first, by the share that was lost; all of them."""
     senders: tuple[SenderReport, ...]
-    """Those who lost most first, at most the limit. One with messages that others cite and nothing else is told too."""
+    """Those of whom most was lost first, at most the limit."""
+    senders_in_all: int
+    """How many there would be without it."""
     delivered: tuple[DeliveredMessage, ...]
     """The largest first, at most the limit."""
     incomplete: tuple[IncompleteMessage, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of
+from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, lacks_of, report_of, stores_of, waiting_of
+from fairway.pipeline.report.html.figures import LATENCIES_MS, latencies
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import balance_json
 
@@ -17,11 +18,20 @@ def report_json(tables: RunTables, limit: int = 20) -> dict[str, Any]:
         "bandwidth": [
             {"part": part, "bytes": size, "messages": messages} for part, size, messages in bandwidth_of(tables)
         ],
-        "stores": tables.all("store_completeness"),
+        "latency": _latency(tables),
+        "waiting": [asdict(told) for told in waiting_of(tables)[:limit]],
+        "stores": stores_of(tables),
+        "stores_lacked": [asdict(told) for told in lacks_of(tables, limit).topics],
         "busiest_epochs": busiest_epochs(tables, limit),
         "balance": balance_json(tables.balance),
     }
     return {name: _plain(value) for name, value in told.items()}
+
+
+def _latency(tables: RunTables) -> dict[str, Any]:
+    told = latencies(tables)
+    within = {str(limit_ms): told.share(limit_ms) for limit_ms in LATENCIES_MS}
+    return {"content": told.total, "acknowledged": told.acknowledged, "within_ms": within}
 
 
 def _plain(value: Any) -> Any:

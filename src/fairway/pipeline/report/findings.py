@@ -19,6 +19,7 @@ from fairway.pipeline.report.archive_report import (
     SenderReport,
 )
 from fairway.pipeline.report.ranking import worst_first
+from fairway.pipeline.report.stores import StoreLacks, store_lacks
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.stages.channel_log import DependencyStatus
 
@@ -50,6 +51,7 @@ def report_of(tables: RunTables, limit: int = 20) -> ArchiveReport:
         last_ns=last_ns,
         channels=tuple(sorted(channels, key=lambda told: worst_first(asdict(told)))),
         senders=senders_of(tables, limit),
+        senders_in_all=tables.rows("sender_stats"),
         delivered=_largest(tables, limit),
         incomplete=_nearly_complete(tables, limit),
         missing=_most_cited(tables, limit),
@@ -103,6 +105,17 @@ def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
     order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
     columns = ["sender_id", "epoch_start_ms", "messages", "limit", "pct"]
     return tables.head("rate_utilisation", columns, order, limit)
+
+
+def stores_of(tables: RunTables) -> list[dict[str, Any]]:
+    """Return the rows of ``store_completeness``, the least complete store first."""
+    return sorted(tables.all("store_completeness"), key=lambda row: (row["messages"], str(row["source"])))
+
+
+def lacks_of(tables: RunTables, limit: int) -> StoreLacks:
+    """Return what each of the stores lacked, by content topic, without its place in time."""
+    stores = [row["source"] for row in stores_of(tables)]
+    return store_lacks(tables, stores, limit, 0, lambda timestamps: timestamps)
 
 
 def _largest(tables: RunTables, limit: int) -> tuple[DeliveredMessage, ...]:

@@ -9,13 +9,29 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of, waiting_of
-from fairway.pipeline.report.terminal_tables import new_table, plain, render_report, render_summary, size_text
+from fairway.pipeline.report.findings import (
+    bandwidth_of,
+    busiest_epochs,
+    lacks_of,
+    report_of,
+    stores_of,
+    waiting_of,
+)
+from fairway.pipeline.report.html.figures import LATENCIES_MS, latencies, utilisation
+from fairway.pipeline.report.html.words import duration
+from fairway.pipeline.report.terminal_tables import (
+    new_table,
+    plain,
+    render_report,
+    render_summary,
+    share_text,
+    size_text,
+)
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import Balance, RunSummary
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_EPOCHS = 10
+_SHARES_PCT = (50.0, 80.0, 100.0)
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
@@ -34,8 +50,15 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
     """Print the report of a finished run."""
-    parts: list[RenderableType] = [render_report(report_of(tables, limit))]
-    for section in (_waiting(tables, limit), _bandwidth(tables), _stores(tables), _epochs(tables)):
+    parts: list[RenderableType] = [render_report(report_of(tables, limit), limit)]
+    sections = (
+        _waiting(tables, limit),
+        _latency(tables),
+        _epochs(tables, limit),
+        *_stores(tables, limit),
+        _bandwidth(tables),
+    )
+    for section in sections:
         if section.row_count:
             parts += ["", section]
     console.print(Group(*parts, "", render_balance(tables.balance)))
@@ -81,24 +104,55 @@ def _bandwidth(tables: RunTables) -> Table:
     table = new_table("Bandwidth", ["part"], ["size", "share", "messages"])
     for part, size, messages in parts:
         table.add_row(part, size_text(size), f"{size / whole:.1%}" if whole else "-", f"{messages:,}")
-    table.caption = f"of {size_text(whole)} of payload that could be decoded"
+    table.caption = f"of {size_text(whole)} that could be decoded"
     return table
 
 
-def _stores(tables: RunTables) -> Table:
-    table = new_table("Stores", ["store"], ["messages", "of all", "missing"])
-    for row in sorted(tables.all("store_completeness"), key=lambda row: str(row["source"])):
-        share = f"{row['messages'] / row['of']:.1%}" if row["of"] else "-"
+def _latency(tables: RunTables) -> Table:
+    told = latencies(tables)
+    table = new_table("Time until the first acknowledgement", ["within"], ["content messages", "share"])
+    if told.total:
+        for limit_ms in LATENCIES_MS:
+            number = told.share(limit_ms)
+            table.add_row(duration(limit_ms), f"{number:,}", share_text(number, told.total))
+        table.add_row("at any time", f"{told.acknowledged:,}", share_text(told.acknowledged, told.total))
+        table.caption = f"of {told.total:,} content messages"
+    return table
+
+
+def _stores(tables: RunTables, limit: int) -> tuple[Table, Table]:
+    rows = stores_of(tables)
+    table = new_table("Stores, least complete first", ["store"], ["had", "of all", "lacked"])
+    for row in rows:
+        share = share_text(row["messages"], row["of"]) if row["of"] else "-"
         table.add_row(plain(row["source"]), f"{row['messages']:,}", share, f"{row['missing']:,}")
-    return table
+    table.caption = f"of {tables.rows('waku_messages'):,} that any had"
+    lacked = new_table("What stores lacked, most first", ["store", "content topic"], ["lacked", "of"])
+    if any(row["missing"] for row in rows):
+        lacks = lacks_of(tables, limit)
+        for told in lacks.topics:
+            lacked.add_row(plain(told.source), plain(told.content_topic), f"[red]{told.lacked:,}[/]", f"{told.of:,}")
+        if len(lacks.topics) < lacks.total:
+            lacked.caption = f"{len(lacks.topics):,} of {lacks.total:,} pairs of store and topic shown"
+    return table, lacked
 
 
-def _epochs(tables: RunTables) -> Table:
-    rows: Sequence[dict[str, Any]] = busiest_epochs(tables, _MOST_EPOCHS)
+def _epochs(tables: RunTables, limit: int) -> Table:
+    rows: Sequence[dict[str, Any]] = busiest_epochs(tables, limit)
     minutes = tables.manifest["options"]["epoch_ms"] / 60_000
     table = new_table(f"Busiest epochs of {minutes:g} minutes", ["sender"], ["from (UTC)", "messages", "of the limit"])
     for row in rows:
         share = "-" if row["pct"] is None else f"{row['pct']:.0f} %"
         begin = _EPOCH + timedelta(milliseconds=row["epoch_start_ms"])
         table.add_row(plain(row["sender_id"]), f"{begin:%Y-%m-%d %H:%M}", f"{row['messages']:,}", share)
+    allowed = tables.manifest["options"].get("rate_limit")
+    if allowed is None:
+        table.caption = "the limit is not known: 'run --rate-limit' tells it"
+    else:
+        half, most, full = utilisation(tables, _SHARES_PCT)
+        table.caption = (
+            f"the limit is {allowed:,} messages\n"
+            f"of {tables.rows('rate_utilisation'):,} pairs of sender and epoch\n"
+            f"{full:,} at the limit or above it,\n{most:,} from 80 %, {half:,} from 50 %"
+        )
     return table

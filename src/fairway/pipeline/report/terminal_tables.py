@@ -26,6 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 1_000_000_000
 _SECOND_MS: Final = 1_000
 _KIB: Final = 1_024
+_LEAST_SHARE: Final = 0.001
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -34,9 +35,11 @@ def print_report(report: ArchiveReport, console: Console | None = None) -> None:
     (console or Console()).print(render_report(report))
 
 
-def render_report(report: ArchiveReport) -> RenderableType:
-    """Return a report as something that rich prints."""
+def render_report(report: ArchiveReport, channels: int = _MOST_CHANNELS) -> RenderableType:
+    """Return a report as something that rich prints; ``channels`` is how many of these are shown at most."""
     lines: list[RenderableType] = [render_summary(report)]
+    if report.channels:
+        lines += ["", _channels(report, channels)]
     for show, wanted in _SECTIONS:
         if wanted(report):
             lines += ["", show(report)]
@@ -54,52 +57,70 @@ def render_summary(report: ArchiveReport) -> RenderableType:
         f"[green]{_count(total('delivered'), 'message')}[/] can be read, {size_text(total('delivered_bytes'))}: "
         f"{total('delivered') - reassembled:,} sent whole, {reassembled:,} in segments"
     )
-    lines.append(f"[green]{total('acknowledged'):,}[/] of {_count(total('content'), 'SDS message')} cited by others")
+    content, incomplete = total("content"), total("incomplete")
+    lines.append(
+        f"[green]{total('acknowledged'):,}[/] of {_count(content, 'SDS message')} acknowledged by others"
+        + (f" ({share_text(total('acknowledged'), content)})" if content else "")
+    )
     if recovered:
-        lines.append(f"[cyan]{_count(recovered, 'message')}[/] saved by Reed-Solomon")
-    lines.append(f"[red]{_count(missing, 'message')}[/] cited but not here" if missing else "[green]nothing missing[/]")
-    if total("incomplete"):
-        lines.append(f"[yellow]{_count(total('incomplete'), 'segmented message')}[/] incomplete")
+        lines.append(f"[cyan]{recovered:,}[/] of {reassembled:,} in segments saved by Reed-Solomon")
+    if missing:
+        known = content + missing
+        lines.append(f"[red]{missing:,}[/] of {known:,} SDS messages known of missing ({share_text(missing, known)})")
+    else:
+        lines.append("[green]nothing missing[/]")
+    if incomplete:
+        lines.append(f"[yellow]{incomplete:,}[/] of {reassembled + incomplete:,} segmented messages incomplete")
     if report.quarantined:
         unreadable = sum(reason.count for reason in report.quarantined)
-        lines.append(f"[yellow]{_count(unreadable, 'message')}[/] not decoded")
+        lines.append(
+            f"[yellow]{unreadable:,}[/] of {_count(report.messages, 'Waku message')} not decoded "
+            f"({share_text(unreadable, report.messages)})"
+        )
     return Panel.fit("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue")
 
 
-def _channels(report: ArchiveReport) -> Table:
-    table = new_table("Channels", ["channel"], ["senders", "content", "repeats", "cited", "p50", "p95", "missing"])
-    for channel in report.channels[:_MOST_CHANNELS]:
+def _channels(report: ArchiveReport, most: int) -> Table:
+    figures = ["senders", "content", "missing", "incomplete", "acknowledged", "p50", "p95"]
+    table = new_table("Channels, worst first", ["channel"], figures)
+    for channel in report.channels[:most]:
         table.add_row(
             plain(channel.channel_id),
             f"{channel.senders:,}",
-            f"{channel.content + channel.ephemeral:,}",
-            f"{channel.repeats:,}",
+            f"{channel.content:,}",
+            _lost(channel.missing, channel.content),
+            _lost(channel.incomplete, channel.delivered),
             _share(channel.acknowledged, channel.content),
-            _duration(channel.latency_p50_ms),
-            _duration(channel.latency_p95_ms),
-            f"[red]{channel.missing:,}[/]" if channel.missing else "0",
+            duration_text(channel.latency_p50_ms),
+            duration_text(channel.latency_p95_ms),
         )
-    table.caption = "cited: acknowledged directly, by others; p50, p95: after how long, for the first of them"
-    if len(report.channels) > _MOST_CHANNELS:
-        table.caption += f"\n{_MOST_CHANNELS} of {len(report.channels):,} shown"
+    table.caption = (
+        "content: SDS messages that are there; missing: of these and itself;\n"
+        "incomplete: of messages, readable or not; acknowledged: of content,\n"
+        "by others; p50, p95: after how long, by the first of them"
+    )
+    if len(report.channels) > most:
+        table.caption = f"{most:,} of {len(report.channels):,} shown\n{table.caption}"
     return table
 
 
 def _senders(report: ArchiveReport) -> Table:
-    table = new_table("Senders", ["channel", "sender"], ["content", "sync", "cited"])
+    figures = ["content", "missing", "incomplete", "acknowledged"]
+    table = new_table("Senders, those of whom most was lost first", ["channel", "sender"], figures)
     for sender in report.senders:
         table.add_row(
             plain(sender.channel_id),
-            plain(sender.sender_id),
+            plain("unknown" if sender.sender_id is None else sender.sender_id),
             f"{sender.content:,}",
-            f"{sender.sync:,}",
+            _lost(sender.missing, sender.content),
+            _lost(sender.incomplete, sender.delivered),
             _share(sender.acknowledged, sender.content),
         )
-    return _cut(table, len(report.senders), report.total("senders"))
+    return _cut(table, len(report.senders), report.senders_in_all)
 
 
 def _delivered(report: ArchiveReport) -> Table:
-    table = new_table("Largest messages", ["message id", "channel", "sender"], ["size", "segments"])
+    table = new_table("Largest messages that can be read", ["message id", "channel", "sender"], ["size", "segments"])
     table.add_column("how")
     for message in report.delivered:
         how = "whole" if message.segments == 1 else "joined"
@@ -115,7 +136,9 @@ def _delivered(report: ArchiveReport) -> Table:
 
 
 def _incomplete(report: ArchiveReport) -> Table:
-    table = new_table("Incomplete messages", ["payload hash", "channel", "sender"], ["held", "needed"])
+    table = new_table(
+        "Incomplete messages, those that lack least first", ["payload hash", "channel", "sender"], ["held", "needed"]
+    )
     table.add_column("why")
     for message in report.incomplete:
         table.add_row(
@@ -130,7 +153,9 @@ def _incomplete(report: ArchiveReport) -> Table:
 
 
 def _missing(report: ArchiveReport) -> Table:
-    table = new_table("Missing messages", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"])
+    table = new_table(
+        "Missing messages, most cited first", ["SDS id", "channel", "sender"], ["cited by", "first cited (UTC)"]
+    )
     table.add_column("store hash")
     for message in report.missing:
         table.add_row(
@@ -145,10 +170,11 @@ def _missing(report: ArchiveReport) -> Table:
 
 
 def _quarantined(report: ArchiveReport) -> Table:
-    table = new_table("Not decoded", ["reason"], ["messages"])
+    table = new_table("Quarantine: not decoded", ["reason"], ["messages"])
     table.add_column("for example")
     for reason in report.quarantined:
-        table.add_row(reason.status, f"{reason.count:,}", plain(reason.example))
+        table.add_row(reason.status, _share(reason.count, report.messages), plain(reason.example))
+    table.caption = f"of {_count(report.messages, 'distinct Waku message')}"
     return table
 
 
@@ -181,7 +207,21 @@ def _count(number: int, what: str) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({part / whole:.0%})" if whole else f"{part:,}"
+    return f"{part:,} ({share_text(part, whole)})" if whole else f"{part:,}"
+
+
+def _lost(part: int, rest: int) -> str:
+    return f"[red]{_share(part, part + rest)}[/]" if part else "0"
+
+
+def share_text(part: int, whole: int) -> str:
+    """Return a share of what is not 0; some is never shown as none, nor nearly all as all."""
+    share = part / whole
+    if 0 < share < _LEAST_SHARE:
+        return f"<{_LEAST_SHARE:.1%}"
+    if 1 - _LEAST_SHARE < share < 1:
+        return f">{1 - _LEAST_SHARE:.1%}"
+    return f"{share:.1%}"
 
 
 def size_text(size_bytes: int) -> str:
@@ -192,7 +232,8 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes / _KIB**power:,.1f} {_SIZE_UNITS[power - 1]}"
 
 
-def _duration(milliseconds: int | None) -> str:
+def duration_text(milliseconds: int | None) -> str:
+    """Return a time in milliseconds or seconds; None, which is unknown, as a dash."""
     if milliseconds is None:
         return "-"
     return f"{milliseconds} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
@@ -213,7 +254,6 @@ def plain(text: str) -> Text:
 
 
 _SECTIONS: Final[tuple[tuple[Callable[[ArchiveReport], Table], Callable[[ArchiveReport], object]], ...]] = (
-    (_channels, lambda report: report.channels),
     (_senders, lambda report: report.senders),
     (_delivered, lambda report: report.delivered),
     (_incomplete, lambda report: report.incomplete),

@@ -128,7 +128,7 @@ class _Gate:
         context = self._context
         headers = Headers(scope=scope)
         # A page of any web site could otherwise use the node of whoever looks at it.
-        if not self._admits(headers.get("origin"), headers.get("host", "")):
+        if not self._admits(headers):
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
             await self._app(scope, receive, send)  # has a limit of its own
@@ -141,11 +141,18 @@ class _Gate:
             finally:
                 context.under_way -= 1
 
-    def _admits(self, origin: str | None, host: str) -> bool:
-        allowed = self._context.options.allowed_origins
-        if origin is None or origin in allowed or "*" in allowed:
+    def _admits(self, headers: Headers) -> bool:
+        options = self._context.options
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if origin in options.allowed_origins or "*" in options.allowed_origins:
             return True
-        return urlsplit(origin).netloc == host and _is_address(host)
+        if origin is not None:
+            return urlsplit(origin).netloc == host and _is_address(host)
+        # Browsers name no origin for images and links of other sites, and fetching messages takes them away.
+        if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+            return False
+        # Nor for what a page reads from its own site, which may have made its name point to this machine meanwhile.
+        return not host or _is_address(host) or not _is_loopback(options.host)
 
 
 def _is_address(host: str) -> bool:
@@ -153,6 +160,14 @@ def _is_address(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches what listens at an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -58,8 +58,7 @@ def _page(document: dict[str, Any]) -> str:
         parts.append(f'<details id="{escape(name)}"><summary>{escape(name)}</summary><pre>{shown}</pre></details>')
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])}</title>'
-        f'<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<style>{_STYLE}</style></head>"
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
         f"<body>{''.join(parts)}</body></html>"
     )
 

@@ -321,7 +321,8 @@ class Host:
         """Keep a connection for as long as it lasts."""
         if upgraded.peer_id == self.peer_id:
             raise DialError(f"{address} is this node itself: give the address of another one")
-        self._admission.enter(upgraded.peer_id)
+        accepted = direction is Direction.INBOUND
+        self._admission.enter(upgraded.peer_id, accepted=accepted)
         connection = Connection(
             upgraded,
             direction=direction,
@@ -338,7 +339,7 @@ class Host:
             await connection.run()
         finally:
             self._book.remove(connection)
-            self._admission.leave(upgraded.peer_id)
+            self._admission.leave(upgraded.peer_id, accepted=accepted)
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run something that ends with the host at the latest."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import Final, TypeVar
 
 from fairway.waku.libp2p.errors import LimitError
@@ -26,10 +27,12 @@ class HostLimits:
 
     max_connections: int = 512
     """Connections in all, either direction."""
+    max_accepted_connections: int = 448
+    """Of these, connections that peers began: the rest is for those that we dial, which no crowd keeps us from."""
     max_connections_per_peer: int = 4
     """Connections with one peer id: two that dial each other at once may end up with two."""
     max_connections_per_ip: int = 256
-    """Connections that were accepted from one IP address, handshakes included."""
+    """Connections that were accepted from one IP address, or one /64 network of IPv6, handshakes included."""
     max_pending_handshakes: int = 128
     """Accepted connections whose peer is not proven yet; one more displaces the oldest of the fullest IP address."""
     max_pending_handshakes_per_ip: int = 64
@@ -92,6 +95,7 @@ class Admission:
         self._accepted_by_ip: Counter[str] = Counter()
         self._by_peer: Counter[PeerId] = Counter()
         self._connections = 0
+        self._accepted = 0
         self.refused = 0
         """Connections that were turned away, when they came or from the door."""
 
@@ -108,12 +112,13 @@ class Admission:
 
         """
         limits = self._limits
+        ip = _place_of(ip)
         from_there = self._pending_by_ip.get(ip, {})
         if len(from_there) >= limits.max_pending_handshakes_per_ip:
             self._make_room(from_there)
         elif self.pending >= limits.max_pending_handshakes:
             self._make_room(max(self._pending_by_ip.values(), key=len))
-        self._check(self._connections, limits.max_connections, "max_connections")
+        self._check_total(accepted=True)
         self._check(self._accepted_by_ip[ip], limits.max_connections_per_ip, "max_connections_per_ip")
         ticket = Ticket(ip, turn_away)
         self._pending[ticket] = None
@@ -138,21 +143,23 @@ class Admission:
             ticket.is_counted = False
             _count_down(self._accepted_by_ip, ticket.ip)
 
-    def enter(self, peer_id: PeerId) -> None:
-        """Count a connection whose peer is proven.
+    def enter(self, peer_id: PeerId, *, accepted: bool) -> None:
+        """Count a connection whose peer is proven; ``accepted`` says whether the peer began it.
 
         Raises:
             LimitError: the host, or this peer, has too many; close it.
 
         """
-        self._check(self._connections, self._limits.max_connections, "max_connections")
+        self._check_total(accepted=accepted)
         self._check(self._by_peer[peer_id], self._limits.max_connections_per_peer, "max_connections_per_peer")
         self._connections += 1
+        self._accepted += accepted
         self._by_peer[peer_id] += 1
 
-    def leave(self, peer_id: PeerId) -> None:
+    def leave(self, peer_id: PeerId, *, accepted: bool) -> None:
         """Note that such a connection ended."""
         self._connections -= 1
+        self._accepted -= accepted
         _count_down(self._by_peer, peer_id)
 
     def _make_room(self, crowd: dict[Ticket, None]) -> None:
@@ -161,10 +168,23 @@ class Admission:
         self.gone(oldest)
         oldest.turn_away()
 
+    def _check_total(self, *, accepted: bool) -> None:
+        self._check(self._connections, self._limits.max_connections, "max_connections")
+        if accepted:
+            self._check(self._accepted, self._limits.max_accepted_connections, "max_accepted_connections")
+
     def _check(self, count: int, limit: int, name: str) -> None:
         if count >= limit:
             self.refused += 1
             raise LimitError(f"{name} is {limit}, and so many there are: raise it, or wait until one ends")
+
+
+def _place_of(ip: str) -> str:
+    """Return what an address counts as: whoever has one of IPv6 has a network of 2**64."""
+    if ":" not in ip:
+        return ip
+    address = IPv6Address(ip)
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
 def _count_down(counter: Counter[_Key], key: _Key) -> None:

@@ -168,15 +168,11 @@ class LightNode(WatchedNode):
                     if status.connected:
                         return
         except TimeoutError:
-            connected = len(self.host.connections())
-            reasons = [
-                *(
-                    [f"{connected} connected, which serve no light push and filter to this cluster"]
-                    if connected
-                    else []
-                ),
-                *self._keeper.failures(),
-            ]
+            reasons = list(self._keeper.failures())
+            if connected := len(self.host.connections()):
+                reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
+            elif self._introductions is not None and self._introductions.parted is not None:
+                reasons.insert(0, self._introductions.parted)
             raise NodeUnavailableError(
                 f"no service node to work with after {timeout_s:g} s ({'; '.join(reasons) or 'still connecting'}); "
                 "start one, or give the address of one that runs: 'fairway node' prints its own"

@@ -76,9 +76,8 @@ class PushClient:
         return _result(answers)
 
     async def _ask(self, peer: PeerId, message: RoutedMessage) -> _Answer:
-        request_id = str(uuid.uuid4())
         request = LightPushRequest(
-            request_id=request_id, pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
+            request_id=str(uuid.uuid4()), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
         )
         try:
             encoded = await ask(

@@ -76,11 +76,10 @@ class StoreClient:
         found: list[RoutedMessage] = []
         faults: list[StoreQueryError] = []
         for peer in peers:
-            cursor: bytes | None = None
             while missing:
                 wanted = replace(query, message_hashes=tuple(missing), newest_first=False)
                 try:
-                    page = await self._page(peer, wanted, cursor)
+                    page = await self._page(peer, wanted, None)
                 except StoreQueryError as error:
                     faults.append(error)
                     break
@@ -89,7 +88,6 @@ class StoreClient:
                     if message.message_hash in missing:
                         del missing[message.message_hash]
                         found.append(message)
-                cursor = None
                 if page.cursor is None or len(missing) == before:
                     break
         if len(faults) == len(peers):

@@ -185,16 +185,18 @@ class RemoteNode(WatchedNode):
         await self._tasks.close()
 
     async def _run(self) -> None:
-        """Connect, and connect again, until cancelled."""
+        """Connect, and connect again, until cancelled: after pauses that grow until a connection lasts for a while."""
+        loop = asyncio.get_running_loop()
         pause_s = _FIRST_PAUSE_S
         while True:
+            tried_s = loop.time()
             try:
                 await self._session()
             except (OSError, EOFError, DecodeError) as error:
                 self._why_away = f"{error}" or type(error).__name__
-            if self._connected.is_set():
-                self._connected.clear()
+            if self._connected.is_set() and loop.time() - tried_s >= _LONGEST_PAUSE_S:
                 pause_s = _FIRST_PAUSE_S
+            self._connected.clear()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

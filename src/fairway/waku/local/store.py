@@ -73,8 +73,8 @@ class MemoryStore(MessageStore):
         self._bytes = 0
         self._messages: dict[bytes, tuple[int, RoutedMessage]] = {}
         self._order: list[_Key] = []
-        # By pubsub topic, and within it by content topic; "" stands for all of them.
-        self._orders: dict[str, dict[str, list[_Key]]] = {}
+        # By pubsub topic, and within it by content topic; None stands for all of them.
+        self._orders: dict[str, dict[str | None, list[_Key]]] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -88,7 +88,7 @@ class MemoryStore(MessageStore):
         key = (timestamp_ns, message.message_hash)
         insort(self._order, key)
         of_pubsub_topic = self._orders.setdefault(message.pubsub_topic, {})
-        for topic in {"", message.message.content_topic}:
+        for topic in (None, message.message.content_topic):
             insort(of_pubsub_topic.setdefault(topic, []), key)
         self._bytes += len(message.encoded)
         excess = 0
@@ -125,7 +125,7 @@ class MemoryStore(MessageStore):
     def _leave_orders(self, message: RoutedMessage) -> None:
         """Take the oldest message out of the orders, each of which it is the first of."""
         of_pubsub_topic = self._orders[message.pubsub_topic]
-        for topic in {"", message.message.content_topic}:
+        for topic in (None, message.message.content_topic):
             order = of_pubsub_topic[topic]
             del order[0]
             if not order:
@@ -150,7 +150,7 @@ class MemoryStore(MessageStore):
         if not query.pubsub_topic and not query.content_topics:
             return [self._order]
         pubsub_topics = [query.pubsub_topic] if query.pubsub_topic else self._orders
-        topics = dict.fromkeys(query.content_topics) or ("",)
+        topics: Iterable[str | None] = dict.fromkeys(query.content_topics) or (None,)
         known = [self._orders[pubsub_topic] for pubsub_topic in pubsub_topics if pubsub_topic in self._orders]
         return [of_pubsub_topic[topic] for of_pubsub_topic in known for topic in topics if topic in of_pubsub_topic]
 

@@ -40,12 +40,13 @@ class EventParser:
         """Return the events that are complete now."""
         self._rest += chunk
         events: list[ServerEvent] = []
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        for line in lines:
-            event = self._line(line.removesuffix(b"\r"))
-            if event is not None:
-                events.append(event)
+        if b"\n" in chunk:  # else a long line that comes in small pieces would be looked through again for each
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+            for line in lines:
+                event = self._line(line.removesuffix(b"\r"))
+                if event is not None:
+                    events.append(event)
         if len(self._rest) + self._data_bytes > self._max_bytes:
             raise DecodeError(f"a server-sent event of more than {self._max_bytes} bytes")
         return events

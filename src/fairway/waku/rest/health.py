@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from fairway.errors import DecodeError
 from fairway.waku.node import NodeHealth, NodeStatus
+from fairway.waku.rest.shapes import read_json
 
 _SENDING: Final = ("Relay", "Lightpush", "Lightpush Client")
 _STORING: Final = ("Store", "Store Client")
@@ -25,8 +27,8 @@ class _Report(msgspec.Struct, rename="camel"):
 def status_of(status: int, body: bytes) -> NodeStatus:
     """Return the status of a node that answered."""
     try:
-        report = msgspec.json.decode(body, type=_Report)
-    except msgspec.MsgspecError:
+        report = read_json(body, _Report)
+    except DecodeError:
         # No report: the node is there, and says no more than whether it is well.
         known = 200 <= status < 300
         missing = status in {400, 404, 405}

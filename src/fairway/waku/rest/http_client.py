@@ -139,8 +139,8 @@ class HttpClient:
 
     async def request(self, method: str, path: str, body: bytes = b"") -> HttpReply:
         """Return the answer to a request with a JSON body, if any; raise `NodeUnavailableError`."""
-        self._check_open()
         async with self._slots:
+            self._check_open()
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await self._exchange(method, path, body)

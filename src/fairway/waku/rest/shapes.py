@@ -8,9 +8,8 @@ is not of these shapes is one `DecodeError`.
 from __future__ import annotations
 
 from base64 import b64encode
-from binascii import Error as Base64Error
 from binascii import a2b_base64
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -135,14 +134,23 @@ def message_of(shape: JsonMessage) -> WakuMessage:
     if not isinstance(topic, str) or not topic.strip():
         raise DecodeError("Field `contentTopic` is missing or empty")
     return WakuMessage(
-        payload=_bytes(shape.payload),
+        payload=bytes_of(shape.payload),
         content_topic=topic,
         version=shape.version or None,
         timestamp_ns=shape.timestamp or None,
-        meta=_bytes(shape.meta or "") or None,
-        rate_limit_proof=_bytes(shape.proof or "") or None,
+        meta=bytes_of(shape.meta or "") or None,
+        rate_limit_proof=bytes_of(shape.proof or "") or None,
         ephemeral=shape.ephemeral or None,
     )
+
+
+def bytes_of(text: str) -> bytes:
+    """Return what base64 stands for, with its padding or without, or raise `DecodeError`."""
+    try:
+        # Some clients leave the padding out.
+        return a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+    except ValueError as error:
+        raise DecodeError(f"not base64: {error}") from error
 
 
 def hex_of(message_hash: bytes) -> str:
@@ -150,20 +158,5 @@ def hex_of(message_hash: bytes) -> str:
     return f"0x{message_hash.hex()}"
 
 
-_PADDING: Final = "==="
-
-
 def _base64(data: bytes) -> str:
     return b64encode(data).decode()
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return a2b_base64(text, strict_mode=True)
-    except (Base64Error, ValueError):
-        pass
-    try:
-        # Some clients leave the padding out.
-        return a2b_base64(text + _PADDING[: -len(text) % 4], strict_mode=True)
-    except (Base64Error, ValueError) as error:
-        raise DecodeError(f"not base64: {error}") from error

@@ -10,16 +10,15 @@ at most 100 messages, each with the oldest message first. A cursor is the hash o
 
 from __future__ import annotations
 
-from binascii import Error as Base64Error
-from binascii import a2b_base64
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from fairway.errors import StoreQueryError
+from fairway.errors import DecodeError, StoreQueryError
 from fairway.waku.node import StoreQuery
+from fairway.waku.rest.shapes import bytes_of, read_json
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
 STORE_PATH: Final = "/store/v3/messages"
@@ -81,7 +80,6 @@ class _Answer(msgspec.Struct, rename="camel"):
     pagination_cursor: str | None = None
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
 _ENTRY: Final = msgspec.json.Decoder(_Entry)
 
 
@@ -121,8 +119,8 @@ def store_hashes(body: bytes) -> tuple[tuple[bytes, ...], bytes | None]:
     """Return the hashes and the cursor in a response without messages; raise `StoreQueryError`."""
     answer = _decoded(body)
     try:
-        hashes = tuple(_hash(msgspec.json.decode(raw, type=_Key).message_hash) for raw in answer.messages)
-    except (msgspec.MsgspecError, ValueError) as error:
+        hashes = tuple(_hash(read_json(raw, _Key).message_hash) for raw in answer.messages)
+    except (DecodeError, ValueError) as error:
         raise StoreQueryError(f"not the answer of a store: {error}") from error
     return hashes, _cursor(answer)
 
@@ -135,7 +133,7 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
     for raw in answer.messages:
         try:
             entry = _entry(_ENTRY.decode(raw))
-        except (msgspec.MsgspecError, ValueError):  # Base64Error and bad hexadecimal text are ValueErrors
+        except (msgspec.MsgspecError, DecodeError, ValueError):  # bad hexadecimal text is a ValueError
             undecodable.append(bytes(raw))
             continue
         if _asked_for(entry, query):
@@ -145,8 +143,8 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
 
 def _decoded(body: bytes) -> _Answer:
     try:
-        answer = _ANSWER.decode(body)
-    except msgspec.MsgspecError as error:
+        answer = read_json(body, _Answer)
+    except DecodeError as error:
         raise StoreQueryError(f"not the answer of a store: {error}") from error
     if answer.status_code != _SUCCESS:
         raise StoreQueryError(f"the store node answers {answer.status_code}: {answer.status_desc}")
@@ -182,12 +180,12 @@ def _entry(entry: _Entry) -> StoreEntry:
         message_hash=_hash(entry.message_hash),
         pubsub_topic=entry.pubsub_topic,
         message=WakuMessage(
-            payload=_base64(message.payload),
+            payload=bytes_of(message.payload),
             content_topic=message.content_topic,
             version=message.version,
             timestamp_ns=message.timestamp,
-            meta=_base64(message.meta) or None,
-            rate_limit_proof=_base64(message.proof) or None,
+            meta=bytes_of(message.meta) or None,
+            rate_limit_proof=bytes_of(message.proof) or None,
             ephemeral=message.ephemeral,
         ),
     )
@@ -198,11 +196,3 @@ def _hash(text: str) -> bytes:
     if len(value) != MESSAGE_HASH_BYTES:
         raise ValueError(text)
     return value
-
-
-def _base64(text: str) -> bytes:
-    try:
-        return a2b_base64(text, strict_mode=True)
-    except Base64Error:
-        # Some clients leave the padding out.
-        return a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)

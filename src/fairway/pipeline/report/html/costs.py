@@ -5,14 +5,17 @@ Each returns a lead, in HTML, and the charts and tables that stand below it.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs
+from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, stores_of
 from fairway.pipeline.report.html import figures
 from fairway.pipeline.report.html.charts import Bar, Charts
+from fairway.pipeline.report.html.figures import Traffic
 from fairway.pipeline.report.html.losses import CHART_ROWS, ROWS, label
 from fairway.pipeline.report.html.page import Column, name, table, text
-from fairway.pipeline.report.html.words import clock, duration, of, percent, size_of
+from fairway.pipeline.report.html.words import clock, duration, of, percent, size_of, time_ticks
+from fairway.pipeline.report.stores import store_lacks
 from fairway.pipeline.report.terminal_tables import size_text
 from fairway.pipeline.run.reading import RunTables
 
@@ -114,9 +117,9 @@ def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     )
 
 
-def stores(charts: Charts, tables: RunTables) -> tuple[str, ...]:
-    """Return how much each store had of what any of them had."""
-    told = sorted(tables.all("store_completeness"), key=lambda row: (row["messages"], str(row["source"])))
+def stores(charts: Charts, tables: RunTables, over_time: Traffic | None) -> tuple[str, ...]:
+    """Return how much each store had of what any of them had, and what it lacked."""
+    told = stores_of(tables)
     if not told:
         return ("No store was named: NAME=URI as the source of a run names it.",)
     lead = (
@@ -137,4 +140,31 @@ def stores(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         lead,
         charts.bars("Messages that a store had", lead, bars),
         table("Stores, least complete first", columns, rows, of=len(told), what="stores"),
+        *_lacked(charts, tables, [row for row in told if row["missing"]][:CHART_ROWS], over_time),
+    )
+
+
+def _lacked(
+    charts: Charts, tables: RunTables, lacking: Sequence[dict[str, Any]], over_time: Traffic | None
+) -> tuple[str, ...]:
+    """Return what stores lacked, by content topic, and when that was sent."""
+    if over_time is None or not lacking:
+        return ()
+    axis = over_time.axis
+    found = store_lacks(tables, [row["source"] for row in lacking], ROWS, axis.bins, axis.bin_of)
+    lanes = [
+        (label(row["source"]), of(row["missing"], row["of"]), lane)
+        for row, lane in zip(lacking, found.stretches, strict=True)
+    ]
+    rows = [(name(each.source), name(each.content_topic), of(each.lacked, each.of)) for each in found.topics]
+    columns = [
+        Column(title="store"),
+        Column(title="content topic"),
+        Column(title="lacked, of the topic's", figure=True),
+    ]
+    title = "Messages that a store lacked, by the time they were sent"
+    described = "A stretch is darker the more of the messages sent in it a store lacked."
+    return (
+        charts.lanes(title, described, lanes, time_ticks(axis)),
+        table("What stores lacked, most first", columns, rows, of=found.total, what="stores and topics", wide=True),
     )

@@ -98,7 +98,7 @@ def traffic(tables: RunTables) -> Traffic | None:
     sample = _sample(tables)
     if not sample.size:
         return None
-    axis = _axis(sample, whole=len(sample) == tables.rows("waku_messages"))
+    axis = _axis(sample, tables.range_of("waku_messages", "timestamp"))
     messages, sizes = np.zeros(axis.bins + 2, dtype=np.int64), np.zeros(axis.bins + 2, dtype=np.int64)
     for timestamps, payload_bytes in _timed(tables):
         places = axis.bin_of(timestamps) + 1
@@ -191,7 +191,8 @@ def _sample(tables: RunTables) -> _Ints:
     return np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
 
 
-def _axis(sample: _Ints, *, whole: bool) -> TimeAxis:
+def _axis(sample: _Ints, known: tuple[int | None, int | None]) -> TimeAxis:
+    """Return the axis of a sample; ``known`` are the first and the last timestamp of all, between which it stays."""
     ordered = np.sort(sample)
     low_pct, high_pct = _ORDINARY
     low = int(ordered[math.floor((len(ordered) - 1) * low_pct / 100)])
@@ -199,10 +200,12 @@ def _axis(sample: _Ints, *, whole: bool) -> TimeAxis:
     slack = _FAR_OUT * max(high - low, 1_000_000_000)
     inside = ordered[(ordered >= max(low - slack, -(2**63))) & (ordered <= min(high + slack, 2**63 - 1))]
     begin, end = int(inside[0]), int(inside[-1]) + 1
-    # A sample may lack the very first and last: there is room for them on both sides.
-    margin = 0 if whole else (end - begin) // _BINS
-    begin = (begin - margin) // _MICROSECOND_NS * _MICROSECOND_NS
-    width_us = -(-(end + margin - begin) // (_BINS * _MICROSECOND_NS))
+    # A sample may lack the very first and last: where there are such, there is room for them on both sides.
+    margin = (end - begin) // _BINS
+    first, last = (begin if told is None else told for told in known)
+    begin = min(max(begin - margin, first), begin) // _MICROSECOND_NS * _MICROSECOND_NS
+    end = max(min(end + margin, last + 1), end)
+    width_us = -(-(end - begin) // (_BINS * _MICROSECOND_NS))
     return TimeAxis(begin_ns=begin, width_ns=max(width_us * _MICROSECOND_NS, _SHORTEST_NS), bins=_BINS)
 
 

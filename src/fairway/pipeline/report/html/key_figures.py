@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from fairway.pipeline.report.findings import waiting_of
 from fairway.pipeline.report.html import figures
 from fairway.pipeline.report.html.page import KeyFigure, key_figures, name
 from fairway.pipeline.report.html.words import percent
@@ -15,16 +16,19 @@ _AT_LIMIT_PCT: Final = (0.0, 100.0)
 
 def key_figures_of(tables: RunTables, channels: Sequence[dict[str, Any]]) -> str:
     """Return the figures of a run as HTML; ``channels`` are the rows of ``channel_stats``."""
-    return key_figures([*_losses(channels), *_costs(tables)])
+    return key_figures([*_losses(tables, channels), *_costs(tables)])
 
 
-def _losses(channels: Sequence[dict[str, Any]]) -> Iterator[KeyFigure]:
+def _losses(tables: RunTables, channels: Sequence[dict[str, Any]]) -> Iterator[KeyFigure]:
     content, missing, acknowledged, delivered, incomplete = (
         sum(row[figure] for row in channels)
         for figure in ("content", "missing", "acknowledged", "delivered", "incomplete")
     )
-    yield _part("Messages readable", delivered, delivered + incomplete, "messages", "channels", bad=incomplete > 0)
+    begun = "messages begun"
+    yield _part("Messages readable", delivered, delivered + incomplete, begun, "channels", bad=incomplete > 0)
     yield _part("SDS messages missing", missing, content + missing, "known", "gaps", bad=missing > 0)
+    waiting = sum(told.waiting for told in waiting_of(tables))
+    yield _part("Held up by missing ones", waiting, content, "SDS messages", "gaps", bad=waiting > 0)
     yield _part("Acknowledged by others", acknowledged, content, "SDS messages", "latency")
 
 

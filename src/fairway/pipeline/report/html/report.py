@@ -18,6 +18,7 @@ from fairway.pipeline.report.html import costs, figures, losses
 from fairway.pipeline.report.html.charts import Charts
 from fairway.pipeline.report.html.key_figures import key_figures_of
 from fairway.pipeline.report.html.page import Column, page, section, table, text
+from fairway.pipeline.report.html.senders import senders
 from fairway.pipeline.report.html.words import clock, of
 from fairway.pipeline.report.ranking import worst_first
 from fairway.pipeline.run.reading import RunTables
@@ -35,12 +36,13 @@ _CLASSES: Final = {
 _MADE_OF: Final = {
     "traffic": ("sds_messages", "quarantine"),
     "channels": ("channel_stats",),
+    "senders": ("sender_stats",),
     "latency": ("ack_latency",),
     "gaps": ("missing_messages", "channel_stats", "sds_ordered"),
     "bandwidth": ("bandwidth",),
     "rate": ("rate_utilisation",),
     "quarantine": ("quarantine",),
-    "stores": ("store_completeness",),
+    "stores": ("store_completeness", "waku_messages"),
 }
 _SECONDS: Final = len("2026-01-01T00:00:00")
 
@@ -70,12 +72,13 @@ def html_report(tables: RunTables) -> str:
     sections = [
         ("traffic", "Messages and bytes over time", losses.traffic(charts, over_time)),
         ("channels", "Delivery and loss per channel", losses.channels(charts, channels)),
+        ("senders", "Loss per sender", senders(tables)),
         ("latency", "Time until acknowledgement", losses.latency(charts, tables)),
         ("gaps", "Gaps on a timeline", losses.gaps(charts, tables, channels, over_time)),
         ("bandwidth", "Bandwidth by part", costs.bandwidth(charts, tables)),
         ("rate", "Senders against the rate limit", costs.rate(charts, tables)),
         ("quarantine", "Quarantine by reason", costs.quarantine(charts, tables)),
-        ("stores", "Store completeness", costs.stores(charts, tables)),
+        ("stores", "Store completeness", costs.stores(charts, tables, over_time)),
     ]
     bodies = [
         (place, title, section(place, title, lead, *parts, made_of=_MADE_OF[place]))

@@ -73,6 +73,8 @@ class Rpc:
     messages: tuple[bytes, ...] = ()
     """Encoded messages, see `decode_message`."""
     control: tuple[Control, ...] = ()
+    is_excessive: bool = False
+    """Whether it had more of anything than any honest peer sends at once: reading it cost more than sending it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ def decode_rpc(encoded: bytes, options: GossipsubOptions) -> Rpc:
         subscriptions=subscriptions,
         messages=tuple(islice(parsed.publish, options.max_messages_per_rpc)),
         control=_controls(parsed.control, options) if parsed.HasField("control") else (),
+        # The shortest field takes two bytes, so the usual RPC need not be looked at.
+        is_excessive=len(encoded) > 2 * options.max_control_per_rpc and _is_excessive(parsed, options),
     )
 
 
@@ -172,6 +176,15 @@ def control_frame(controls: tuple[Control, ...]) -> bytes:
     body = control.SerializeToString()
     rpc = b"".join((_CONTROL_TAG, encode_uvarint(len(body)), body))
     return encode_uvarint(len(rpc)) + rpc
+
+
+def _is_excessive(parsed: Any, options: GossipsubOptions) -> bool:
+    control = parsed.control
+    kinds = (parsed.subscriptions, control.ihave, control.iwant, control.graft, control.prune)
+    if len(parsed.publish) > options.max_messages_per_rpc or max(map(len, kinds)) > options.max_control_per_rpc:
+        return True
+    ids = sum(len(told.message_ids) for told in (*control.ihave, *control.iwant))
+    return ids > options.max_ihave_messages * options.max_ihave_length
 
 
 def _controls(parsed: Any, options: GossipsubOptions) -> tuple[Control, ...]:

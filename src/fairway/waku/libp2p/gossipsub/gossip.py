@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fairway.waku.libp2p.gossipsub.codec import IHave, IWant
-from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.score import PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
@@ -67,7 +67,11 @@ class Gossip:
         room = options.max_ihave_length - self._asked[peer]
         if self._heard[peer] > options.max_ihave_messages or room <= 0:
             return None
-        wanted = [message_id for message_id in dict.fromkeys(have.message_ids) if message_id not in self._seen]
+        wanted = [
+            message_id
+            for message_id in dict.fromkeys(have.message_ids)
+            if seen_key(have.topic, message_id) not in self._seen
+        ]
         self._rng.shuffle(wanted)  # several askers of one teller between them ask for everything
         wanted = wanted[:room]
         if not wanted:

@@ -12,6 +12,15 @@ from typing import Final
 from fairway.waku.libp2p.peer_id import PeerId
 
 
+def seen_key(topic: str, message_id: bytes) -> bytes:
+    """Return what a message is remembered as.
+
+    Ids of Waku are hashes of the data alone: whoever sends the data of a message on another topic, a moment before that
+    message comes, must not have it taken for seen.
+    """
+    return message_id + topic.encode()
+
+
 class SeenMessages:
     """The ids of the messages of the last minutes."""
 

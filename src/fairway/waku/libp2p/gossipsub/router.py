@@ -37,10 +37,13 @@ from fairway.waku.libp2p.gossipsub.codec import (
 )
 from fairway.waku.libp2p.gossipsub.gossip import Gossip
 from fairway.waku.libp2p.gossipsub.mesh import Mesh
-from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.score import PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
+
+_EXCESS: Final = 10
+"""Misdeeds that an RPC stands for which nobody sends in good faith: with the usual scores, the fourth is the last."""
 
 
 class Verdict(Enum):
@@ -199,7 +202,7 @@ class Router:
                 f"a message has at most {self._options.max_data_bytes} bytes, not {len(message.data)}"
             )
         message_id = self._message_id(message)
-        if not self._seen.add(message_id, now_s):
+        if not self._seen.add(seen_key(message.topic, message_id), now_s):
             return []
         frame = publish_frame(encode_message(message))
         self._cache.put(message_id, message.topic, frame)
@@ -212,6 +215,8 @@ class Router:
         if not self._mesh.has(peer) or self._scores.score(peer, now_s) < self._options.score.graylist_threshold:
             return []
         parsed = decode_rpc(rpc, self._options)
+        if parsed.is_excessive:
+            self._scores.misbehaved(peer, _EXCESS)
         effects: list[Effect] = []
         for change in parsed.subscriptions:
             self._mesh.interest(peer, change.topic, subscribed=change.subscribed)
@@ -290,12 +295,13 @@ class Router:
             return []  # a topic that this node left a moment ago, or never had
         message_id = self._message_id(message)
         self._gossip.arrived(message_id, peer)
-        if message_id in self._seen:
+        seen_as = seen_key(message.topic, message_id)
+        if seen_as in self._seen:
             self._duplicates += 1
             return []
         verdict = validator(message)
         # What was judged once is not judged again, whatever the verdict: replaying it costs us one look-up.
-        self._seen.add(message_id, now_s)
+        self._seen.add(seen_as, now_s)
         if verdict is not Verdict.ACCEPT:
             self._invalid += 1
             if verdict is Verdict.REJECT:

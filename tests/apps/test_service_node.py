@@ -1,0 +1,102 @@
+"""``fairway node``: what it says when it serves, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.errors import ConfigurationError
+from fairway.service.options import ServiceOptions
+from fairway.service.rest import RestOptions
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.peer_id import PeerId
+
+
+def first_words(settings: NodeSettings) -> str:
+    """Run a node until it says something, and return that."""
+
+    async def work() -> str:
+        said = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line)))
+        await asyncio.wait([serving, said], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        return said.result()
+
+    return asyncio.run(work())
+
+
+def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
+    lines = first_words(NodeSettings(options=ServiceOptions())).splitlines()
+    tcp, websocket, rest = (line.split()[1] for line in lines[2:5])
+    assert "/ws/" not in tcp
+    assert "/ws/" in websocket
+    assert rest.startswith("http://127.0.0.1:")
+    assert lines[5] == f"in other terminals: export FAIRWAY_NODE={tcp}"
+
+
+def test_a_key_file_is_made_once_and_keeps_the_peer_id(tmp_path):
+    settings = NodeSettings(options=ServiceOptions(), rest=None, key=tmp_path / "node.key")
+    first, second = (first_words(settings).splitlines()[0] for _ in range(2))
+    key = PrivateKey.load(tmp_path / "node.key")
+    assert first == second == f"node {PeerId.from_public_key(key.public_key)}"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "No such file"), (b"no key", "not the protobuf"), (b"-----BEGIN", "PEM")]
+)
+def test_a_key_that_cannot_be_had_is_an_error_with_its_path(tmp_path, content, told):
+    path = tmp_path / "folder" / "node.key"
+    if content is not None:
+        path.parent.mkdir()
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"{path}: no key can be had from there: .*{told}.*; give a file"):
+        first_words(NodeSettings(options=ServiceOptions(), key=path))
+
+
+def test_a_name_is_no_address_to_listen_at():
+    with pytest.raises(ConfigurationError, match=r"at an IP address, not at 'my-host'; give one of this machine"):
+        first_words(NodeSettings(options=ServiceOptions(host="my-host")))
+
+
+@pytest.mark.parametrize(
+    ("options", "rest"),
+    [
+        (ServiceOptions(host="192.0.2.1"), RestOptions()),
+        (ServiceOptions(), RestOptions(host="192.0.2.1")),
+    ],
+)
+def test_an_address_of_another_machine_is_an_error_that_asks_for_one_of_this(options, rest):
+    with pytest.raises(ConfigurationError, match=r"cannot listen: .*192\.0\.2\.1.*give one of this machine"):
+        first_words(NodeSettings(options=options, rest=rest))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000), ("forever", None)]
+)
+def test_durations_have_a_unit(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500MB", 500_000_000), ("1.5gb", 1_500_000_000), ("7", 7), ("8b", 8), (None, None)]
+)
+def test_sizes_are_decimal(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse_duration, "12"), (parse_duration, "-1h"), (parse_size, "5XB")])
+def test_what_is_no_duration_or_size_is_an_error_with_an_example(parse, text):
+    with pytest.raises(ConfigurationError, match=f"'{text}' is no .*; give one like"):
+        parse(text)
+
+
+def test_no_requests_per_second_is_no_limit():
+    assert request_rate(0) is None
+    limit = request_rate(2.5)
+    assert limit is not None
+    assert (limit.per_second, limit.burst) == (2.5, 5)
