@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -11,6 +14,8 @@ from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, 
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
+from fairway.waku.libp2p import keeper
+from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.peer_id import PeerId
 
@@ -37,6 +42,75 @@ def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
     assert "/ws/" in websocket
     assert rest.startswith("http://127.0.0.1:")
     assert lines[5] == f"in other terminals: export FAIRWAY_NODE={tcp}"
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: NodeSettings, warn):
+    """Run a node, from its first words on."""
+    said = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line), warn))
+    try:
+        await asyncio.wait([task, said], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert said.done()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_people_are_told_when_a_peer_cannot_be_reached_comes_and_goes(monkeypatch):
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
+
+    async def work():
+        key = PrivateKey.generate()
+        async with await Host.start(key=key, listen=["/ip4/127.0.0.1/tcp/0"]) as there:
+            (address,) = there.addresses
+        told: asyncio.Queue[str] = asyncio.Queue()
+        settings = NodeSettings(options=ServiceOptions(peers=(str(address),)), rest=None)
+        async with asyncio.timeout(20), serving(settings, told.put_nowait):
+            assert await told.get() == f"peer {address}: cannot be reached: Connection refused (trying on)"
+            async with await Host.start(key=key, listen=[address.without_peer_id()]):
+                assert await told.get() == f"peer {address}: connected"
+            assert await told.get() == f"peer {address}: the connection has ended (trying on)"
+            assert await told.get() == f"peer {address}: cannot be reached: Connection refused (trying on)"
+
+    asyncio.run(work())
+
+
+def test_what_people_are_told_of_peers_is_on_standard_error():
+    program = [sys.executable, "-c", "from fairway.cli import main; main()"]
+    words = ["node", "--no-rest", "--until-stdin-closes", "--peer", "/ip4/127.0.0.1/tcp/1"]
+    with subprocess.Popen(
+        [*program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        timer = threading.Timer(30, process.kill)
+        timer.start()
+        try:
+            told = process.stderr.readline()
+            said, rest = process.communicate()
+        finally:
+            timer.cancel()
+            process.kill()
+    assert told == "peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)\n"
+    assert rest == ""
+    assert said.startswith("node ")
+    assert "cannot be reached" not in said
+    assert process.returncode == 0
+
+
+def test_programs_are_told_nothing_of_peers():
+    async def work():
+        told = []
+        peers = ("/ip4/127.0.0.1/tcp/1",)
+        async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None, as_json=True), told.append):
+            await asyncio.sleep(0.2)
+        async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None), told.append):
+            async with asyncio.timeout(20):
+                while not told:  # noqa: ASYNC110 - a list of the test
+                    await asyncio.sleep(0.01)
+        assert told == ["peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)"]
+
+    asyncio.run(work())
 
 
 def test_a_key_file_is_made_once_and_keeps_the_peer_id(tmp_path):

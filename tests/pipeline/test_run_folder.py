@@ -210,6 +210,12 @@ def test_a_source_is_a_label_a_scheme_and_a_place(text, label, scheme, rest):
     assert "secret" not in json.dumps([source.label, source.shown])
 
 
+@pytest.mark.parametrize("text", ["foo:bar", "a=foo:bar", "sqllite:store.db"])
+def test_a_scheme_that_no_archive_has_is_refused_before_spark_starts(text):
+    with pytest.raises(ConfigurationError, match=r"the scheme '(foo|sqllite)' names no archive; known are sqlite:"):
+        RunSource.parse(text)
+
+
 def test_sources_have_names_of_their_own_and_there_is_one():
     with pytest.raises(ConfigurationError, match="two sources have the name 'a'"):
         parse_sources(["a=one.db", "a=two.db"])

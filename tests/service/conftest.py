@@ -1,10 +1,18 @@
-"""A service node with its REST API, and a client of it that is nothing but the standard library's."""
+"""What tests of service nodes share.
+
+`Rest`: a node with its REST API, and a client of it that is nothing but the standard library's. `Crowd`: a node among
+peers that ask for too much, and an honest one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
+import random
+import resource
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -14,6 +22,24 @@ import pytest
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.node import RoutedMessage
+from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.relay import RELAY_PROTOCOL
+from fairway.wire.filter import (
+    FILTER_PUSH_PROTOCOL,
+    FilterSubscribeRequest,
+    FilterSubscribeType,
+    encode_filter_subscribe_request,
+)
+from fairway.wire.lightpush import (
+    LIGHTPUSH_PROTOCOL,
+    LightPushRequest,
+    decode_lightpush_response,
+    encode_lightpush_request,
+)
+from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -83,3 +109,92 @@ class Rest:
 @pytest.fixture
 def rest():
     return Rest
+
+
+class Crowd:
+    """What the tests with hostile peers do and measure."""
+
+    shard = SHARD
+    topic = TOPIC
+    patience_s = 600.0
+    """A peer that reads nothing keeps its streams all the same, also when this machine is slow."""
+
+    @staticmethod
+    @asynccontextmanager
+    async def service(**changes):
+        given = {"cluster_id": 16, "shards": (0,), "shard_count": 1, "request_rate": None, **changes}
+        async with await ServiceNode.start(ServiceOptions(**given)) as node:
+            yield node
+
+    @classmethod
+    @asynccontextmanager
+    async def client(cls, node, muxer="/yamux/1.0.0", **handlers):
+        """A peer that is connected; ``handlers`` are coroutine functions by the names below."""
+        named = {"pushes": FILTER_PUSH_PROTOCOL, "relay": RELAY_PROTOCOL}
+        limits = HostLimits(slow_reader_timeout_s=cls.patience_s, write_stall_timeout_s=cls.patience_s)
+        async with await Host.start(muxers=[muxer], limits=limits) as host:
+            for name, handler in handlers.items():
+                host.handle(named[name], handler)
+            await host.connect(node.addresses[0])
+            yield host
+
+    @staticmethod
+    def message(size=20):
+        payload = random.randbytes(size)
+        return RoutedMessage.of(SHARD, WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=time.time_ns()))
+
+    @staticmethod
+    def subscription(topics):
+        return encode_filter_subscribe_request(
+            FilterSubscribeRequest(
+                request_id="subscribe",
+                filter_subscribe_type=FilterSubscribeType.SUBSCRIBE,
+                pubsub_topic=SHARD,
+                content_topics=tuple(topics),
+            )
+        )
+
+    @staticmethod
+    async def request(host, node, protocol, data, timeout_s=20.0):
+        return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=timeout_s)
+
+    @classmethod
+    async def push(cls, host, node, size=20):
+        """Push a message, and return the status code of the answer and how long it took."""
+        asked = LightPushRequest(request_id="push", pubsub_topic=SHARD, message_bytes=cls.message(size).encoded)
+        began_s = time.monotonic()
+        answer = await cls.request(host, node, LIGHTPUSH_PROTOCOL, encode_lightpush_request(asked))
+        return decode_lightpush_response(answer).status_code, time.monotonic() - began_s
+
+    @classmethod
+    async def serves(cls, node, count=10):
+        """An honest peer comes, and all that it pushes is taken."""
+        async with cls.client(node) as honest:
+            codes = [(await cls.push(honest, node))[0] for _ in range(count)]
+        assert codes == [200] * count
+
+    @staticmethod
+    async def until(condition, timeout_s=20.0):
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110 - several parts that have no event in common
+                await asyncio.sleep(0.01)
+
+    @staticmethod
+    def resident_mib():
+        """Memory of this process, where the peers are, too."""
+        gc.collect()
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - a file of the kernel
+            return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
+
+    @staticmethod
+    def report(what, **figures):
+        print(what, " ".join(f"{name}={value}" for name, value in figures.items()))  # noqa: T201 - figures of the run
+
+    @staticmethod
+    def run(work, timeout_s=120):
+        asyncio.run(asyncio.wait_for(work, timeout_s))
+
+
+@pytest.fixture
+def crowd():
+    return Crowd

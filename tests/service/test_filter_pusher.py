@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,5 +110,32 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
                 pusher.forget(peer.peer_id)
             assert pusher.statistics().held_bytes == 0
             over.set()
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["is here and takes nothing", "has left"])
+def test_a_subscriber_is_given_up_if_it_takes_nothing_but_not_because_it_left(monkeypatch, leaves):
+    monkeypatch.setattr("fairway.service.filter_pusher._PAUSE_S", 0.01)
+
+    async def work():
+        given_up = []
+        async with contextlib.AsyncExitStack() as exits:
+            node = await exits.enter_async_context(await Host.start(listen=LISTEN))
+            pusher = FilterPusher(node, on_gone=given_up.append)
+            exits.push_async_callback(pusher.close)
+            peer = await exits.enter_async_context(await Host.start())
+            connection = await peer.connect(node.addresses[0])
+            if leaves:
+                await connection.close()
+                async with asyncio.timeout(10):
+                    while node.connections():  # noqa: ASYNC110 - what a host knows of its own connections
+                        await asyncio.sleep(0.01)
+            pusher.push([peer.peer_id], b"a message")
+            async with asyncio.timeout(10):
+                while pusher.statistics().subscribers:  # noqa: ASYNC110 - a figure has no event
+                    await asyncio.sleep(0.01)
+            assert given_up == ([] if leaves else [peer.peer_id])
+            assert pusher.statistics().held_bytes == 0
 
     asyncio.run(asyncio.wait_for(work(), 30))

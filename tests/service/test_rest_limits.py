@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from urllib.parse import quote
 
 import pytest
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
@@ -109,25 +110,77 @@ def test_small_answers_do_not_wait_for_an_acknowledgement(rest):
     rest.run(work())
 
 
-def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest):
+def slow_body(length=10):
+    return b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n[" % length
+
+
+async def awaited(server, count):
+    async with asyncio.timeout(10):
+        while len(server.context.awaited) != count:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.005)
+
+
+def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypatch):
     async def work():
-        async with rest.serving(RestOptions(max_requests=2, request_timeout_s=5.0)) as (_, server):
-            head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n["
-            waiting = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-            for _, writer in waiting:
-                writer.write(head)
-            for _ in range(100):
-                answer = await rest.call(server, "GET", "/version")
-                if answer.status == 503:
-                    break
-            assert answer.text == "too many requests at once; try again"
-            for _, writer in waiting:
-                writer.close()
-            for _ in range(100):
-                answer = await rest.call(server, "GET", "/version")
-                if answer.status == 200:
-                    break
-            assert answer.status == 200
+        async with rest.serving(RestOptions(max_requests=2)) as (node, server):
+            begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+            async def stuck(*_, **__):
+                begun.release()
+                await go_on.wait()
+                raise StoreQueryError("not now")
+
+            monkeypatch.setattr(node.store, "query", stuck)
+            asked = [asyncio.create_task(rest.call(server, "GET", "/store/v3/messages")) for _ in range(2)]
+            for _ in asked:
+                await begun.acquire()
+            answer = await rest.call(server, "GET", "/version")
+            assert (answer.status, answer.text) == (503, "too many requests at once; try again")
+            go_on.set()
+            await asyncio.gather(*asked)
+            assert (await rest.call(server, "GET", "/version")).status == 200
+
+    rest.run(work())
+
+
+def test_clients_with_slow_bodies_keep_nobody_out(rest):
+    async def work():
+        async with rest.serving() as (_, server):
+            slow = []
+            for number in range(64):
+                slow.append(asyncio.create_task(raw(server, slow_body(), timeout_s=30.0)))
+                await awaited(server, number + 1)
+            began_s = time.monotonic()
+            for number in range(1, 11):
+                answer = await rest.call(server, "POST", "/relay/v1/auto/subscriptions", [rest.topic])
+                assert answer.status == 200
+                # Who gave way made room for this one, and for all that come when it is answered.
+                assert len(server.context.awaited) == 63
+                assert [task for task in slow if task.done()] == slow[:1], number
+            assert time.monotonic() - began_s < server.context.options.request_timeout_s
+            answer = await slow[0]
+            assert status_line(answer) == b"HTTP/1.1 408 Request Timeout"
+            assert answer.endswith(b"the body of this one was awaited longest; try again")
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+
+    rest.run(work())
+
+
+def test_of_several_slow_bodies_the_longest_awaited_gives_way_first(rest):
+    async def work():
+        async with rest.serving(RestOptions(max_requests=3)) as (_, server):
+            slow = []
+            for number in range(6):
+                slow.append(asyncio.create_task(raw(server, slow_body())))
+                await awaited(server, min(3, number + 1))
+                if number >= 3:
+                    assert status_line(await slow[number - 3]) == b"HTTP/1.1 408 Request Timeout"
+            assert not any(task.done() for task in slow[3:])
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
 
     rest.run(work())
 

@@ -174,6 +174,26 @@ def test_what_could_not_be_written_is_written_first_next_time():
     assert [number for _, number in written] == [0, 1, 2, 3]
 
 
+def test_a_fault_of_the_program_itself_is_told_at_once():
+    fault, told = LookupError("unforeseen"), asyncio.Event()
+    errors = []
+
+    def write(_):
+        raise fault
+
+    async def work(writer):
+        def handle(_, context):
+            errors.append(context["exception"])
+            told.set()
+
+        asyncio.get_running_loop().set_exception_handler(handle)
+        writer.put(routed(0), 0)
+        await asyncio.wait_for(told.wait(), WAIT_S)
+
+    with_writer(write, work)
+    assert errors == [fault]
+
+
 def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
     monkeypatch.setattr(archive_writer, "MAX_WAITING_BYTES", 5 * (archive_writer.OVERHEAD_BYTES + 20))
     stuck = threading.Event()

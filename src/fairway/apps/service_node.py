@@ -22,8 +22,11 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
 from fairway.waku.libp2p.errors import IdentityError
+from fairway.waku.libp2p.keeper import KeptPeer, KeptState
 from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.request_limiter import RequestRate
+from fairway.waku.subscription import Subscription
 from fairway.waku.until_stopped import stop_event
 
 _ADDRESSES: Final = "give one of this machine: 127.0.0.1 is for the programs on it, 0.0.0.0 for everybody"
@@ -46,8 +49,13 @@ class NodeSettings:
     as_json: bool = False
 
 
-async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
+async def serve(
+    settings: NodeSettings, say: Callable[[str], None], warn: Callable[[str], None] = lambda _: None
+) -> None:
     """Run a node until the process is told to stop.
+
+    ``warn`` gets lines for people that are no answer to the command: when a peer to keep to comes, goes, or cannot be
+    reached.
 
     Raises `ConfigurationError` also for a port that is taken and a key that cannot be had, and else what
     `ServiceNode.start` raises.
@@ -66,6 +74,10 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
         said = introduction(node, rest)
         say(json.dumps(said) if settings.as_json else _for_people(said))
+        if not settings.as_json:
+            tasks = OwnedTasks()
+            exits.push_async_callback(tasks.close)
+            tasks.spawn(_tell_of_peers(node.watch_peers(), warn))
         await stopped.wait()
         statistics = traffic(node)
         say(
@@ -96,6 +108,13 @@ def traffic(node: ServiceNode) -> dict[str, int]:
         "lost": handed_out.lost_on_purpose + pushed.dropped,
         "duplicates": handed_out.duplicates,
     }
+
+
+async def _tell_of_peers(peers: Subscription[KeptPeer], warn: Callable[[str], None]) -> None:
+    async for kept in peers:
+        reason = kept.detail.removeprefix(f"cannot connect to {kept.address}: ")
+        words = f"{kept.state.value}: {reason}" if reason else kept.state.value
+        warn(f"peer {kept.address}: {words}{'' if kept.state is KeptState.CONNECTED else ' (trying on)'}")
 
 
 def parse_duration(text: str) -> float | None:

@@ -8,10 +8,10 @@ so that nothing is seen outside that the store could forget.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from fairway.channel.clock import Clock
 from fairway.channel.commit_queue import CommitQueue
@@ -24,6 +24,7 @@ from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Outcome, StoredRequest, TracePoint, Write
 from fairway.waku.node import RoutedMessage, SendResult, WakuNode
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 from fairway.wire.topics import autoshard
 
@@ -75,7 +76,7 @@ class Engine:
         self._inbox = inbox
         self._tell = tell
         self._failed = failed
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: set[asyncio.Future[bytes]] = set()
         self._requests: dict[str, StoredRequest] = {}
         self._number = 0
@@ -99,7 +100,7 @@ class Engine:
             self.commits.add(Write(changes=stack.snapshot()), [])
         self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
         for work in (self._watch_node(), self._take_in(self.subscription), self.retriever.run()):
-            self._spawn(work)
+            self._tasks.spawn(work)
 
     async def stop(self) -> None:
         """End this life; what is under way in the store is finished."""
@@ -111,12 +112,11 @@ class Engine:
             self.subscription.close()
         # A task that never began would leave the application's own coroutine unawaited.
         await asyncio.sleep(0)
-        current = asyncio.current_task()
-        ending: list[asyncio.Future[Any]] = [*self._tasks, *self._ciphers]
-        ending = [task for task in ending if task is not current]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await self._tasks.close()
+        ciphers = self._ciphers - {asyncio.current_task()}
+        for cipher in ciphers:
+            cipher.cancel()
+        await asyncio.gather(*ciphers, return_exceptions=True)
         await self.publisher.stop()
 
     async def _say_goodbye(self) -> None:
@@ -322,18 +322,8 @@ class Engine:
         self._number += 1
         return self._number
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(self._ended_task)
-        self._tasks.append(task)
-
-    def _ended_task(self, task: asyncio.Task[None]) -> None:
-        """Let nothing end in silence: a task that fails fails the channel."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._fail(error)
-
     def _fail(self, error: BaseException) -> None:
+        """Let nothing end in silence: a task that fails fails the channel."""
         if self._is_running:
             self._is_running = False
             self._failed(error)

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairway.protocol.effects import Publish
 from fairway.waku.node import RoutedMessage, SendResult, WakuNode
+from fairway.waku.owned_tasks import OwnedTasks
 
 _ANSWER_TIMEOUT_S: Final = 20.0
 _FULL: Final = 1_000
@@ -29,7 +30,7 @@ class Publisher:
         self._waiting: deque[Publish] = deque()
         self._active = 0
         """Workers that will look for more; one that is about to end is none of them, though its task is not done."""
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers = OwnedTasks()
         self._room = asyncio.Event()
 
     def __len__(self) -> int:
@@ -41,9 +42,7 @@ class Publisher:
         self._waiting.append(publication)
         if self._active < self._max_concurrent:
             self._active += 1
-            worker = asyncio.ensure_future(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            self._workers.spawn(self._work())
 
     async def room(self) -> None:
         """Wait while far more is to be sent than the node takes."""
@@ -53,17 +52,13 @@ class Publisher:
 
     async def idle(self) -> None:
         """Wait until the node has answered everything."""
-        while self._waiting or self._workers:
-            await asyncio.wait(list(self._workers))
+        await self._workers.wait()
 
     async def stop(self) -> None:
         """Abandon what is under way; the protocol sends it again after a restart."""
         self._waiting.clear()
         self._room.set()
-        workers = list(self._workers)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await self._workers.close()
 
     async def _work(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from fairway.options import Profile
 
 if TYPE_CHECKING:
     from fairway.pipeline.streaming import StreamProgress, StreamSummary
+
+_MEASURABLE_S: Final = 0.05
 
 
 def command(
@@ -107,6 +109,10 @@ def _line(progress: StreamProgress) -> str:
     what = f"{progress.phase.value:<10} {progress.batch:>5}"
     if progress.phase.value == "refreshing":
         return f"{what} the tables are made anew"
-    rate = f"{progress.rows:>10,} rows {progress.seconds:>7.1f} s {progress.rows_per_s:>8,.0f} rows/s"
+    rate = f"{progress.rows:>10,} rows {progress.seconds:>7.1f} s "
+    # A refresh that finds nothing new takes no time, and has no rate.
+    rate += (
+        f"{progress.rows_per_s:>8,.0f} rows/s" if progress.seconds >= _MEASURABLE_S else " " * len("12345678 rows/s")
+    )
     behind = "" if progress.behind_s is None else f"  behind {progress.behind_s:,.0f} s"
     return f"{what} {rate}  delivered {progress.delivered:,}  missing {progress.missing:,}{behind}"

@@ -32,19 +32,18 @@ _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {
     "waku_messages": 9.0,
-    "decoded": 20.0,
-    "sds_messages": 15.0,
-    "quarantine": 1.0,
-    "reassembled": 4.0,
-    "delivered": 9.0,
-    "missing_messages": 5.0,
-    "sds_ordered": 10.0,
+    "decoded": 17.0,
+    "sds_messages": 12.0,
+    "reassembled": 9.0,
+    "delivered": 6.0,
+    "missing_messages": 8.0,
+    "sds_ordered": 16.0,
     "bloom_evidence": 30.0,
-    "acknowledgements": 12.0,
+    "acknowledgements": 9.0,
     "ack_latency": 5.0,
-    "sender_stats": 5.0,
+    "sender_stats": 4.0,
 }
-_OTHER_SHARE: Final = 1.5
+_OTHER_SHARE: Final = 1.0
 """How long steps take, of all together about 100; those that are not named take little."""
 _KNOWN_ENOUGH: Final = 10.0
 """The share of a run that has to be over before a guess at the rest is worth anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -156,4 +157,4 @@ def command(
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )
-    asyncio.run(serve(settings, typer.echo))
+    asyncio.run(serve(settings, typer.echo, partial(typer.echo, err=True)))

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from fairway.errors import FairwayError, StorageError
 from fairway.waku.node import RoutedMessage
+from fairway.waku.owned_tasks import OwnedTasks
 
 FLUSH_AFTER_S: Final = 0.05
 """How long a message may wait before it is written, unless a query comes."""
@@ -48,7 +49,8 @@ class ArchiveWriter:
         self._put = self._done = 0
         self._hurry: Final = asyncio.Event()
         self._waiters: Final[list[tuple[int, asyncio.Future[None]]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: Final = OwnedTasks()
+        self._is_writing = False
         self._failing = False
         self._closed = False
         self.dropped = 0
@@ -66,8 +68,9 @@ class ArchiveWriter:
         self._waiting.append((message, received_ns))
         self._waiting_bytes += _size(message)
         self._put += 1
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._is_writing:
+            self._is_writing = True
+            self._tasks.spawn(self._run())
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until everything put so far is written, or cannot be, or until the time is over."""
@@ -89,9 +92,7 @@ class ArchiveWriter:
             await self.flush(rest_s)
             if self._failing:
                 await asyncio.sleep(min(rest_s, RETRY_AFTER_S / 10))
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
         if len(self):
             _LOG.warning("%d messages could not be written before the archive was closed", len(self))
             self.dropped += len(self)
@@ -116,7 +117,7 @@ class ArchiveWriter:
                 self._done += len(batch)
                 self._waiting_bytes -= sum(_size(message) for message, _ in batch)
                 self._answer(self._done)
-        self._task = None
+        self._is_writing = False
 
     async def _rest(self, seconds: float) -> None:
         if self._waiters and not self._failing:

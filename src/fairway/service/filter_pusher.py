@@ -3,7 +3,8 @@
 One stream for each message would end at the hundredth: js-waku allows a hundred inbound streams and its push handler
 never closes its half. Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way;
 what waits for all of them is bounded, too, and gives way where the most waits; a slow or dead subscriber delays nobody
-else; one that cannot be reached `MAX_FAILURES` times in a row is given up.
+else; one that is connected and cannot be reached `MAX_FAILURES` times in a row is given up, and one that left is not,
+for it may come back to its subscription.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.service.push_queue import PushQueue
-from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.errors import ConnectionClosedError, Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
 from fairway.wire.protobuf import encode_frame
 
@@ -58,13 +60,13 @@ class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
     def __init__(self, host: Host, *, on_gone: Callable[[PeerId], None], max_held_bytes: int = MAX_HELD_BYTES) -> None:
-        """``on_gone`` is told of each subscriber that was given up."""
+        """``on_gone`` is told of each subscriber that was given up though it is connected."""
         self._host: Final = host
         self._on_gone: Final = on_gone
         self._max_held_bytes: Final = max_held_bytes
         self._held: Final = SharedBytes()
         self._queues: dict[PeerId, PushQueue] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = OwnedTasks()
         self._pushed = self._dropped = 0
 
     def push(self, peers: Iterable[PeerId], push: bytes) -> None:
@@ -76,9 +78,7 @@ class FilterPusher:
                 queue = self._queues[peer] = PushQueue(
                     self._held, max_messages=MAX_WAITING, max_bytes=MAX_WAITING_BYTES
                 )
-                task = asyncio.get_running_loop().create_task(self._serve(peer, queue))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.spawn(self._serve(peer, queue))
             queue.put(frame)
         while self._held.size_bytes > self._max_held_bytes and self._make_room():
             continue
@@ -104,10 +104,7 @@ class FilterPusher:
         """End all streams. May be called twice."""
         for peer in list(self._queues):
             self.forget(peer)
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _make_room(self) -> bool:
         """Have the subscriber give way for which the most waits, and return whether it could."""
@@ -119,6 +116,7 @@ class FilterPusher:
     async def _serve(self, peer: PeerId, queue: PushQueue) -> None:
         stream: Stream | None = None
         failures = 0
+        left = False
         try:
             while failures < MAX_FAILURES and (piece := await queue.next_piece(_WRITE_BYTES)):
                 try:
@@ -129,6 +127,7 @@ class FilterPusher:
                         await stream.write(b"".join(piece))
                 except (Libp2pError, TimeoutError) as error:
                     failures += 1
+                    left = isinstance(error, ConnectionClosedError)
                     _LOG.debug("a push to %s failed: %s", peer, error)
                     await _end(stream)
                     stream = None
@@ -141,7 +140,8 @@ class FilterPusher:
             await _end(stream)
             if self._queues.get(peer) is queue:
                 self.forget(peer)
-                self._on_gone(peer)
+                if not left:
+                    self._on_gone(peer)
 
 
 async def _end(stream: Stream | None) -> None:

@@ -26,9 +26,8 @@ from fairway.service.distribution import Distribution
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
-from fairway.waku.introductions import Introductions
 from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected
-from fairway.waku.libp2p.keeper import PeerKeeper
+from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
@@ -37,6 +36,7 @@ from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult,
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.filter_service import FilterService
+from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
 from fairway.waku.protocols.metadata import mismatch
 from fairway.waku.protocols.pending_responses import PendingResponses
@@ -171,6 +171,10 @@ class ServiceNode(WatchedNode):
         if self.archive is None or self._closed:
             raise StoreQueryError("this node keeps no archive; start it with one")
         return await self.archive.page(query, cursor)
+
+    def watch_peers(self) -> Subscription[KeptPeer]:
+        """Return how it stands with each of the peers to keep to, and then every change, until the node closes."""
+        return self._keeper.watch()
 
     async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> Published:
         """Hand out a message that passed the rules, and relay it."""

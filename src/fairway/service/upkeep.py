@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from fairway.errors import StorageError
 from fairway.service.archive_writer import in_thread
+from fairway.waku.owned_tasks import OwnedTasks
 
 EVERY_S: Final = 60.0
 _COUNT_SHARE: Final = 0.01
@@ -54,7 +55,8 @@ class UpkeepLoop:
         self._count_at_s = 0.0
         self.size_bytes = 0
         """When the archive was last looked after."""
-        self._task: Final = asyncio.get_running_loop().create_task(self._run())
+        self._tasks: Final = OwnedTasks()
+        self._tasks.spawn(self._run())
 
     @property
     def messages(self) -> int:
@@ -63,8 +65,7 @@ class UpkeepLoop:
 
     async def stop(self) -> None:
         """Wait for what is being done, and do no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _run(self) -> None:
         while True:

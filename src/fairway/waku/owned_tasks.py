@@ -24,6 +24,10 @@ class OwnedTasks:
         """Return how many have not ended."""
         return len(self._tasks)
 
+    def __contains__(self, task: object) -> bool:
+        """Return whether a task is one of them, and has not ended."""
+        return task in self._tasks
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
         """Run something until it ends or is cancelled, at the latest by `close`."""
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -37,6 +37,9 @@ async def stop_event(*, until_stdin_closes: bool = False) -> AsyncIterator[async
 
 def _when_stdin_closes(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:
     """Call ``then`` at the end of standard input; a thread, since not every kind of file can be polled."""
+    if sys.stdin is None or sys.stdin.closed:  # it was closed before the program began: nobody holds the other end
+        then()
+        return
     number = sys.stdin.fileno()
 
     def read_to_the_end() -> None:

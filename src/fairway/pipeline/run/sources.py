@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.open_source import open_source
+from fairway.pipeline.sources.places import check_scheme
 
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
@@ -51,6 +52,7 @@ class RunSource:
             )
         # A path alone is that of a SQLite archive.
         parsed = cls(label=match["label"], scheme=match["scheme"] or _SQLITE, rest=match["rest"])
+        check_scheme(parsed.uri)
         if parsed.label is not None or parsed.scheme == _PARQUET:
             return parsed
         return cls(label=parsed.shown, scheme=parsed.scheme, rest=parsed.rest)

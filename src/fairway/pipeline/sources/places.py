@@ -50,6 +50,12 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
     return _sqlite(f"sqlite:{uri}", selection, label)
 
 
+def check_scheme(uri: str) -> None:
+    """Raise `ConfigurationError` for a URI whose scheme no archive has: before a session is started for it."""
+    if not uri.startswith((PARQUET, *_SCHEMES)):
+        raise not_understood(uri)
+
+
 def not_understood(uri: str) -> ConfigurationError:
     """Return the error for a URI."""
     if uri.startswith(PARQUET):

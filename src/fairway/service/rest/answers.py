@@ -5,7 +5,6 @@ nwaku, ``waku/rest_api/endpoint/responses.nim`` and ``rest_serdes.nim``: an erro
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -52,20 +51,17 @@ def answer(shape: Any, status: int = 200) -> Response:
     return Response(json_of(shape), status, media_type=JSON)
 
 
-async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> bytes:
-    """Return the body of a request; raise `RefusedError` if it is too long or does not come."""
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body of a request; raise `RefusedError` if it is too long or breaks off."""
     too_long = RefusedError(413, f"the body of a request has at most {max_bytes} bytes")
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise too_long
     body = bytearray()
     try:
-        async with asyncio.timeout(timeout_s):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > max_bytes:
-                    raise too_long
-    except TimeoutError:
-        raise RefusedError(408, f"the body of the request did not come within {timeout_s:g} s") from None
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise too_long
     except ClientDisconnect:
         raise RefusedError(400, "the body of the request broke off") from None
     return bytes(body)

@@ -132,7 +132,7 @@ class _Gate:
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
             await self._app(scope, receive, send)  # has a limit of its own
-        elif context.under_way >= context.options.max_requests:
+        elif context.under_way >= context.options.max_requests and not context.awaited.give_way():
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
             context.under_way += 1

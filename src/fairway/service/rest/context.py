@@ -13,6 +13,7 @@ from starlette.requests import Request
 from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import RefusedError, read_body
+from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import MessageCache
 from fairway.service.rest.options import RestOptions
 from fairway.waku.node import RoutedMessage
@@ -59,12 +60,14 @@ class RestContext:
         """Set when event streams shall end."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answered, by operation and status."""
+        self.awaited: Final = AwaitedBodies()
         self.under_way = 0
         self.event_streams = 0
 
     async def body_of(self, request: Request) -> bytes:
         """Return the body of a request, within the limits."""
-        return await read_body(request, max_bytes=self.options.max_body_bytes, timeout_s=self.options.request_timeout_s)
+        async with self.awaited.within(self.options.request_timeout_s):
+            return await read_body(request, self.options.max_body_bytes)
 
     def pubsub_topic_of(self, content_topic: str) -> str:
         """Return the shard of a content topic; raise `ConfigurationError` if it does not parse."""

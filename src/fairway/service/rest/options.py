@@ -37,7 +37,8 @@ class RestOptions:
     max_connections: int = 1_000
     """Beyond it one on which no request is under way gives way to a new one."""
     max_requests: int = 64
-    """Under way at once, event streams aside; beyond it is 503."""
+    """Under way at once, event streams aside; beyond it the one whose body has been awaited longest gives way (408),
+    and where no body is awaited the new one is 503."""
     max_event_streams: int = 256
     """At once; beyond it is 503."""
     event_stream_bytes: int = 8_388_608

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -39,6 +40,7 @@ from fairway.waku.libp2p.mux.events import (
 from fairway.waku.libp2p.mux.limits import MuxerStatistics
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.libp2p.upgrade import Upgraded
+from fairway.waku.owned_tasks import OwnedTasks
 
 _log: Final = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class Connection:
         self._budget = budget
         self._unfinished_bytes = 0
         self._streams: dict[int, Stream] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._runner: asyncio.Task[None] | None = None
         self._closing = False
         self._relieved = asyncio.Event()
@@ -143,9 +145,7 @@ class Connection:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something that belongs to this connection and ends with it; what it raises is logged."""
-        task = asyncio.get_running_loop().create_task(self._guarded(work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._guarded(work), name)
 
     # ---- what an application does
 
@@ -183,7 +183,8 @@ class Connection:
             self._fail_streams()
             await self._link.transport.close()
         # A handler that closes its own connection cannot wait for its own end.
-        if asyncio.current_task() not in {*self._tasks, self._runner}:
+        current = asyncio.current_task()
+        if current is not self._runner and current not in self._tasks:
             await self._ended.wait()
 
     async def wait_closed(self) -> None:
@@ -334,14 +335,12 @@ class Connection:
         self._fail_streams()
         try:
             await self._link.transport.close()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=_HANDLER_GRACE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HANDLER_GRACE_S):
+                    await self._tasks.wait()
         finally:
             self._link.transport.abort()
-            for task in self._tasks:
-                task.cancel()
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._tasks.close()
             self._budget.hold(self, 0)
             self._ended.set()
 

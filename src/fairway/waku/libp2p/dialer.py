@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -94,7 +95,14 @@ class Dialer:
         except TimeoutError as error:
             raise DialError(f"cannot connect to {address}: it took too long") from error
         except (Libp2pError, OSError) as error:
-            raise DialError(f"cannot connect to {address}: {str(error) or type(error).__name__}") from error
+            raise DialError(f"cannot connect to {address}: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    """Return what went wrong; asyncio puts the address, which is named already, in place of the system's words."""
+    if isinstance(error, OSError) and error.errno and (error.strerror or "").startswith("Connect call failed"):
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 def _fail(ready: asyncio.Future[Connection], error: Libp2pError) -> None:

@@ -37,6 +37,7 @@ from fairway.waku.libp2p.stream import Stream
 from fairway.waku.libp2p.transports.dialing import welcome
 from fairway.waku.libp2p.transports.tcp import TcpTransport, listen_tcp
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
 _log: Final = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Host:
         self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
         self._dialer = Dialer(upgrader=self._upgrader, limits=limits, ssl=ssl, run=self._run_outbound)
         self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnedTasks()
         self._failed_handshakes = 0
         self._closed = False
 
@@ -244,11 +245,7 @@ class Host:
         connections = self._book.connections()
         if connections:
             await asyncio.gather(*(connection.close() for connection in connections))
-        others = self._tasks - {task for task in (asyncio.current_task(),) if task is not None}
-        for task in others:
-            task.cancel()
-        while others:
-            _, others = await asyncio.wait(others)
+        await self._tasks.close()
         self._book.close()
 
     async def __aenter__(self) -> Self:
@@ -343,10 +340,7 @@ class Host:
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run something that ends with the host at the latest."""
-        task = asyncio.get_running_loop().create_task(_logged(work, name), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.spawn(_logged(work, name), name)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,7 +1,8 @@
 """Staying connected to known peers: dialling each again, with growing pauses, whenever it is gone.
 
-Invariant: each address has at most one attempt at a time, and pauses between them grow to `LONGEST_PAUSE_S`; chance
-spreads the attempts of many nodes that lost the same peer.
+Invariants: each address has at most one attempt at a time, and pauses between them grow to `LONGEST_PAUSE_S`; chance
+spreads the attempts of many nodes that lost the same peer. Who watches is told once of each change, however many
+attempts fail alike.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.subscription import Subscription
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
@@ -24,27 +29,46 @@ _STABLE_S: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 
 
+class KeptState(Enum):
+    """How it stands with a kept peer."""
+
+    CONNECTED = "connected"
+    LOST = "the connection has ended"
+    UNREACHABLE = "cannot be reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPeer:
+    """What became of an address."""
+
+    address: Multiaddr
+    state: KeptState
+    detail: str = ""
+    """Why the attempt failed that made it unreachable."""
+
+
 class PeerKeeper:
     """Keeps a host connected to addresses, from `start` to `close`."""
 
     def __init__(self, host: Host, addresses: Sequence[Multiaddr], *, rng: random.Random) -> None:
         self._host: Final = host
-        self._addresses: Final = tuple(addresses)
+        self._addresses: Final = tuple(dict.fromkeys(addresses))
         self._rng: Final = rng
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: Final = OwnedTasks()
         self._peer_ids: dict[Multiaddr, PeerId] = {}
-        self._failures: dict[Multiaddr, str] = {}
+        self._known: dict[Multiaddr, KeptPeer] = {}
+        self._watchers: list[Subscription[KeptPeer]] = []
 
     def start(self) -> None:
         """Begin to dial."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(address)) for address in self._addresses]
+        for address in self._addresses:
+            self._tasks.spawn(self._keep(address))
 
     async def close(self) -> None:
         """Stop to dial; connections stay. May be called twice."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
+        for watcher in tuple(self._watchers):
+            watcher.close()
 
     def connected(self) -> tuple[PeerId, ...]:
         """Return the kept peers that are connected now."""
@@ -53,7 +77,15 @@ class PeerKeeper:
 
     def failures(self) -> tuple[str, ...]:
         """Return why the latest attempt failed, for each address of which it did."""
-        return tuple(self._failures.values())
+        return tuple(kept.detail for kept in self._known.values() if kept.state is KeptState.UNREACHABLE)
+
+    def watch(self) -> Subscription[KeptPeer]:
+        """Return how it stands with each address that was tried, and then every change, until it or this is closed."""
+        watcher: Subscription[KeptPeer] = Subscription(on_close=lambda: self._watchers.remove(watcher))
+        self._watchers.append(watcher)
+        for kept in self._known.values():
+            watcher.put(kept)
+        return watcher
 
     async def _keep(self, address: Multiaddr) -> None:
         loop = asyncio.get_running_loop()
@@ -62,14 +94,22 @@ class PeerKeeper:
             try:
                 connection = await self._host.connect(address)
             except (Libp2pError, TimeoutError, OSError) as error:
-                self._failures[address] = str(error) or type(error).__name__
+                self._note(address, KeptState.UNREACHABLE, str(error) or type(error).__name__)
                 _LOG.debug("%s cannot be reached: %s", address, error)
             else:
-                self._failures.pop(address, None)
                 began_s = loop.time()
                 self._peer_ids[address] = connection.peer_id
+                self._note(address, KeptState.CONNECTED)
                 await connection.wait_closed()
+                self._note(address, KeptState.LOST)
                 if loop.time() - began_s > _STABLE_S:
                     pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _note(self, address: Multiaddr, state: KeptState, detail: str = "") -> None:
+        before = self._known.get(address)
+        kept = self._known[address] = KeptPeer(address=address, state=state, detail=detail)
+        if before is None or before.state is not state:
+            for watcher in self._watchers:
+                watcher.put(kept)

@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack
 from typing import Final, Self
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
-from fairway.waku.introductions import Introductions
 from fairway.waku.libp2p.host import Host, HostEvent
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
@@ -32,6 +31,7 @@ from fairway.waku.light.store_client import StoreClient
 from fairway.waku.listeners import Criterion, Listeners, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Final, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from fairway.errors import ConfigurationError
+
+_PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~"
+"""What a path may have besides letters, digits, and ``_.-`` (RFC 3986); the rest is written as ``%XX``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,7 @@ class RestAddress:
     secure: bool
     """Whether over TLS."""
     host: str
+    """As the name system and HTTP know it: in ASCII."""
     port: int | None
     """None for the usual one of http or https."""
     base_path: str
@@ -33,12 +37,13 @@ class RestAddress:
         """Return the parts of an address, or raise `ConfigurationError`."""
         try:
             parts = urlsplit(address)
-            host, port = parts.hostname, parts.port
+            # A name that the name system cannot hold, like a..b, is an error here, too.
+            host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+            base_path = quote(parts.path.rstrip("/"), safe=_PATH_CHARACTERS)
         except ValueError:
-            parts, host, port = urlsplit(""), None, None
-        if parts.scheme not in {"http", "https"} or not host:
+            parts, host, port, base_path = urlsplit(""), "", None, ""
+        if parts.scheme not in {"http", "https"} or not host or not host.isprintable():
             raise ConfigurationError("not the address of a node's REST API; an example is http://127.0.0.1:8645")
-        base_path = parts.path.rstrip("/")
         return cls(
             secure=parts.scheme == "https",
             host=host,

@@ -134,8 +134,8 @@ def stores(charts: Charts, tables: RunTables, over_time: Traffic | None) -> tupl
         )
         for row in told[:CHART_ROWS]
     ]
-    rows = [(name(row["source"]), of(row["messages"], row["of"]), of(row["missing"], row["of"])) for row in told[:ROWS]]
-    columns = [Column(title="store"), Column(title="had", figure=True), Column(title="had not", figure=True)]
+    rows = [(name(row["source"]), of(row["messages"], row["of"]), f"{row['missing']:,}") for row in told[:ROWS]]
+    columns = [Column(title="store"), Column(title="had", figure=True), Column(title="lacked", figure=True)]
     return (
         lead,
         charts.bars("Messages that a store had", lead, bars),

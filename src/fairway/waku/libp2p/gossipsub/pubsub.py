@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import FrameError, Libp2pError
@@ -25,6 +25,7 @@ from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIden
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream
+from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
 _LOG: Final = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class PubSub:
         self._links: dict[PeerId, _Link] = {}
         self._held: Final = SharedBytes()
         self._readers: dict[str, Subscription[Deliver]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: Final = OwnedTasks()
         self._events: Subscription[HostEvent] | None = None
         self._closed = False
 
@@ -92,8 +93,8 @@ class PubSub:
         """Begin to speak the protocol with every peer that does."""
         self._host.handle(self._protocol, self._inbound, max_streams_per_peer=_MAX_INBOUND_STREAMS)
         self._events = self._host.watch()
-        self._spawn(self._follow(self._events))
-        self._spawn(self._beat())
+        self._tasks.spawn(self._follow(self._events))
+        self._tasks.spawn(self._beat())
         self._look_around()
 
     async def close(self) -> None:
@@ -103,10 +104,7 @@ class PubSub:
         for reader in list(self._readers.values()):
             reader.close()
         self._closed = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -173,12 +171,6 @@ class PubSub:
             dropped=sum(outbox.dropped for outbox in outboxes),
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
             match event:
@@ -213,7 +205,7 @@ class PubSub:
         if connection is None:
             return
         outbox = Outbox(max_bytes=self._options.max_outbox_bytes, held=self._held)
-        self._links[peer] = _Link(outbox, self._spawn(self._write(peer, outbox)))
+        self._links[peer] = _Link(outbox, self._tasks.spawn(self._write(peer, outbox)))
         effects = self._router.add_peer(
             peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.observed_address.host
         )
@@ -229,7 +221,7 @@ class PubSub:
     def _part_with(self, peer: PeerId, reason: str) -> None:
         _LOG.debug("parting with %s: %s", peer, reason)
         self._part(peer)
-        self._spawn(self._host.disconnect(peer))
+        self._tasks.spawn(self._host.disconnect(peer))
 
     async def _write(self, peer: PeerId, outbox: Outbox) -> None:
         """Write what waits for a peer until it leaves; when the stream breaks, begin anew after a pause."""

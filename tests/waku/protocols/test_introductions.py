@@ -7,9 +7,9 @@ import contextlib
 
 import pytest
 
-from fairway.waku.introductions import Introductions
 from fairway.waku.libp2p.host import Host
 from fairway.waku.protocols.exchange import answering
+from fairway.waku.protocols.introductions import Introductions
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
 
 
