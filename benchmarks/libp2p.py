@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,10 @@ class _Work:
     unit: str
 
 
+class _NothingMeasuredError(Exception):
+    """A client came to no end; the text has its last words."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Turn:
     value: float
@@ -72,28 +76,34 @@ def _measure(name: str, session: Session, *, work: _Work) -> Row:
     turns = 1 if session.quick else 3
     seconds = session.budget_s / turns
     ours = [sys.executable, "-m", f"benchmarks.libp2p_{work.kind}"]
-    try:
-        peer = [str(session.py_libp2p()), "-W", "ignore", str(_PEERS / _SCRIPTS[work.kind])]
-    except PeerUnavailableError as error:
-        with _server(ours, work) as server:
+    own: list[_Turn] = []
+    others: list[_Turn] = []
+    with ExitStack() as servers:
+        server = servers.enter_context(_server(ours, work))
+        try:
+            peer = [str(session.py_libp2p()), "-W", "ignore", str(_PEERS / _SCRIPTS[work.kind])]
+        except PeerUnavailableError as error:
             own = [_turn(ours, work, server, seconds) for _ in range(turns)]
-        return _row(name, work, own, None, str(error))
-    with _server(ours, work) as server, _server(peer, work) as theirs:
-        both = [(_turn(ours, work, server, seconds), _turn(peer, work, theirs, seconds)) for _ in range(turns)]
-    return _row(name, work, [own for own, _ in both], [other for _, other in both], "")
+            return _row(name, work, own, others, str(error))
+        other = servers.enter_context(_server(peer, work))
+        for _ in range(turns):
+            own.append(_turn(ours, work, server, seconds))
+            with suppress(_NothingMeasuredError):  # not every turn of the peer gets to its end
+                others.append(_turn(peer, work, other, seconds))
+    failed = turns - len(others)
+    return _row(name, work, own, others, f"{failed} of {turns} turns of {NAME} came to no end" if failed else "")
 
 
 _SCRIPTS = {"streams": "py_libp2p.py", "relay": "py_libp2p_relay.py"}
 
 
-def _row(name: str, work: _Work, ours: list[_Turn], peer: list[_Turn] | None, reason: str) -> Row:
+def _row(name: str, work: _Work, ours: list[_Turn], peer: list[_Turn], reason: str) -> Row:
     cpu = f"CPU {_of(ours, 'cpu_ms'):.2f} ms for each"
-    remark = reason or cpu
-    if peer is not None:
-        remark = f"{cpu}, {NAME} {_of(peer, 'cpu_ms'):.2f} ms"
-    theirs = None if peer is None else _of(peer, "value")
+    if peer:
+        cpu = f"{cpu}, {NAME} {_of(peer, 'cpu_ms'):.2f} ms"
+    theirs = _of(peer, "value") if peer else None
     figure = Figure(name=name, ours=_of(ours, "value"), peer=theirs, peer_name=NAME, unit=work.unit)
-    return Row(figure=figure, remark=remark)
+    return Row(figure=figure, remark=f"{cpu}; {reason}" if reason else cpu)
 
 
 def _of(turns: list[_Turn], field: str) -> float:
@@ -131,16 +141,13 @@ def _server(command: list[str], work: _Work) -> Iterator[_Server]:
 
 def _turn(command: list[str], work: _Work, server: _Server, seconds: float) -> _Turn:
     before_s = server.cpu_s()
-    done = subprocess.run(
-        [*command, work.muxer, "measure", server.address, str(seconds), work.figure, str(work.size)],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=_TURN_SECONDS,
-        check=False,
-    )
+    asked = [*command, work.muxer, "measure", server.address, str(seconds), work.figure, str(work.size)]
+    try:
+        done = subprocess.run(asked, cwd=_ROOT, capture_output=True, text=True, timeout=_TURN_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _NothingMeasuredError(f"{work}: {' '.join(command)} took over {_TURN_SECONDS} s") from error
     if done.returncode or not done.stdout.strip():
-        raise RuntimeError(f"{work}: {' '.join(command)} measured nothing: {done.stderr[-600:]}")
+        raise _NothingMeasuredError(f"{work}: {' '.join(command)} measured nothing: {done.stderr[-600:]}")
     [told] = json.loads(done.stdout.splitlines()[-1]).values()
     measured: dict[str, Any] = told
     cpu_s = measured["cpu_s"] + server.cpu_s() - before_s

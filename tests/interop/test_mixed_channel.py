@@ -15,15 +15,22 @@ from fairway.options import ReliableChannelOptions, SdsConfig, SegmentationConfi
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.waku.libp2p.peer_id import PeerId
 
 TOPIC = "/fairway-interop/1/mixed/proto"
 SHARD = "/waku/2/rs/16/0"
 SIZES = (1, 100, 1_000, 10_000, 60_000, 130_000)
 SETTLE_S = 2.0
 """Longer than until anybody sends anything again: what comes twice has come by then."""
+PARTINGS = 2
+TIMEOUT_S = 240
+RETRY_MS, RETRIES = 5_000, TIMEOUT_S // 5
+"""Neither side gives up before the test does. By default js-waku repeats a message 10 times and never again, and we
+report an error then, whatever comes later. Repeating more often would keep a busy machine from opening what it has."""
 JS_OPTIONS = {
     "syncMinIntervalMs": 1_000,
-    "retryIntervalMs": 1_500,
+    "retryIntervalMs": RETRY_MS,
+    "maxRetryAttempts": RETRIES,
     "retrieveFrequencyMs": 1_000,
     "sweepInBufIntervalMs": 500,
     "processTaskMinElapseMs": 100,
@@ -32,12 +39,13 @@ OUR_OPTIONS = ReliableChannelOptions(
     cluster_id=16,
     shard_count=1,
     sync_min_interval_ms=1_000,
-    retry_interval_ms=1_500,
+    retry_interval_ms=RETRY_MS,
+    max_retry_attempts=RETRIES,
     retrieve_frequency_ms=1_000,
     sweep_in_buf_interval_ms=500,
     # js-waku sends every message whole, so what goes to it does, too.
     segmentation=SegmentationConfig(segment_size_bytes=134_000),
-    sds=SdsConfig(lost_timeout_ms=60_000),
+    sds=SdsConfig(lost_timeout_ms=TIMEOUT_S * 1_000),
 )
 
 
@@ -100,12 +108,12 @@ async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws"):
                 client, "mixed", "python", TOPIC, options=OUR_OPTIONS, encryption=cipher
             )
             async with channel:
-                yield js, channel
+                yield js, channel, node
     finally:
         await node.close()
 
 
-async def converse(js, channel, *, seed, count, pause_s, timeout_s=90):
+async def converse(js, channel, *, seed, count, pause_s):
     """Both send; return what each got of the other, and what was acknowledged to each."""
     from_js, from_us = payloads("js", seed, count), payloads("py", seed, count)
     got, acknowledged = [], set()
@@ -128,12 +136,13 @@ async def converse(js, channel, *, seed, count, pause_s, timeout_s=90):
             receipt = await channel.send(ours)
             wanted.add(receipt.message_id)
             await asyncio.sleep(pause_s)
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 js_got = {
                     hashlib.sha256(base64.b64decode(event["payload"])).digest() for event in js.of("message-received")
                 }
                 js_acked = {event["id"] for event in js.of("message-acknowledged")}
+                assert not js.of("ended"), js.state()
                 done = (
                     len(got) >= count
                     and set(map(digest, from_us)) <= js_got
@@ -156,7 +165,7 @@ async def converse(js, channel, *, seed, count, pause_s, timeout_s=90):
     return from_js, got
 
 
-def run(work, timeout_s=180):
+def run(work, timeout_s=TIMEOUT_S + 180):
     asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
@@ -166,7 +175,7 @@ KINDS = pytest.mark.parametrize("kind", [None, "symmetric", "ecies"], ids=["plai
 @KINDS
 def test_both_get_and_acknowledge_everything_from_1_byte_to_130_kb(js_peer, kind, seed):
     async def work():
-        async with mixed(js_peer, kind=kind) as (js, channel):
+        async with mixed(js_peer, kind=kind) as (js, channel, _):
             sent, got = await converse(js, channel, seed=seed, count=len(SIZES), pause_s=0.2)
             assert sorted(got) == sorted(sent), f"seed {seed}"
 
@@ -176,8 +185,29 @@ def test_both_get_and_acknowledge_everything_from_1_byte_to_130_kb(js_peer, kind
 @KINDS
 def test_at_30_percent_loss_nothing_is_lost_and_nothing_comes_twice_on_our_side(js_peer, kind, seed):
     async def work():
-        async with mixed(js_peer, kind=kind, loss=0.3, seed=seed, transport="tcp") as (js, channel):
+        async with mixed(js_peer, kind=kind, loss=0.3, seed=seed, transport="tcp") as (js, channel, _):
             sent, got = await converse(js, channel, seed=seed, count=18, pause_s=0.1)
+            assert sorted(got) == sorted(sent), f"seed {seed}"
+
+    run(work())
+
+
+def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_peer, seed):
+    async def work():
+        async with mixed(js_peer, loss=0.3, seed=seed, transport="tcp") as (js, channel, node):
+            other = PeerId.parse((await js.wait("ready"))[0]["peerId"])
+
+            async def part():
+                parted = 0
+                while parted < PARTINGS:
+                    await asyncio.sleep(0.7)
+                    if other in {connection.peer_id for connection in node.host.connections()}:
+                        parted += 1
+                        await node.host.disconnect(other)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(part())
+                sent, got = await converse(js, channel, seed=seed, count=18, pause_s=0.1)
             assert sorted(got) == sorted(sent), f"seed {seed}"
 
     run(work())

@@ -238,7 +238,7 @@ def small_disk(tmp_path):
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
     yield disk
-    subprocess.run(["umount", disk], check=True)
+    subprocess.run(["umount", "--lazy", disk], check=True)  # at once, whatever still has a file of it open
 
 
 @pytest.mark.spark

@@ -173,5 +173,5 @@ def test_credentials_do_not_belong_to_the_place():
 
 def test_the_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigurationError, match=r"fairway\[postgresql\]"):
+    with pytest.raises(ConfigurationError, match=r"pip install .psycopg\[binary\]"):
         PostgresArchive("postgresql://127.0.0.1/postgres")

@@ -40,9 +40,10 @@ def command(
 ) -> None:
     """Measure fairway, and other implementations beside it in the same run.
 
-    js-waku is measured where Node.js with npm is; it is installed on first use.
+    js-waku is measured where Node.js with npm is, py-libp2p where a C compiler with the headers of GMP is; both are
+    installed on first use.
 
-    Everything takes about a quarter of an hour, most of it js-waku's.
+    Everything takes about half an hour, most of it js-waku's.
 
     Example: [bold]fairway bench --quick "sds decode" reed[/bold]
     """
@@ -101,7 +102,7 @@ def _print_table(rows: Sequence[Any], machine: dict[str, Any], *, quick: bool) -
             escape(figure.unit),
             _number(figure.ours),
             _number(figure.peer) if measured else "-",
-            escape(figure.peer_name if not row.remark else f"{figure.peer_name}: {row.remark}"),
+            escape(": ".join(filter(None, (figure.peer_name, row.remark)))),
             f"{figure.ratio:.2f}" if measured else "-",
         )
     console.print(table)

@@ -12,6 +12,10 @@ import { createLightNode, Protocols, ReliableChannel } from "@waku/sdk";
 import { createRoutingInfo } from "@waku/utils";
 import { bytes, obey, say, text } from "./lines.mjs";
 
+// js-waku looks for missing messages in the background and catches nothing: without a store node, "No peers available to
+// query". A browser reports that and goes on; Node.js would end.
+process.on("unhandledRejection", (error) => console.error("unhandled rejection:", error));
+
 const settings = JSON.parse(process.argv[2]);
 const { cluster, shard, contentTopic, peers, muxer = "mplex", channel, sender, encryption } = settings;
 const networkConfig = { clusterId: cluster, shards: [shard] };
@@ -44,6 +48,8 @@ const node = await createLightNode({
   filter: { keepAliveIntervalMs: 2_000, pingsBeforePeerRenewed: 3 },
   connectionManager: { dialCooldown: 1, failedDialCooldown: 1 },
   libp2p: {
+    // js-libp2p aborts a connection with a ping that takes 5 s, which on a busy machine says nothing about it.
+    connectionMonitor: { pingTimeout: { minTimeout: 60_000 } },
     transports: [webSockets({ filter: all }), tcp()],
     streamMuxers: muxer === "yamux" ? [yamux()] : [mplex()],
     hideWebSocketInfo: true,
