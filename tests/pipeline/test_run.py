@@ -23,6 +23,7 @@ from fairway.errors import ConfigurationError
 from fairway.options import SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.export import export
+from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.findings import bandwidth_of, report_of
 from fairway.pipeline.run import run
@@ -185,6 +186,16 @@ def test_the_report_needs_no_spark(finished):
     assert {reason.status: reason.count for reason in report.quarantined} == {"not-for-us": 2}
     assert report.delivered[0].size_bytes == len(PICTURE)
     assert report.archive == "a, b"
+
+
+def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert report_job.main(["--out", str(finished.out), "--html", str(page), "--limit", "3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [channel["channel_id"] for channel in told["channels"]] == ["team", "sealed", "logos"]
+    assert told["balance"]["adds_up"] is True
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert report_job.main(["--out", str(tmp_path / "none")]) == 2
 
 
 def test_messages_come_out_as_files_lines_and_rows(finished, tmp_path):

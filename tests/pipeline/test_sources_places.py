@@ -7,12 +7,16 @@ import json
 import pickle
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.pipeline.sources.places import EXAMPLES, scan_of, split_label
@@ -48,6 +52,24 @@ def archived(message: WakuMessage) -> ArchivedMessage:
         timestamp_ns=message.timestamp_ns,
         meta=None,
     )
+
+
+def table_row(message: WakuMessage, **more: object) -> dict[str, object]:
+    return {
+        "message_hash": message_hash(SHARD, message),
+        "pubsub_topic": SHARD,
+        "content_topic": message.content_topic,
+        "payload": message.payload,
+        "timestamp": message.timestamp_ns,
+        **more,
+    }
+
+
+def write_parquet(folder, found: list[dict[str, object]]) -> None:
+    """Two files, the first one in row groups of seven."""
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(found[:-5]), folder / "part-0.parquet", row_group_size=7)
+    pq.write_table(pa.Table.from_pylist(found[-5:]), folder / "part-1.parquet")
 
 
 def rows(uri: str, selection: Selection | None = None, *, label: str | None = None, partitions=None) -> list[dict]:
@@ -117,7 +139,7 @@ def store_node(messages: list[WakuMessage]):
         thread.join(timeout=10)
 
 
-@pytest.fixture(params=["sqlite", "lip76", "http"])
+@pytest.fixture(params=["sqlite", "lip76", "parquet", "http"])
 def uri(request, tmp_path):
     """Forty messages, ten weeks, behind each kind of URI."""
     messages = [waku(number, step=PERIOD_NS // 4) for number in range(40)]
@@ -129,6 +151,9 @@ def uri(request, tmp_path):
     elif request.param == "lip76":
         write_lip76(tmp_path / "a", map(archived, messages), piece_bytes=300)
         yield f"lip76:{tmp_path}/a"
+    elif request.param == "parquet":
+        write_parquet(tmp_path / "a", [table_row(message) for message in messages])
+        yield f"parquet:{tmp_path}/a"
     else:
         with store_node(messages) as address:
             yield address
@@ -192,7 +217,7 @@ def test_a_uri_that_is_not_understood_shows_those_that_are(uri):
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("parquet:folder", "Parquet is read by Spark itself"),
+        ("parquet:", "names no folder"),
         ("sqlite:", "names no file"),
         ("lip76:", "lip76:DIR"),
         ("lip76:a?shard=3", "lip76:DIR"),
@@ -220,6 +245,61 @@ def test_credentials_become_neither_a_source_nor_text(uri):
     scan = scan_of(uri, Selection())
     assert "127.0.0.1:1" in scan.source
     assert "s3cret" not in scan.source + repr(scan)
+
+
+@pytest.mark.parametrize(
+    ("more", "label", "stores"),
+    [
+        ({}, None, {"PLACE"}),
+        ({"source": "one"}, None, {"one"}),
+        ({"source": "one"}, "mine", {"mine"}),
+        ({"sources": ["one", "two"]}, None, {"one", "two"}),
+        ({"sources": ["one", "two"]}, "mine", {"mine"}),
+    ],
+)
+def test_a_table_tells_which_store_had_a_message(tmp_path, more, label, stores):
+    write_parquet(tmp_path / "a", [table_row(waku(number), **more) for number in range(20)])
+    found = rows(f"parquet:{tmp_path}/a", label=label)
+    place = str(tmp_path / "a")
+    assert {row["source"] for row in found} == {place if store == "PLACE" else store for store in stores}
+    assert len(found) == 20 * len(stores)
+
+
+def test_folders_of_a_table_are_columns(tmp_path):
+    for store in ("one", "two"):
+        folder = tmp_path / "a" / f"source={store}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist([table_row(waku(1))]), folder / "part.parquet")
+    assert sorted(row["source"] for row in rows(f"parquet:{tmp_path}/a")) == ["one", "two"]
+
+
+def test_a_row_of_a_table_that_lacks_what_a_message_has_is_a_row_all_the_same(tmp_path):
+    lacking = {"message_hash": None, "content_topic": None, "timestamp": None, "pubsub_topic": None}
+    found = [table_row(waku(number)) for number in range(10)]
+    write_parquet(tmp_path / "a", [*found[:2], found[2] | lacking, found[3] | lacking | {"payload": None}, *found[4:]])
+    assert numbers([row for row in rows(f"parquet:{tmp_path}/a") if row["timestamp"]]) == [0, 1, *range(4, 10)]
+    odd = [row for row in rows(f"parquet:{tmp_path}/a") if not row["timestamp"]]
+    assert sorted(row["payload"] for row in odd) == [b"", b"2"]
+    assert sorted(len(row["message_hash"]) for row in odd) == [0, 32]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"payload": b"x"}, "no column message_hash, content_topic, timestamp"),
+        (table_row(waku(1)) | {"payload": "eA=="}, "payload is string; expected binary"),
+        (table_row(waku(1)) | {"timestamp": datetime(2026, 1, 1, tzinfo=UTC)}, "timestamp is timestamp"),
+    ],
+)
+def test_a_table_of_something_else_is_named(tmp_path, row, why):
+    write_parquet(tmp_path / "a", [row] * 6)
+    with pytest.raises(ConfigurationError, match=why):
+        rows(f"parquet:{tmp_path}/a")
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
+        rows(f"parquet:{tmp_path}/none")
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,9 @@ def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
     assert (numbers(table), numbers(again)) == ([3, 4, 5, 6, 7, 8], [6, 8])
     assert again.schema.simpleString() == table.schema.simpleString()
     assert {row.source for row in again.collect()} == {"a"}
+    pipeline.register(spark)
+    by_format = spark.read.format("waku").option("startingTimestamp", START_NS + 5).load(f"parquet:{tmp_path}/messages")
+    assert sorted(by_format.collect()) == sorted(table.where(f"timestamp >= {START_NS + 5}").collect())
     relabelled = open_source(spark, f"parquet:{tmp_path}/messages", label="b")
     assert {row.source for row in relabelled.collect()} == {"b"}
     spark.range(1).write.parquet(str(tmp_path / "other"))

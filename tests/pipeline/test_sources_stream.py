@@ -176,10 +176,11 @@ def test_or_warn_if_that_is_asked_for(tmp_path, caplog):
     assert "may have been dropped unread" in caplog.text
 
 
-def test_a_lip76_folder_has_no_stream(tmp_path):
+@pytest.mark.parametrize("scheme", ["lip76", "parquet"])
+def test_what_grows_by_whole_files_has_no_stream(tmp_path, scheme):
     write_lip76(tmp_path / "a", [])
     with pytest.raises(ConfigurationError, match="read it as a table"):
-        reader(f"lip76:{tmp_path}/a")
+        reader(f"{scheme}:{tmp_path}/a")
 
 
 @settings(max_examples=30, deadline=None)

@@ -134,6 +134,8 @@ def test_a_message_that_breaks_the_rules_is_refused_for_good():
             result = await alice.send(large)
             assert (result.accepted, result.permanent) == (False, True)
             assert "413" in result.detail
+            largest = RoutedMessage.of(SHARD, WakuMessage(payload=b"x" * 1_048_000, content_topic=TOPIC))
+            assert "413" in (await alice.send(largest)).detail
             elsewhere = await alice.send(message(shard="/waku/2/rs/16/5"))
             assert (elsewhere.accepted, elsewhere.permanent) == (False, False)
             assert "421" in elsewhere.detail
@@ -171,6 +173,24 @@ def test_a_node_that_should_relay_but_has_no_peers_is_passed_over_for_one_that_h
             async with await LightNode.start(addresses, FAST) as bob:
                 await until(lambda: bob.status.health is NodeHealth.SUFFICIENTLY_HEALTHY)
                 assert (await bob.send(message(1))).accepted
+
+    run(work())
+
+
+def test_a_message_that_reached_no_relay_peer_is_relayed_when_it_is_pushed_again():
+    async def work():
+        async with (
+            service() as far,
+            service("/ip4/127.0.0.1/tcp/9") as near,
+            await LightNode.start([near.addresses[0]], FAST) as alice,
+        ):
+            own = await far.subscribe(SHARD, [TOPIC])
+            sent = message()
+            assert "505" in (await alice.send(sent)).detail
+            await near.host.connect(far.addresses[0])
+            await until(lambda: near.relay.peer_count(SHARD))
+            assert (await alice.send(sent)).accepted
+            assert [one.encoded for one in await received(own, 1)] == [sent.encoded]
 
     run(work())
 

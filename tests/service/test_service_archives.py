@@ -141,6 +141,17 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path):
     assert with_archive(str(path), work) == 2
 
 
+def test_nwakus_way_to_write_the_address_of_a_file_leads_to_the_same_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def opened(address):
+        await (await open_archive(address)).close()
+
+    for address in ("sqlite://store.sqlite3", f"sqlite://{tmp_path}/absolute.sqlite3"):
+        asyncio.run(opened(address))
+    assert {path.name for path in tmp_path.glob("*.sqlite3")} == {"store.sqlite3", "absolute.sqlite3"}
+
+
 @pytest.mark.parametrize("address", ["", "memory:x", "mysql://host/db", "sqlite:", "nowhere:thing"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigurationError, match="no archive"):

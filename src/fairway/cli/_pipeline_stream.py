@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, console, needing_spark
+from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console, needing_spark
 from fairway.options import Profile
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ _MEASURABLE_S: Final = 0.05
 
 
 def command(
+    more: MoreSources = None,
     *,
     source: Annotated[
         list[str],
@@ -73,7 +74,9 @@ def command(
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     teller = _JsonLines() if machine else _Lines()
-    summary = follow(source, out, options=options, keys=channel_keys, progress=teller.tell, signals=True)
+    summary = follow(
+        [*source, *(more or ())], out, options=options, keys=channel_keys, progress=teller.tell, signals=True
+    )
     teller.end(summary)
     raise typer.Exit(0 if summary.balance.adds_up else 1)
 

@@ -12,8 +12,9 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PARITY_RATE: Final = 0.125
 """Of `fairway.pipeline.run.RunOptions`, which takes the extra to import."""
+MoreSources = Annotated[
+    list[str] | None, typer.Argument(metavar="URI", help="More sources, as if each had --source before it.")
+]
+"""So that ``--source A B`` means what it seems to."""
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of tables where no terminal says how many there are."""
 _SHARES: Final = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -76,8 +77,15 @@ def command(
         int, typer.Option(**_NETWORK, metavar="NUMBER", min=0, help="1 is The Waku Network.")
     ] = DEFAULT_CLUSTER,
     shards: Annotated[
-        int, typer.Option(**_NETWORK, metavar="NUMBER", min=1, help="How many shards the cluster has.")
-    ] = DEFAULT_SHARD_COUNT,
+        int | None,
+        typer.Option(
+            **_NETWORK,
+            metavar="NUMBER",
+            min=1,
+            help="How many shards the cluster has.",
+            show_default=f"{DEFAULT_SHARD_COUNT}; outside cluster {DEFAULT_CLUSTER} as many as --shard needs",
+        ),
+    ] = None,
     shard: Annotated[
         list[int] | None,
         typer.Option(**_NETWORK, metavar="NUMBER", help="A shard to serve; may be repeated.", show_default="all"),
@@ -133,10 +141,11 @@ def command(
     [bold]fairway node --cluster 16 --shards 1 --peer /ip4/192.0.2.7/tcp/60000 \
              --archive postgresql://waku@127.0.0.1/waku --keep-size 20GB[/bold]
     """
+    shard_count = shards or _shards_of(cluster, shard or ())
     options = ServiceOptions(
         cluster_id=cluster,
-        shards=tuple(shard) if shard else tuple(range(shards)),
-        shard_count=shards,
+        shards=tuple(shard) if shard else tuple(range(shard_count)),
+        shard_count=shard_count,
         host=host,
         tcp_port=tcp_port,
         ws_port=ws_port,
@@ -158,3 +167,10 @@ def command(
         as_json=as_json,
     )
     asyncio.run(serve(settings, typer.echo, partial(typer.echo, err=True)))
+
+
+def _shards_of(cluster: int, served: Sequence[int]) -> int:
+    """Return how many shards a cluster has of which only the served ones are known."""
+    needed = max(served, default=-1) + 1
+    # A network of one's own with shard 0 has that one: content topics are spread over what is there.
+    return needed if served and cluster != DEFAULT_CLUSTER else max(DEFAULT_SHARD_COUNT, needed)

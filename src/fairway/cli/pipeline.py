@@ -13,6 +13,7 @@ import typer
 from fairway.cli import _pipeline_send, _pipeline_stream
 from fairway.cli._pipeline_terminal import (
     DEFAULT_PARITY_RATE,
+    MoreSources,
     StepsShown,
     broken_off,
     console,
@@ -44,6 +45,7 @@ app.command(name="stream")(_pipeline_stream.command)
 
 @app.command()
 def run(
+    more: MoreSources = None,
     *,
     source: Annotated[
         list[str],
@@ -105,7 +107,7 @@ def run(
     with progress_bar() as bar:
         shown = StepsShown(bar, "starting Spark", [step.name for step in steps(options)])
         with broken_off("the same words go on with the table that was being written"):
-            summary = run_with(options, source, out, keys=channel_keys, progress=shown.step)
+            summary = run_with(options, [*source, *(more or ())], out, keys=channel_keys, progress=shown.step)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))
     else:
@@ -177,9 +179,13 @@ def export_messages(
 def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,
-    channel: Annotated[str, typer.Option("--channel", metavar="ID", help="The channel.")],
-    sender: Annotated[str, typer.Option("--sender", metavar="NAME", help="Who you are in it.")],
-    store: Annotated[Path, typer.Option("--store", metavar="PATH", help="The store to make; a new file.")],
+    channel: Annotated[str, typer.Option("--channel", metavar="ID", envvar="FAIRWAY_CHANNEL", help="The channel.")],
+    sender: Annotated[
+        str, typer.Option("--sender", metavar="NAME", envvar="FAIRWAY_SENDER", help="Who you are in it.")
+    ],
+    store: Annotated[
+        Path, typer.Option("--store", metavar="PATH", envvar="FAIRWAY_STORE", help="The store to make; a new file.")
+    ],
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Content topic, if the channel was on several.")
     ] = None,
@@ -237,6 +243,8 @@ def generate(
     stores: Annotated[int, typer.Option(min=1, help="How many stores have it, each with gaps of its own.")] = 1,
     logos_share: Annotated[float, typer.Option(min=0, max=1, help="Share of channels on the Logos wire.")] = 0.0,
     loss: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that no store has.")] = 0.02,
+    corruption: Annotated[float, typer.Option(min=0, max=1, help="Share that cannot be decoded.")] = 0.002,
+    duplication: Annotated[float, typer.Option(min=0, max=1, help="Share that one store has twice.")] = 0.01,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Make an archive of any size to try things on, with loss, copies and damage, and the truth about it beside it.
@@ -250,7 +258,14 @@ def generate(
         from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
     plan = GeneratorPlan(
-        messages=messages, seed=seed, channels=channels, stores=stores, logos_share=logos_share, loss=loss
+        messages=messages,
+        seed=seed,
+        channels=channels,
+        stores=stores,
+        logos_share=logos_share,
+        loss=loss,
+        corruption=corruption,
+        duplication=duplication,
     )
     with progress_bar() as bar:
         bar.add_task(f"making about {messages:,} messages, and the truth about them")

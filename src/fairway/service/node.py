@@ -180,9 +180,11 @@ class ServiceNode(WatchedNode):
         """Hand out a message that passed the rules, and relay it."""
         routed = RoutedMessage.of(pubsub_topic, message, encoded)
         new = self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
-        # A client that uses two nodes hands each of them what the other has relayed already: that is no failure.
         known = self.relay.peer_count(pubsub_topic)
-        if not new or (known and self.distribution.loses()):
+        # A client that uses two nodes hands each of them what the other has relayed already: that is no failure. What
+        # went to nobody the first time goes out now.
+        relayed = not new and self.relay.passed_on(pubsub_topic, encoded)
+        if relayed or (known and self.distribution.loses()):
             return Published(relay_peer_count=known)
         return Published(relay_peer_count=await self.relay.publish(pubsub_topic, encoded))
 
@@ -196,11 +198,11 @@ class ServiceNode(WatchedNode):
 
     async def _serve(self) -> None:
         handle = partial(self.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
-        request_bytes = 2 * self.options.max_message_bytes + 65_536
+        push_bytes = self.lightpush.max_request_bytes
         answer = partial(answering, pending=self.pending_responses)
         handle(METADATA_PROTOCOL, answer(self._tell, max_request_bytes=MAX_METADATA_BYTES))
-        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=request_bytes))
-        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=request_bytes))
+        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes))
+        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes))
         handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
         if self.store is not None:
             handle(STORE_QUERY_PROTOCOL, answer(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))

@@ -9,13 +9,14 @@ from fairway.service.archives import MemoryArchive, NodeArchive, Retention
 from fairway.service.postgres_archive import PostgresNodeArchive
 from fairway.service.sqlite_archive import SqliteArchive
 from fairway.storage.postgres_archive import place_without_credentials
+from fairway.storage.sqlite_address import file_at
 
 
 async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:
     """Return the archive at an address; close it in the end.
 
     - ``"memory:"``: the newest 100,000 messages, as long as the process lives;
-    - ``"sqlite:PATH"``, or a path: a file in the layout of a nwaku store;
+    - ``"sqlite:PATH"``, nwaku's ``"sqlite://PATH"``, or a path: a file in the layout of a nwaku store;
     - ``"postgresql://user@host:5432/db"``: nwaku's tables in PostgreSQL, for which fairway is installed with
       ``[postgresql]``; the password best comes from libpq's environment.
 
@@ -27,7 +28,7 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
         case "memory" if separator and not place:
             return MemoryArchive()
         case "sqlite" if place:
-            return await SqliteArchive.open(Path(place), chosen)
+            return await SqliteArchive.open(file_at(place), chosen)
         case "postgresql" | "postgres" if place.startswith("//"):
             return await PostgresNodeArchive.open(address, chosen)
         case _ if address and (not separator or "/" in kind):

@@ -191,6 +191,19 @@ def test_own_messages_are_sent_once_and_not_when_they_are_too_long():
         router.publish(Message(topic=TOPIC, data=b"x" * 1_048_577), 1)
 
 
+def test_an_own_message_that_went_to_nobody_is_sent_when_it_is_published_again():
+    router = router_with()
+    message = Message(topic=TOPIC, data=b"own")
+    assert router.publish(message, 1) == []
+    assert not router.passed_on(message)
+    router.add_peer(peer(1), dialled=False, address=None)
+    router.receive(peer(1), body(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),))), 1)
+    assert [effect.peers for effect in router.publish(message, 2)] == [(peer(1),)]
+    assert router.passed_on(message)
+    assert router.publish(message, 3) == []
+    assert router.statistics().published == 1
+
+
 def test_publishing_without_a_subscription_keeps_to_its_peers_for_a_while():
     options = GossipsubOptions(flood_publish=False)
     router = Router(options, rng=random.Random(1))

@@ -167,6 +167,7 @@ def test_a_node_that_should_have_relay_peers_says_when_it_has_none():
         (request(), b"\x0a\xff", StatusCode.BAD_REQUEST),
         (request(), b"\x00" * 10_000_000, StatusCode.BAD_REQUEST),
         (request(encoded(b"x" * 153_600)), None, StatusCode.PAYLOAD_TOO_LARGE),
+        (request(encoded(b"x" * 1_048_000)), None, StatusCode.PAYLOAD_TOO_LARGE),
         (request(topic="/waku/2/rs/9/9"), None, StatusCode.UNSUPPORTED_PUBSUB_TOPIC),
         (request(encoded() + b"\x5a\x41" + b"m" * 65), None, StatusCode.BAD_REQUEST),
     ],
@@ -304,7 +305,7 @@ def routed(number, size=10):
     return RoutedMessage.of(SHARD, message)
 
 
-def test_a_query_reaches_the_archive_as_it_was_asked():
+def test_a_query_reaches_the_archive_as_it_was_asked_with_the_end_of_its_time_as_nwaku_takes_it():
     asked = StoreQueryRequest(
         request_id="q",
         pubsub_topic=SHARD,
@@ -319,7 +320,7 @@ def test_a_query_reaches_the_archive_as_it_was_asked():
     messages = (routed(1), routed(2))
     response, queries = store(asked, StorePage(messages=messages, cursor=b"d" * 32))
     assert queries == [
-        (StoreQuery(pubsub_topic=SHARD, content_topics=(TOPIC,), start_ns=5, end_ns=9, page_size=100), b"c" * 32)
+        (StoreQuery(pubsub_topic=SHARD, content_topics=(TOPIC,), start_ns=5, end_ns=10, page_size=100), b"c" * 32)
     ]
     assert [entry.message_bytes for entry in response.messages] == [message.encoded for message in messages]
     assert (response.status_code, response.pagination_cursor) == (200, b"d" * 32)

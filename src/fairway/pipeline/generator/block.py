@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from fairway.options import Profile
@@ -28,7 +28,7 @@ from fairway.pipeline.generator.units import (
     Unit,
     damaged,
 )
-from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.sds import HistoryEntry, SdsCodec, SdsMessage
 from fairway.wire.waku_message import message_hash
 
 SHARD: Final = "/waku/2/rs/1/0"
@@ -54,6 +54,8 @@ class Carrier:
 
     message_hash: bytes
     payload: bytes
+    message: SdsMessage
+    """What was sent; the payload is no longer that if it is damaged."""
     part: Part
     fate: Fate
 
@@ -61,6 +63,15 @@ class Carrier:
     def status(self) -> str:
         """What the pipeline should make of it."""
         return OK if self.fate.damage is None else DAMAGES[self.fate.damage]
+
+    def sizes(self, codec: SdsCodec) -> dict[str, int]:
+        """Return what parts of the message take; of the history, what the message is longer for it."""
+        without_history = codec.encode(replace(self.message, causal_history=()))
+        return {
+            "content_bytes": len(self.message.content or b""),
+            "history_bytes": len(self.payload) - len(without_history),
+            "bloom_bytes": len(self.message.bloom_filter or b""),
+        }
 
 
 @dataclass(slots=True)
@@ -120,7 +131,7 @@ class MadeBlock:
                 "sources": [store_name(store) for store in fate.stores],
                 "rows": len(fate.stores) + fate.repeats,
                 "is_retransmission": is_ok and fate.timestamp_ns != part.seen_at,
-            }
+            } | (carrier.sizes(self.maker.codec) if is_ok else {})
 
     def _outcome(self, unit: Unit) -> dict[str, Any] | None:
         """Return what comes of a unit's payload; None if no store has anything of it."""
@@ -194,7 +205,7 @@ def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
                 if fate.stores:
                     sent = payload if fate.damage is None else damaged(fate.damage, message, made.maker, rng)
                     waku = made.maker.waku(sent, fate.timestamp_ns)
-                    made.carriers.append(Carrier(message_hash(SHARD, waku), sent, part, fate))
+                    made.carriers.append(Carrier(message_hash(SHARD, waku), sent, message, part, fate))
         log.append(unit)
     _look_ahead(made.maker, block, log)
     return made

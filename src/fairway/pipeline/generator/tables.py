@@ -29,13 +29,14 @@ FACTS: Final = (
     " message_hash binary, status string, kind string, payload_bytes int, sources array<string>, rows int,"
     " is_retransmission boolean, segment_hash binary, segments int, held int, is_recovered boolean, size_bytes bigint,"
     " retrieval_hint binary, cited_by bigint, first_cited bigint, last_cited bigint, is_rebuilt boolean,"
-    " acknowledged_by string"
+    " acknowledged_by string, content_bytes int, history_bytes int, bloom_bytes int"
 )
 """The table of facts. Which columns a row has follows from ``fact``:
 
 - ``carrier``: a WakuMessage that at least one store has: message_hash, timestamp, status (as in ``sds_messages``),
   payload_bytes, sources (which stores), rows (how often it is in ``waku_messages``); unless it is damaged also
-  message_id, sender_id, kind, lamport, is_retransmission (whether an earlier copy of the SDS message is there, too).
+  message_id, sender_id, kind, lamport, is_retransmission (whether an earlier copy of the SDS message is there, too),
+  content_bytes, history_bytes, bloom_bytes (what these take in it).
 - ``delivered``: a logical message that can be read: message_id (SHA-256 of the payload), sender_id, timestamp (of the
   last SDS message that is there), segments, is_recovered, size_bytes.
 - ``incomplete``: a segmented message that cannot: segment_hash, held, segments (null if nothing tells).

@@ -33,7 +33,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
     """Add what decides about the tables of archives: the sources, and the options that a stream has as well."""
-    parser.add_argument("--source", action="append", required=True, metavar="URI", help="[NAME=]SCHEME:WHERE")
+    parser.add_argument(
+        "--source", action="extend", nargs="+", required=True, metavar="URI", help="one or more [NAME=]SCHEME:WHERE"
+    )
     parser.add_argument("--profile", choices=[profile.value for profile in Profile])
     parser.add_argument("--blooms", action="store_true", help="look for acknowledgements in bloom filters too")
     parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")

@@ -70,18 +70,32 @@ def short_report(tables: RunTables) -> RenderableType:
 
 
 def render_balance(balance: Balance) -> Table:
-    """Return what became of the rows of the input, as a table."""
-    table = new_table("Rows in, and what became of them", [""], ["rows"])
-    table.add_row("delivered: carried a message that can be read", f"{balance.delivered:,}")
-    table.add_row("incomplete: segments of a message that cannot", f"{balance.incomplete:,}")
-    table.add_row("sync messages", f"{balance.sync:,}")
-    table.add_row("retransmissions of an SDS message", f"{balance.retransmissions:,}")
-    table.add_row("duplicates: the same message again", f"{balance.duplicates:,}")
-    table.add_row("quarantined: not decoded", f"{balance.quarantined:,}")
+    """Return what became of the rows of the input, as a table: four sums, and the classes of which they are made."""
+    table = new_table("Rows in, and what became of them", [""], ["of these", "rows"])
+    formula = balance.formula
+    sums = (
+        (
+            "delivered",
+            {"carried a message that can be read": balance.delivered, "sync messages": balance.sync},
+        ),
+        ("parked", {"incomplete: segments of a message that cannot": balance.incomplete}),
+        ("quarantined", {"not decoded": balance.quarantined}),
+        (
+            "duplicates",
+            {
+                "the same Waku message again": balance.duplicates,
+                "retransmissions of an SDS message": balance.retransmissions,
+            },
+        ),
+    )
+    for name, classes in sums:
+        table.add_row(name, "", f"{formula[name]:,}")
+        for meaning, count in classes.items():
+            table.add_row(f"  {meaning}", f"{count:,}", "")
     table.add_section()
-    table.add_row("in all", f"{balance.accounted_for:,}")
+    table.add_row("in all", "", f"{balance.accounted_for:,}")
     verdict = "[green]all accounted for[/]" if balance.adds_up else "[red]this does not add up[/]"
-    table.add_row(f"rows in ({verdict})", f"{balance.rows_in:,}")
+    table.add_row(f"rows in ({verdict})", "", f"{balance.rows_in:,}")
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,10 @@ _OF_SOURCES: Final = {
 }
 """What a task raises that cannot read its source, or a stream's state; made of a text."""
 _RAISED: Final = re.compile(r"(?:fairway\.errors\.(\w+)|sqlite3\.OperationalError): (.+)")
+_OF_CONNECT: Final = "pyspark.errors.exceptions.connect"
+"""Where Spark Connect has its errors. It needs grpc, which other Sparks do not; nor is it imported without a server."""
+_UNANSWERED: Final = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
+"""How grpc tells of a call that the server did not answer, in lines of which none is a sentence."""
 _BUSY: Final = "a source cannot be read while another program has it for itself"
 _AGAIN: Final = "the same command goes on from the last table that is whole"
 _SHOWN_CHARACTERS: Final = 300
@@ -75,7 +80,13 @@ def failure_of(error: Exception, folder: Path) -> FairwayError | None:
         return StorageError(f"{folder} cannot be written ({error}): mend that; {_AGAIN}")
     if isinstance(error, sqlite3.OperationalError):
         return StorageError(f"{_BUSY}: {error}; {_AGAIN}")
-    if not isinstance(error, Py4JJavaError | PythonException):
+    told_by_server = _is_told_by_server(error)
+    if told_by_server and (unanswered := _UNANSWERED.search(str(error))):
+        return PipelineError(
+            f"the Spark Connect server did not answer in the middle of the run into {folder} "
+            f"({unanswered[1]}: {unanswered[2][:_SHOWN_CHARACTERS]}): see that it runs; {_AGAIN}"
+        )
+    if not told_by_server and not isinstance(error, Py4JJavaError | PythonException):
         return None
     return failure_said(str(error), folder, f"Spark could not go on with the run into {folder}", _AGAIN)
 
@@ -100,6 +111,12 @@ def unusable(folder: Path, error: OSError) -> FairwayError:
     return ConfigurationError(
         f"{folder} cannot be used for a run ({error.strerror}): give --out a folder that you may write to"
     )
+
+
+def _is_told_by_server(error: Exception) -> bool:
+    """Return whether an error is one of Spark Connect, which has no Java process here that could tell it."""
+    connect = sys.modules.get(_OF_CONNECT)
+    return connect is not None and isinstance(error, connect.SparkConnectException)
 
 
 def _no_room(folder: Path, again: str = _AGAIN) -> StoreFullError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ from fairway.pipeline.run.folder import TableResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What became of the rows of the input. The classes are disjoint, and together they are all rows."""
+    """What became of the rows of the input. The classes are disjoint, and together they are all rows.
+
+    In short, see `formula`: rows in = delivered + parked + quarantined + duplicates.
+    """
 
     rows_in: int
     """Rows that the sources gave."""
@@ -39,9 +42,25 @@ class Balance:
         """Return whether no row was lost on the way, and none was counted twice."""
         return self.rows_in == self.accounted_for
 
+    @property
+    def formula(self) -> dict[str, int]:
+        """Return the rows that came ``in``, and the four terms that add up to them.
+
+        ``delivered`` includes sync messages, which have served their purpose, and ``duplicates`` retransmissions;
+        ``parked`` is what belongs to messages that cannot be read yet.
+        """
+        return {
+            "in": self.rows_in,
+            "delivered": self.delivered + self.sync,
+            "parked": self.incomplete,
+            "quarantined": self.quarantined,
+            "duplicates": self.duplicates + self.retransmissions,
+        }
+
     def __str__(self) -> str:
-        classes = " + ".join(f"{count:,} {name}" for name, count in asdict(self).items() if name != "rows_in")
-        return f"{self.rows_in:,} rows in {'=' if self.adds_up else 'is not'} {classes}"
+        sign = "=" if self.adds_up else "is not"
+        classes = _sum_text(asdict(self), "rows_in")
+        return f"{self.rows_in:,} rows in {sign} {classes}; in short {sign} {_sum_text(self.formula, 'in')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +91,13 @@ class RunSummary:
 
 def balance_json(balance: Balance) -> dict[str, Any]:
     """Return a balance as JSON knows it."""
-    return asdict(balance) | {"adds_up": balance.adds_up}
+    return asdict(balance) | {"formula": balance.formula, "adds_up": balance.adds_up}
 
 
 def balance_from(told: Mapping[str, Any]) -> Balance:
-    """Return the balance that a manifest tells."""
-    return Balance(**{name: count for name, count in told.items() if name != "adds_up"})
+    """Return the balance that a manifest tells; what follows from the classes need not be there."""
+    return Balance(**{field.name: told[field.name] for field in fields(Balance)})
+
+
+def _sum_text(terms: Mapping[str, int], total: str) -> str:
+    return " + ".join(f"{count:,} {name}" for name, count in terms.items() if name != total)

@@ -22,6 +22,8 @@ Rows are sent in their order, one after the other in each partition, several par
 sender keeps a sender's messages in order. Running a job again sends what is not settled and nothing else. Speculative
 execution (``spark.speculation``) must be off.
 
+What was sent cannot be taken back: the sink appends, and refuses the mode ``overwrite``, for a stream ``complete``.
+
 The receipts are a table, too: `read_receipts`.
 
 Example::
@@ -130,7 +132,12 @@ def _seconds(given: Mapping[str, str], name: str, default: float | None) -> floa
 class _Sending:
     """What both writers do; pickled to the tasks, which share the name of the run."""
 
-    def __init__(self, options: Mapping[str, str], columns: Collection[str]) -> None:
+    def __init__(self, options: Mapping[str, str], columns: Collection[str], *, overwrite: bool = False) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "the sink 'waku' cannot overwrite what is on a network: use .mode('append'), for a stream "
+                ".outputMode('append'); what the receipts have as sent is not sent again"
+            )
         self._options = SinkOptions.parse(options, columns)
         self._run = uuid.uuid4().hex
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from fairway.pipeline import machine
-from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches, even_runs
 from fairway.storage.archive import ArchivedMessage
 from fairway.storage.lip76 import Lip76Archive, StoredArchive
 
@@ -29,16 +29,8 @@ class Lip76Scan(MessageScan):
         wanted = self.selection.part
         times = (wanted.after.timestamp_ns, wanted.through.timestamp_ns)
         archives = [archive for archive in self.archive.archives() if archive.may_hold(*times)]
-        most = partitions or _PARTITIONS_PER_CORE * machine.cores()
-        share = sum(archive.end - archive.offset for archive in archives) / max(1, most)
-        runs: list[list[StoredArchive]] = [[]]
-        size = 0
-        for archive in archives:
-            if runs[-1] and size >= share * len(runs):
-                runs.append([])
-            runs[-1].append(archive)
-            size += archive.end - archive.offset
-        return [tuple(run) for run in runs]
+        sizes = [archive.end - archive.offset for archive in archives]
+        return even_runs(archives, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
 
     def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some archives."""

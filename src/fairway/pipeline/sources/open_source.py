@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, explode, lit, sha2, unhex
+from pyspark.sql.functions import coalesce, col, explode_outer, lit, sha2, unhex
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.schema import types_of
@@ -97,7 +97,7 @@ def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
     if label is not None:
         table = table.withColumn("source", lit(label))
     elif "sources" in table.columns:  # deduplicated before: one row for each archive that had the message
-        table = table.withColumn("source", explode("sources"))
+        table = table.withColumn("source", explode_outer("sources"))
     elif "source" not in table.columns:
         table = table.withColumn("source", lit(place))
     for name in table.columns:

@@ -15,15 +15,17 @@ from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.postgres_archive import PostgresArchive, place_without_credentials
+from fairway.storage.sqlite_address import file_at
 from fairway.waku.rest import StoreClient
 
 PARQUET: Final = "parquet:"
-"""Scheme of what Spark reads by itself."""
+"""Scheme of what Spark can read by itself as well."""
 
 _LABEL: Final = re.compile(r"([A-Za-z0-9_.-]+)=(?=[a-z0-9]+:)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
@@ -45,24 +47,19 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
     for prefix, make in _SCHEMES.items():
         if uri.startswith(prefix):
             return make(uri, selection, label)
-    if not uri or uri.startswith(PARQUET) or _SCHEME.match(uri):
+    if not uri or _SCHEME.match(uri):
         raise not_understood(uri)
     return _sqlite(f"sqlite:{uri}", selection, label)
 
 
 def check_scheme(uri: str) -> None:
     """Raise `ConfigurationError` for a URI whose scheme no archive has: before a session is started for it."""
-    if not uri.startswith((PARQUET, *_SCHEMES)):
+    if not uri.startswith(tuple(_SCHEMES)):
         raise not_understood(uri)
 
 
 def not_understood(uri: str) -> ConfigurationError:
     """Return the error for a URI."""
-    if uri.startswith(PARQUET):
-        return ConfigurationError(
-            "Parquet is read by Spark itself: use fairway.pipeline.sources.open_source(spark, uri), or "
-            "spark.read.parquet(path)"
-        )
     scheme = uri.partition(":")[0] if _SCHEME.match(uri) else ""
     given = f"the scheme {scheme!r}" if scheme else "an empty URI"
     return ConfigurationError(f"{given} names no archive; known are {', '.join(EXAMPLES)}")
@@ -72,7 +69,7 @@ def _sqlite(uri: str, selection: Selection, label: str | None) -> MessageScan:
     path = uri.removeprefix("sqlite:")
     if not path:
         raise ConfigurationError("'sqlite:' names no file; an example is sqlite:store.sqlite3")
-    path = str(Path(path).absolute())
+    path = str(file_at(path).absolute())
     return ArchiveScan(open=partial(NwakuArchive, path, read_only=True), source=label or path, selection=selection)
 
 
@@ -84,6 +81,15 @@ def _postgresql(uri: str, selection: Selection, label: str | None) -> MessageSca
 def _http(uri: str, selection: Selection, label: str | None) -> MessageScan:
     name = StoreClient(uri).name
     return ArchiveScan(open=partial(StoreNodeArchive, uri), source=label or name, selection=selection)
+
+
+def _parquet(uri: str, selection: Selection, label: str | None) -> MessageScan:
+    path = uri.removeprefix(PARQUET)
+    if not path:
+        raise ConfigurationError("'parquet:' names no folder; an example is parquet:waku_messages")
+    if not _SCHEME.match(path):
+        path = str(Path(path).absolute())
+    return ParquetScan(path=path, source=label or path, is_labelled=label is not None, selection=selection)
 
 
 def _lip76(uri: str, selection: Selection, label: str | None) -> MessageScan:
@@ -107,6 +113,7 @@ _SCHEMES: Final[dict[str, Callable[[str, Selection, str | None], MessageScan]]] 
     "sqlite:": _sqlite,
     "postgresql:": _postgresql,
     "postgres:": _postgresql,
+    PARQUET: _parquet,
     "lip76:": _lip76,
     "http:": _http,
     "https:": _http,

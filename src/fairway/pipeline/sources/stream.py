@@ -43,8 +43,8 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         scan = scan_of(options.uri, options.selection, options.label)
         if not isinstance(scan, ArchiveScan):
             raise ConfigurationError(
-                "a LIP-76 folder grows by whole archives and in no order, so there is no stream of it; "
-                "read it as a table"
+                "a LIP-76 folder or Parquet grows by whole files and in no order, so there is no stream of it; read it "
+                "as a table, or follow a folder of Parquet with spark.readStream.parquet or 'fairway pipeline stream'"
             )
         self._options = options
         self._scan = scan

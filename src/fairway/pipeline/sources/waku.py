@@ -7,7 +7,8 @@ Schema: `WAKU_MESSAGES`, always all columns.
 Options (their names in any case):
 
 - ``path``, also ``uri`` and the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
-  alone, ``postgresql://...``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and every executor.
+  alone, ``postgresql://...``, ``parquet:DIR``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and
+  every executor.
 - ``label``: what the column ``source`` says; otherwise the place without credentials.
 - ``startingTimestamp``, ``endingTimestamp``: the first and last timestamp wanted, nanoseconds, both included.
 - ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
@@ -23,8 +24,9 @@ Options (their names in any case):
   may be a false alarm: `fairway.pipeline.sources.data_loss`).
 - ``settleMs``: how long a stream waits before it reads a message, by its timestamp (default 30,000).
 
-A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives; each part is read by the
-executor that owns it, and nothing passes through the driver. `fairway.pipeline.sources.stream` says how a stream goes.
+A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives, Parquet into row groups; each
+part is read by the executor that owns it, and nothing passes through the driver. `fairway.pipeline.sources.stream` says
+how a stream goes.
 
 Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down where the session has
 ``spark.sql.python.filterPushdown.enabled`` when `register` is called (Spark refuses a source that can do so in a
@@ -96,17 +98,13 @@ class WakuDataSource(DataSource):
         """Return the reader of one stream."""
         return WakuStreamReader(SourceOptions.parse(self.options))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 - nothing to replace
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of one table: it sends each row as a message (`fairway.pipeline.sinks`)."""
-        return WakuWriter(self.options, schema.fieldNames())
+        return WakuWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
-    def streamWriter(  # noqa: N802 - as Spark calls it
-        self,
-        schema: StructType,
-        overwrite: bool,  # noqa: ARG002 - nothing to replace
-    ) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
         """Return the writer of one stream."""
-        return WakuStreamWriter(self.options, schema.fieldNames())
+        return WakuStreamWriter(self.options, schema.fieldNames(), overwrite=overwrite)
 
 
 class PushdownWakuDataSource(WakuDataSource):

@@ -7,7 +7,7 @@ Memory is bounded by one page of each part that is being read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -132,6 +132,19 @@ class ArchiveScan(MessageScan):
         with self.open() as archive:
             for page in archive.pages(part, pubsub_topic=chosen.pubsub_topic, content_topics=chosen.content_topics):
                 yield arrow_batch(list(chosen.chosen(page)), self.source)
+
+
+def even_runs(pieces: Sequence[Any], sizes: Sequence[int], most: int) -> list[tuple[Any, ...]]:
+    """Return pieces in their order as at most so many runs of about equal size, at least one, which may be empty."""
+    share = sum(sizes) / max(1, most)
+    runs: list[list[Any]] = [[]]
+    reached = 0
+    for piece, size in zip(pieces, sizes, strict=True):
+        if runs[-1] and reached >= share * len(runs):
+            runs.append([])
+        runs[-1].append(piece)
+        reached += size
+    return [tuple(run) for run in runs]
 
 
 def arrow_batches(messages: Iterable[ArchivedMessage], source: str) -> Iterator[pa.RecordBatch]:

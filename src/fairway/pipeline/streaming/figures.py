@@ -58,15 +58,17 @@ class Figures:
         for told in query.recentProgress:
             progress: dict[str, Any] = json.loads(told.json)
             run, batch = str(progress["runId"]), int(progress["batchId"])
-            if not progress["numInputRows"] or batch <= self._told.get(run, -1):
+            # The sum of these is what Spark Connect leaves out.
+            rows = sum(source["numInputRows"] for source in progress["sources"])
+            if not rows or batch <= self._told.get(run, -1):
                 continue
             self._told[run] = batch
             self.update()
-            seconds = progress["durationMs"].get("triggerExecution", 0) / _MILLISECONDS_PER_SECOND
+            seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / _MILLISECONDS_PER_SECOND
             yield self.told(
                 Phase.RECORDED if is_record else Phase.DELIVERED,
                 batch,
-                int(progress["numInputRows"]),
+                rows,
                 seconds,
                 _behind_s(progress["sources"]) if is_record else None,
             )

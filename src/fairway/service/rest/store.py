@@ -91,7 +91,6 @@ def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
     include = parameters.get("includeData", "").lower()
     if include and include not in _TRUE | _FALSE:
         raise RefusedError(400, f"include data parsing error: cannot interpret as a bool: {include[:80]}")
-    end_ns = _time(parameters.get("endTime", ""))
     page_size = _number(parameters.get("pageSize", ""), "page size parsing error")
     if page_size is None or page_size == 0:
         page_size = DEFAULT_PAGE_SIZE
@@ -103,8 +102,7 @@ def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
         pubsub_topic=parameters.get("pubsubTopic") or None,
         content_topics=tuple(text for text in parameters.get("contentTopics", "").split(",") if text),
         time_start_ns=_time(parameters.get("startTime", "")),
-        # On the wire the end of the range is not in it.
-        time_end_ns=None if end_ns is None else min(end_ns + 1, _INT64 - 1),
+        time_end_ns=_time(parameters.get("endTime", "")),
         message_hashes=hashes,
         pagination_cursor=_hash(cursor) if cursor else None,
         pagination_forward=parameters.get("ascending", "true") in {"true", ""},

@@ -170,6 +170,8 @@ class StoreClient:
 
 def _asked_for(query: StoreQuery, pubsub_topic: str, message: WakuMessage) -> bool:
     """Return whether a message is one that a query without hashes is about."""
+    if query.end_ns is not None and (message.timestamp_ns or 0) >= query.end_ns:
+        return False  # to nwaku the end of a range is in it
     return (not query.pubsub_topic or pubsub_topic == query.pubsub_topic) and (
         not query.content_topics or message.content_topic in query.content_topics
     )

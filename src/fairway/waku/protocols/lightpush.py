@@ -26,8 +26,9 @@ from fairway.wire.lightpush import (
     encode_push_response_v2,
 )
 from fairway.wire.topics import autoshard
-from fairway.wire.waku_message import WakuMessage
+from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage
 
+_BESIDE_MESSAGE_BYTES: Final = 65_536
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -84,7 +85,7 @@ class LightPushService:
         ``now_s`` is a steady clock in seconds, ``now_ns`` the time of day.
         """
         try:
-            request = decode_lightpush_request(data, max_bytes=self._max_request_bytes)
+            request = decode_lightpush_request(data, max_bytes=self.max_request_bytes)
         except DecodeError as error:
             response = _answer("", StatusCode.BAD_REQUEST, str(error))
         else:
@@ -94,7 +95,7 @@ class LightPushService:
     async def respond_v2(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
         """Return the response to a request of version 2 (19/WAKU2-LIGHTPUSH), which has no codes."""
         try:
-            asked = decode_push_request_v2(data, max_bytes=self._max_request_bytes)
+            asked = decode_push_request_v2(data, max_bytes=self.max_request_bytes)
         except DecodeError as error:
             return encode_push_response_v2(PushResponseV2(request_id="", is_success=False, info=str(error)))
         request = LightPushRequest(
@@ -139,9 +140,9 @@ class LightPushService:
         )
 
     @property
-    def _max_request_bytes(self) -> int:
-        # What is a little over the limit is worth an answer that says so; what is far over is not read.
-        return 2 * self._rules.max_message_bytes + 65_536
+    def max_request_bytes(self) -> int:
+        """Length up to which a request is read: one that is too long is answered so if js-waku could have sent it."""
+        return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, DEFAULT_MAX_ENVELOPE_BYTES)
 
     def _shard_of(self, request: LightPushRequest) -> str:
         if self._sharding is None:

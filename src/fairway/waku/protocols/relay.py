@@ -56,6 +56,10 @@ class Relay:
         publication = await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
         return len(publication.peers)
 
+    def passed_on(self, pubsub_topic: str, encoded: bytes) -> bool:
+        """Return whether a message came by relay, or went to somebody: to publish it does nothing."""
+        return self._pubsub.passed_on(Message(topic=pubsub_topic, data=encoded))
+
     def peers_of(self, pubsub_topic: str) -> frozenset[PeerId]:
         """Return the peers that are subscribed to a shard."""
         return self._pubsub.peers_of(pubsub_topic)

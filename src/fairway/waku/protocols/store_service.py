@@ -35,6 +35,7 @@ MAX_HASHES: Final = 1_000
 """Hashes in one query."""
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics in one query."""
+_LATEST_NS: Final = 2**63 - 1
 MAX_UNDER_WAY: Final = 16
 """Queries of one peer that are being answered: an archive answers a few at a time, and others want their turn."""
 
@@ -133,10 +134,19 @@ def _query_of(request: StoreQueryRequest) -> StoreQuery:
         pubsub_topic="" if by_hash else request.pubsub_topic or "",
         content_topics=() if by_hash else request.content_topics,
         start_ns=None if by_hash else request.time_start_ns,
-        end_ns=None if by_hash else request.time_end_ns,
+        end_ns=None if by_hash else _end_of(request),
         newest_first=not request.pagination_forward,
         page_size=min(request.pagination_limit or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE),
     )
+
+
+def _end_of(request: StoreQueryRequest) -> int | None:
+    """Return the first nanosecond that is not asked for.
+
+    By the RFC the end of a range is not in it, to nwaku it is, and clients ask as nwaku answers: whoever gets a message
+    more than it expects loses nothing.
+    """
+    return None if request.time_end_ns is None else min(request.time_end_ns + 1, _LATEST_NS)
 
 
 def _entry(message: RoutedMessage, *, include_data: bool) -> StoredMessage:

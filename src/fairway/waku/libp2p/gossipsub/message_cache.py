@@ -44,6 +44,10 @@ class SeenMessages:
             self._seen.popitem(last=False)
         return True
 
+    def discard(self, message_id: bytes) -> None:
+        """Forget a message, if it is known."""
+        self._seen.pop(message_id, None)
+
     def expire(self, now_s: float) -> None:
         """Forget what was seen too long ago."""
         while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:

@@ -149,6 +149,10 @@ class PubSub:
                 outbox.lags = not outbox.has_room
         return Publication(peers=tuple(links))
 
+    def passed_on(self, message: Message) -> bool:
+        """Return whether a message came by this protocol, or went to somebody: to publish it does nothing."""
+        return self._router.passed_on(message)
+
     def peers_of(self, topic: str) -> frozenset[PeerId]:
         """Return the peers that are subscribed to a topic."""
         return self._router.peers_of(topic)

@@ -126,6 +126,7 @@ class Router:
         self._scores: Final = PeerScores(self._options.score)
         self._mesh: Final = Mesh(self._options, self._scores, rng)
         self._seen: Final = SeenMessages(ttl_s=self._options.seen_ttl_s, max_messages=self._options.max_seen)
+        self._unsent: Final = SeenMessages(ttl_s=self._options.seen_ttl_s, max_messages=self._options.max_seen)
         self._cache: Final = MessageCache(
             windows=self._options.mcache_len,
             gossip_windows=self._options.mcache_gossip,
@@ -196,19 +197,32 @@ class Router:
         return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
 
     def publish(self, message: Message, now_s: float) -> list[Effect]:
-        """Send a message of one's own: one `Send` to all that get it, nothing if it was seen before."""
+        """Send a message of one's own: one `Send` to all that get it, nothing if it was seen before.
+
+        One that went to nobody is sent when it is published again: there may be somebody now.
+        """
         if len(message.data) > self._options.max_data_bytes:
             raise ConfigurationError(
                 f"a message has at most {self._options.max_data_bytes} bytes, not {len(message.data)}"
             )
-        message_id = self._message_id(message)
-        if not self._seen.add(seen_key(message.topic, message_id), now_s):
+        if self.passed_on(message):
             return []
+        message_id = self._message_id(message)
+        seen_as = seen_key(message.topic, message_id)
+        self._published += self._seen.add(seen_as, now_s)
         frame = publish_frame(encode_message(message))
         self._cache.put(message_id, message.topic, frame)
-        self._published += 1
         takers = self._mesh.takers_of_own(message.topic, now_s)
-        return [Send(peers=takers, frame=frame, control=False)] if takers else []
+        if not takers:
+            self._unsent.add(seen_as, now_s)
+            return []
+        self._unsent.discard(seen_as)
+        return [Send(peers=takers, frame=frame, control=False)]
+
+    def passed_on(self, message: Message) -> bool:
+        """Return whether a message came by this protocol, or went to somebody: to publish it does nothing."""
+        seen_as = seen_key(message.topic, self._message_id(message))
+        return seen_as in self._seen and seen_as not in self._unsent
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Take an RPC of a peer. Raises `FrameError` for one that cannot be read: the peer is at fault."""
@@ -244,6 +258,7 @@ class Router:
         """
         self._scores.decay(now_s)
         self._seen.expire(now_s)
+        self._unsent.expire(now_s)
         self._gossip.begin_interval(now_s)
         effects: list[Effect] = []
         for topic in self._validators:

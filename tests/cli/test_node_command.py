@@ -1,0 +1,45 @@
+"""What the options of ``fairway node`` come to."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.cli import node
+from fairway.errors import ConfigurationError
+
+
+@pytest.fixture
+def options_of(monkeypatch):
+    def options(**given):
+        served = []
+
+        async def serve(settings, say, warn):
+            served.append(settings.options)
+
+        monkeypatch.setattr(node, "serve", serve)
+        node.command(**given)
+        return served[0]
+
+    return options
+
+
+@pytest.mark.parametrize(
+    ("given", "served", "count"),
+    [
+        ({}, tuple(range(8)), 8),
+        ({"shards": 2}, (0, 1), 2),
+        ({"cluster": 16}, tuple(range(8)), 8),
+        ({"cluster": 16, "shard": [0]}, (0,), 1),
+        ({"shard": [3]}, (3,), 8),
+        ({"cluster": 16, "shard": [32, 64]}, (32, 64), 65),
+        ({"cluster": 16, "shard": [0], "shards": 1}, (0,), 1),
+    ],
+)
+def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, served, count):
+    options = options_of(**given)
+    assert (options.shards, options.shard_count) == (served, count)
+
+
+def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
+    with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
+        options_of(shard=[2], shards=2)

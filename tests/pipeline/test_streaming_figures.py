@@ -1,0 +1,56 @@
+"""What a stream says of its progress, by what Spark tells of its queries; without a JVM."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from fairway.pipeline.streaming.figures import Figures
+from fairway.pipeline.streaming.progress import Phase
+
+SECOND_NS = 1_000_000_000
+
+
+class NoBatches:
+    """A folder in which no micro-batch has appeared."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def folder(self, number: int):
+        return self.path / f"batch={number}"
+
+
+@pytest.fixture
+def figures(tmp_path):
+    return Figures(SimpleNamespace(own=tmp_path, recorded=NoBatches(tmp_path / "r"), emitted=NoBatches(tmp_path / "e")))
+
+
+def told(batch: int, *rows: int, **more: object) -> SimpleNamespace:
+    sources = [
+        {
+            "numInputRows": count,
+            "endOffset": json.dumps({"timestamp": number * SECOND_NS, "hash": ""}),
+            "latestOffset": {"timestamp": 5 * SECOND_NS, "hash": ""},
+        }
+        for number, count in enumerate(rows, 2)
+    ]
+    progress = {"runId": "one", "batchId": batch, "sources": sources, "durationMs": {"triggerExecution": 2_000}, **more}
+    return SimpleNamespace(json=json.dumps(progress))
+
+
+@pytest.mark.parametrize("more", [{"numInputRows": 30}, {}], ids=["classic", "connect"])
+def test_rows_of_all_sources_are_counted_and_each_micro_batch_is_told_once(figures, more):
+    query = SimpleNamespace(recentProgress=[told(0, 10, 20, **more)])
+    (news,) = figures.news(query, is_record=True)
+    assert (news.phase, news.batch, news.rows, news.seconds, news.behind_s) == (Phase.RECORDED, 0, 30, 2.0, 3.0)
+    assert list(figures.news(query, is_record=True)) == []
+
+
+def test_a_look_that_found_nothing_is_no_news(figures):
+    query = SimpleNamespace(recentProgress=[told(0, 0, 0), told(1, 7)])
+    assert [news.batch for news in figures.news(query, is_record=False)] == [1]
