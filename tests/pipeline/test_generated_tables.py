@@ -9,16 +9,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated, written_sources
 from fairway.pipeline.generator.check import CHECKED_TABLES, Difference, differences
+from fairway.pipeline.generator.figures import FIGURES, told, with_told_percentiles
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.tables import TABLES
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 PLAN = GeneratorPlan(
     messages=5_000,
@@ -38,6 +41,10 @@ PLAN = GeneratorPlan(
     store_loss=0.2,
     duplication=0.05,
 )
+RATE_LIMIT = 7
+
+# What the check calls a table, where the fixture calls it something else.
+NAMES = {"sds_messages": "sighted", "sds_ordered": "ordered", "missing_messages": "gone"}
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +73,30 @@ def tables(archive):
     every_missing = stages.missing_messages(unique).persist()
     gone = stages.without_rebuilt(every_missing, reassembled).persist()
     ordered = stages.sds_ordered(unique, gone, reassembled).persist()
+    sighted = stages.sighted(sds)
+    delivered = stages.delivered(unique, reassembled).persist()
+    incomplete = stages.incomplete(reassembled)
+    acknowledgements = stages.acknowledgements(unique).persist()
+    ack_latency = stages.ack_latency(unique, acknowledgements).persist()
+    sender_stats = stages.sender_stats(unique, ack_latency, delivered, incomplete, gone).persist()
     kept = (waku_messages, sds, unique, reassembled, every_missing, gone, ordered)
+    kept = (*kept, delivered, acknowledgements, ack_latency, sender_stats)
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(sds),
-        "sighted": stages.sighted(sds),
+        "sighted": sighted,
         "unique": unique,
         "ordered": ordered,
         "missing": every_missing,
         "gone": gone,
-        "delivered": stages.delivered(unique, reassembled),
-        "incomplete": stages.incomplete(reassembled),
-        "acknowledgements": stages.acknowledgements(unique),
+        "delivered": delivered,
+        "incomplete": incomplete,
+        "acknowledgements": acknowledgements,
+        "ack_latency": ack_latency,
+        "sender_stats": sender_stats,
+        "channel_stats": stages.channel_stats(sender_stats, ack_latency),
+        "bandwidth": stages.bandwidth(sighted),
+        "rate_utilisation": stages.rate_utilisation(sighted, limit=RATE_LIMIT),
         "store_completeness": stages.store_completeness(waku_messages),
     }
     for table in kept:
@@ -214,21 +233,100 @@ def test_every_store_is_as_complete_as_it_is(tables, facts):
     assert found == Counter((source, count, of, of - count) for source, count in held.items())
 
 
-def test_the_check_for_archives_of_any_size_finds_nothing_and_finds_a_row(spark, tables):
-    """It is what compares the tables of a run over a million messages (`benchmarks/pipeline_truth.py`)."""
-    facts = truth(spark, PLAN).persist()
-    names = {"sds_messages": "sighted", "sds_ordered": "ordered", "missing_messages": "gone"}
-    assert differences(facts, lambda name: tables[names.get(name, name)]) == []
-    assert set(CHECKED_TABLES) <= {names.get(name, name) for name in tables} | names.keys()
-    one_less = tables["quarantine"].orderBy("message_hash").offset(1)
-    changed = tables["incomplete"].withColumn("held", F.col("held") + 1)
-    wrong = {"quarantine": one_less, "incomplete": changed}
+@pytest.fixture(scope="module")
+def told_facts(spark):
+    found = truth(spark, PLAN).persist()
+    yield found
+    found.unpersist()
+
+
+def found_differences(told_facts, tables, names=CHECKED_TABLES):
+    """Return what the check of a run finds (`benchmarks/pipeline_truth.py` uses it for a million messages)."""
+    return differences(told_facts, lambda name: tables[NAMES.get(name, name)], names=names, rate_limit=RATE_LIMIT)
+
+
+def test_the_check_for_archives_of_any_size_knows_all_tables_and_finds_nothing(told_facts, tables):
+    assert sorted(CHECKED_TABLES) == sorted(table.name for table in TABLES)
+    assert found_differences(told_facts, tables) == []
+
+
+def test_the_check_compares_every_column_of_the_figures(told_facts, tables):
+    for name in FIGURES:
+        assert sorted(told(name, told_facts).columns) == sorted(tables[name].columns), name
+
+
+# Two columns of each table of figures, in one row of which the check is shown one more than there is.
+CHANGED = {
+    "ack_latency": ("ackers", "latency_ms"),
+    "sender_stats": ("acknowledged", "latency_p50_ms"),
+    "channel_stats": ("senders", "latency_p99_ms"),
+    "bandwidth": ("bytes", "messages"),
+    "rate_utilisation": ("messages", "pct"),
+    "store_completeness": ("messages", "missing"),
+}
+
+
+def with_one_row_changed(table, column):
+    any_order = Window.partitionBy(F.lit(0)).orderBy(F.isnull(column), *table.columns)
+    value = F.col(column)
+    return table.withColumn(column, F.when(F.row_number().over(any_order) == 1, value + 1).otherwise(value))
+
+
+@pytest.mark.parametrize("which", range(2))
+def test_the_check_finds_one_changed_row_in_each_table_of_figures(told_facts, tables, which):
+    assert sorted(CHANGED) == sorted(FIGURES)
+    wrong = {name: with_one_row_changed(tables[name], columns[which]) for name, columns in CHANGED.items()}
+    assert found_differences(told_facts, wrong, names=wrong) == [
+        Difference(table=name, excess=1, lacking=1) for name in FIGURES
+    ]
+
+
+def test_the_check_finds_a_row_that_is_not_there_and_rows_that_are_changed(told_facts, tables):
     many = tables["incomplete"].count()
-    assert differences(facts, lambda name: wrong.get(name, tables[names.get(name, name)])) == [
+    wrong = {
+        "quarantine": tables["quarantine"].orderBy("message_hash").offset(1),
+        "incomplete": tables["incomplete"].withColumn("held", F.col("held") + 1),
+        "bandwidth": tables["bandwidth"].where("part <> 'bloom' OR channel_id <> 'channel-000000'"),
+    }
+    assert found_differences(told_facts, wrong, names=wrong) == [
         Difference(table="quarantine", excess=0, lacking=1),
         Difference(table="incomplete", excess=many, lacking=many),
+        Difference(table="bandwidth", excess=0, lacking=1),
     ]
-    facts.unpersist()
+
+
+def test_bytes_by_part_add_up_to_those_of_the_sds_messages(tables):
+    whole = tables["sighted"].groupBy("channel_id").agg(F.sum("payload_bytes").alias("bytes"))
+    assert rows_of(tables["bandwidth"].groupBy("channel_id").agg(F.sum("bytes").alias("bytes")), "*") == rows_of(
+        whole, "*"
+    )
+
+
+def test_percentiles_of_many_latencies_may_be_off_by_one_rank_in_ten_thousand(spark):
+    count = 20_000
+    numbers = spark.range(count).selectExpr("'channel' AS channel_id", "cast(id AS string) AS message_id", "id")
+    sent = numbers.selectExpr(
+        "*",
+        "'carrier' AS fact",
+        "'content' AS kind",
+        "'ann' AS sender_id",
+        "0L AS timestamp",
+        "false AS is_retransmission",
+    )
+    heard = numbers.selectExpr("*", "'acknowledged' AS fact", "'bob' AS acknowledged_by", "id * 1000000 AS timestamp")
+    facts = sent.unionByName(heard, allowMissingColumns=True)
+    exact = [count // 100 * percent - 1 for percent in (50, 95, 99)]
+    names = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
+    schema = "channel_id string, off int, " + ", ".join(f"{name} bigint" for name in names)
+    found = [("channel", off, *(value + off for value in exact)) for off in (-3, -2, 0, 2, 3)]
+    replaced = with_told_percentiles("channel_stats", spark.createDataFrame(found, schema), facts).collect()
+    assert {off: [*percentiles] for _, off, *percentiles in replaced} == {
+        -3: [value - 3 for value in exact],
+        -2: exact,
+        0: exact,
+        2: exact,
+        3: [value + 3 for value in exact],
+    }
 
 
 def test_a_written_archive_is_the_same(spark, archive, tmp_path):

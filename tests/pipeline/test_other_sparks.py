@@ -115,6 +115,7 @@ CONNECT = """
 import sys
 from pyspark.sql import SparkSession
 from fairway.pipeline import register, stages
+from fairway.pipeline.jobs import run as job
 from fairway.pipeline.run import run
 
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -127,6 +128,7 @@ path = sources[0].partition("sqlite:")[2]
 decoded = spark.read.format("waku").load(path).transform(stages.sds_messages)
 assert decoded.where("status = 'ok'").count() == 8
 print(run(sources, out).balance)  # in the active session
+print("exit code", job.main(["--source", "parquet:" + path, "--out", out + "-of-no-table"]))
 spark.stop()
 """
 
@@ -159,4 +161,9 @@ def test_spark_connect_runs_the_stages_and_the_whole_pipeline(archives, tmp_path
     )
     assert ran.returncode == 0, ran.stderr[-4_000:]
     assert "17 rows in =" in ran.stdout
+    assert "exit code 2" in ran.stdout
+    assert "Traceback" not in ran.stderr
+    (sentence,) = (line for line in ran.stderr.splitlines() if line.startswith("fairway: "))
+    assert sentence.startswith("fairway: Spark could not go on with the run into")
+    assert "a.db" in sentence
     check(tmp_path / "run")

@@ -108,7 +108,9 @@ def test_every_row_is_accounted_for(made, finished):
     assert (balance.quarantined, balance.retransmissions, balance.sync, balance.incomplete) == (2, 1, 1, 1)
     # Nine said, eight segments of the picture that came, two sealed, one of the other profile.
     assert balance.delivered == 9 + 8 + 2 + 1
-    assert json.loads((finished.out / "manifest.json").read_text())["balance"]["adds_up"] is True
+    told = json.loads((finished.out / "manifest.json").read_text())["balance"]
+    assert told["adds_up"] is True
+    assert told["formula"] == {"in": made.rows, "delivered": 21, "parked": 1, "quarantined": 2, "duplicates": 6}
     assert str(balance).startswith(f"{made.rows} rows in = 5 duplicates + 2 quarantined")
 
 

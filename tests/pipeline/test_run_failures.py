@@ -107,6 +107,68 @@ def test_what_has_a_name_already_or_nobody_foresaw_stays_what_it_is(tmp_path):
     assert failure_of(ZeroDivisionError(), tmp_path) is None
 
 
+UNANSWERED = """<_InactiveRpcError of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: ipv4:127.0.0.1:15002: Connection refused"
+\tdebug_error_string = "UNKNOWN:Error received from peer {grpc_status:14}"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "kind", "words"),
+    [
+        (
+            "SparkException",
+            "[FAILED_READ_FILE] Encountered error while reading file x.",
+            PipelineError,
+            "run: [FAILED_READ_FILE] Encountered error while reading file x.; the same command",
+        ),
+        (
+            "SparkConnectGrpcException",
+            UNANSWERED,
+            PipelineError,
+            "(UNAVAILABLE: failed to connect to all addresses; last error: ipv4:127.0.0.1:15002: Connection refused)",
+        ),
+        (
+            "SparkException",
+            "[X] Encountered error while reading file file:/one.db. Could not\nCaused by: a.TooLongException: 9 bytes\n",
+            PipelineError,
+            "run: a.TooLongException: 9 bytes (file:/one.db); the same command",
+        ),
+        (
+            "SparkConnectException",
+            "Task 0 failed\n\tat org.apache.Spark\nCaused by: java.io.IOException: No space left on device\n",
+            StoreFullError,
+            "no room is left for",
+        ),
+        (
+            "PythonException",
+            "Traceback:\n  File 'x'\nfairway.errors.DecodeError: one.db is no archive\n",
+            DecodeError,
+            "one.db is no archive",
+        ),
+    ],
+)
+def test_what_a_server_of_spark_connect_says_is_told_in_a_sentence(tmp_path, name, said, kind, words):
+    pytest.importorskip("grpc")
+    from pyspark.errors.exceptions import connect
+
+    found = failure_of(getattr(connect, name)(said), tmp_path / "run")
+    assert type(found) is kind
+    assert words in str(found)
+    assert "\n" not in str(found)
+
+
+def test_spark_connect_and_what_it_needs_may_be_missing():
+    program = (
+        "import sys; sys.modules['grpc'] = None\n"
+        "from pathlib import Path; from fairway.pipeline.run.failures import failure_of\n"
+        "print(failure_of(ZeroDivisionError(), Path()), type(failure_of(ConnectionError(), Path())).__name__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.split() == ["None", "PipelineError"]
+
+
 def folder(path):
     path.mkdir()
     return path

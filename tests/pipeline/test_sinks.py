@@ -249,12 +249,13 @@ def test_a_path_that_keeps_nothing_is_named(tmp_path):
         ReceiptLedger(tmp_path / "missing" / "r.db")
 
 
-def writer(tmp_path, columns=("content_topic", "payload", "timestamp"), **options):
+def writer(tmp_path, columns=("content_topic", "payload", "timestamp"), *, stream=False, overwrite=False, **options):
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = StructType([StructField(name, StringType()) for name in columns])
     given = {"node": f"local:{tmp_path.name}", "receipts": str(tmp_path / "r.db"), **options}
-    return WakuDataSource({name: value for name, value in given.items() if value}).writer(schema, overwrite=False)
+    sink = WakuDataSource({name: value for name, value in given.items() if value})
+    return (sink.streamWriter if stream else sink.writer)(schema, overwrite=overwrite)
 
 
 BATCHES = [pa.RecordBatch.from_pylist([row(1), row(2)]), pa.RecordBatch.from_pylist([row(3)])]
@@ -314,3 +315,10 @@ def test_a_task_whose_messages_failed_fails_unless_that_is_accepted(tmp_path, mo
 def test_what_the_writer_cannot_work_with_is_named(tmp_path, options, why):
     with pytest.raises(ConfigurationError, match=why):
         writer(tmp_path, **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_network_is_not_overwritten(tmp_path, stream):
+    with pytest.raises(ConfigurationError, match=r"cannot overwrite what is on a network: use \.mode\('append'\)"):
+        writer(tmp_path, stream=stream, overwrite=True)
+    assert writer(tmp_path, stream=stream).write(iter(BATCHES)).outcome == Outcome(sent=3)

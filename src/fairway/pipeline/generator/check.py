@@ -6,12 +6,16 @@ the facts say it should have minus one, and whatever does not cancel out is a di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from fairway.options import RateLimitConfig
+from fairway.pipeline.generator.figures import FIGURES, with_told_percentiles
+from fairway.pipeline.generator.figures import told as figures_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,20 @@ def _same(*names: str) -> dict[str, tuple[str, ...]]:
     return {"found": names, "told": names}
 
 
+_SDS_COLUMNS: Final = (
+    "message_hash",
+    "channel_id",
+    "message_id",
+    "sender_id",
+    "timestamp",
+    "kind",
+    "lamport",
+    "payload_bytes",
+    "content_bytes",
+    "history_bytes",
+    "bloom_bytes",
+)
+
 _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     "waku_messages": _Comparison(
         fact="carrier",
@@ -48,8 +66,8 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "sds_messages": _Comparison(
         fact="carrier",
-        found=("message_hash", "channel_id", "message_id", "sender_id", "kind", "lamport", "sighting > 1"),
-        told=("message_hash", "channel_id", "message_id", "sender_id", "kind", "lamport", "is_retransmission"),
+        found=(*_SDS_COLUMNS, "sighting > 1", "sightings"),
+        told=(*_SDS_COLUMNS, "is_retransmission", "count(*) OVER (PARTITION BY channel_id, message_id)"),
         where="status = 'ok'",
     ),
     "quarantine": _Comparison(
@@ -83,32 +101,48 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "acknowledgements": _Comparison(
         fact="acknowledged",
-        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "at"),
-        told=("channel_id", "message_id", "sender_id", "acknowledged_by", "timestamp"),
+        found=("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "at"),
+        told=("channel_id", "message_id", "sender_id", "acknowledged_by", "'cited'", "timestamp"),
     ),
 }
 
-CHECKED_TABLES: Final = tuple(_COMPARISONS)
-"""The tables that facts tell of."""
+CHECKED_TABLES: Final = (*_COMPARISONS, *FIGURES)
+"""All tables of a run."""
 
 
-def differences(facts: DataFrame, table: Callable[[str], DataFrame]) -> list[Difference]:
+def differences(
+    facts: DataFrame,
+    table: Callable[[str], DataFrame],
+    *,
+    names: Collection[str] = CHECKED_TABLES,
+    epoch_ms: int = RateLimitConfig().epoch_ms,
+    rate_limit: int | None = None,
+) -> list[Difference]:
     """Return how the tables of a run differ from the facts (`fairway.pipeline.generator.truth`); nothing if not.
 
-    ``table`` gives the table of a name. Starts a job for each of `CHECKED_TABLES`.
+    ``table`` gives the table of a name, ``names`` says which are looked at, in the order of `CHECKED_TABLES` whatever
+    theirs; ``epoch_ms`` and ``rate_limit`` are those that the run had. Starts a job or two for each table.
     """
-    compared = (_difference(name, facts, table(name)) for name in CHECKED_TABLES)
+    compared = []
+    for name, comparison in _COMPARISONS.items():
+        if name in names:
+            told = facts.where(F.col("fact") == comparison.fact).where(comparison.where)
+            found = table(name).select(*map(F.expr, comparison.found))
+            compared.append(_difference(name, found, told.select(*map(F.expr, comparison.told))))
+    for name in FIGURES:
+        if name in names:
+            told = figures_told(name, facts, epoch_ms=epoch_ms, limit=rate_limit)
+            found = with_told_percentiles(name, table(name), facts)
+            compared.append(_difference(name, found.select(*told.columns), told))
     return [difference for difference in compared if difference.excess or difference.lacking]
 
 
-def _difference(name: str, facts: DataFrame, table: DataFrame) -> Difference:
-    comparison = _COMPARISONS[name]
-    columns = [f"column_{number}" for number in range(len(comparison.found))]
-    told = facts.where(F.col("fact") == comparison.fact).where(comparison.where)
-    found_rows = table.select(*map(F.expr, comparison.found)).toDF(*columns).withColumn("balance", F.lit(1))
-    told_rows = told.select(*map(F.expr, comparison.told)).toDF(*columns).withColumn("balance", F.lit(-1))
+def _difference(name: str, found: DataFrame, told: DataFrame) -> Difference:
+    columns = [f"column_{number}" for number in range(len(told.columns))]
     row = (
-        found_rows.unionByName(told_rows)
+        found.toDF(*columns)
+        .withColumn("balance", F.lit(1))
+        .unionByName(told.toDF(*columns).withColumn("balance", F.lit(-1)))
         .groupBy(*columns)
         .agg(F.sum("balance").alias("balance"))
         .agg(

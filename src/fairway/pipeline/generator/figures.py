@@ -1,63 +1,194 @@
-"""What the tables of figures must say about a generated archive, told by the facts alone.
+"""What the tables of figures must hold for a generated archive, told by the facts alone.
 
-Acknowledgements and their latency, the rate limit, stores, participants, channels and bytes. Each is one query over the
-facts, written anew and in SQL, so that a mistake of the pipeline's own stages is not made twice; nothing is collected.
+Latency of acknowledgements, participants, channels, bytes, the rate limit, stores: each is computed from the facts by
+formulas of its own, none of the stages', so that a mistake there is not made here as well. Nothing is collected.
 
-Percentiles of latencies are the one figure that the pipeline approximates: of `_EXACT_UP_TO` latencies or more, that
-of a rank which is off by at most one in `_ACCURACY`. `with_percentiles_told` turns any of those into the exact one.
+Invariant: what `told` returns has the columns of the table, and equals it row by row. Percentiles of latencies are the
+one figure that the pipeline approximates, as `percentile_approx` does: from some thousand latencies on their ranks are
+off by up to one in `_ACCURACY`. `with_told_percentiles` puts the exact one in the place of any that it allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import RateLimitConfig
 
-_SENDER: Final = "channel_id, sender_id"
-_CHANNEL: Final = "channel_id"
+_KEY: Final = ("channel_id", "message_id")
+_SENDER: Final = ("channel_id", "sender_id")
+_CHANNEL: Final = ("channel_id",)
+_WHO: Final[Mapping[str, tuple[str, ...]]] = {"sender_stats": _SENDER, "channel_stats": _CHANNEL}
+"""Whose figures are in a row, for the tables with percentiles."""
+
+_PERCENTS: Final = (50, 95, 99)
 _ACCURACY: Final = 10_000
-_EXACT_UP_TO: Final = 5_000
-"""Up to half of the accuracy no two values fall into one interval of the summary."""
+_EXACT_BELOW: Final = _ACCURACY // 2
+"""So few values are all kept: two are put together only where twice their number has one in `_ACCURACY` to spare."""
 
-_ACK_LATENCY: Final = """
-    WITH heard AS (
-        SELECT channel_id, message_id, acknowledged_by, timestamp AS acked_at,
-            row_number() OVER (PARTITION BY channel_id, message_id ORDER BY timestamp, acknowledged_by) AS place,
-            count(*) OVER (PARTITION BY channel_id, message_id) AS ackers
-        FROM {facts} WHERE fact = 'acknowledged'
+_STATS: Final[Mapping[str, str]] = {
+    "content": "count_if(is_first AND kind = 'content')",
+    "sync": "count_if(is_first AND kind = 'sync')",
+    "ephemeral": "count_if(is_first AND kind = 'ephemeral')",
+    "repeats": "count_if(fact = 'carrier' AND is_retransmission)",
+    "payload_bytes": "coalesce(sum(payload_bytes) FILTER (WHERE is_first), 0)",
+    "acknowledged": "count(DISTINCT CASE WHEN fact = 'acknowledged' THEN message_id END)",
+    "delivered": "count_if(fact = 'delivered')",
+    "delivered_bytes": "coalesce(sum(size_bytes) FILTER (WHERE fact = 'delivered'), 0)",
+    "reassembled": "count_if(fact = 'delivered' AND segments > 1)",
+    "recovered": "count_if(fact = 'delivered' AND is_recovered)",
+    "incomplete": "count_if(fact = 'incomplete')",
+    "missing": "count_if(fact = 'missing')",
+    "first_seen": "min(timestamp) FILTER (WHERE is_first)",
+    "last_seen": "max(timestamp) FILTER (WHERE is_first)",
+}
+_STATS_OF: Final = (
+    "fact IN ('acknowledged', 'delivered', 'incomplete')"
+    " OR (fact = 'carrier' AND status = 'ok') OR (fact = 'missing' AND NOT is_rebuilt)"
+)
+
+_BYTES: Final[Mapping[str, str]] = {
+    "retransmission": "if(is_retransmission, payload_bytes, 0)",
+    "sync": "if(NOT is_retransmission AND kind = 'sync', payload_bytes, 0)",
+    "content": "if(is_body, content_bytes, 0)",
+    "history": "if(is_body, history_bytes, 0)",
+    "bloom": "if(is_body, bloom_bytes, 0)",
+    "envelope": "if(is_body, payload_bytes - content_bytes - history_bytes - bloom_bytes, 0)",
+}
+"""Where the bytes of a whole message went. Nobody asks for repairs in a generated archive."""
+
+
+def told(
+    name: str, facts: DataFrame, *, epoch_ms: int = RateLimitConfig().epoch_ms, limit: int | None = None
+) -> DataFrame:
+    """Return the rows that a table of `FIGURES` must have. The options are those of `stages.rate_utilisation`."""
+    if name == "rate_utilisation":
+        return _rate_utilisation(facts, epoch_ms, limit)
+    return _TOLD[name](facts)
+
+
+def with_told_percentiles(name: str, table: DataFrame, facts: DataFrame) -> DataFrame:
+    """Return a table of `FIGURES`, each approximate percentile in it that is near enough replaced by the exact one."""
+    if name not in _WHO:
+        return table
+    who = _WHO[name]
+    columns = [
+        F.expr(f"if({column} BETWEEN {column}_low AND {column}_high, {column}_exact, {column})").alias(column)
+        if column.startswith("latency_")
+        else F.col(column)
+        for column in table.columns
+    ]
+    return table.join(_percentiles(facts, who), [*who], "left").select(*columns)
+
+
+def _ack_latency(facts: DataFrame) -> DataFrame:
+    heard = (
+        facts.where("fact = 'acknowledged'")
+        .withColumn(
+            "place",
+            F.expr("row_number() OVER (PARTITION BY channel_id, message_id ORDER BY timestamp, acknowledged_by)"),
+        )
+        .withColumn("ackers", F.expr("count(*) OVER (PARTITION BY channel_id, message_id)"))
+        .where("place = 1")
+        .select(*_KEY, "ackers", F.col("acknowledged_by").alias("first_by"), F.col("timestamp").alias("acked_at"))
     )
-    SELECT sent.channel_id, sent.message_id, sent.sender_id, sent.timestamp AS sent_at,
-        coalesce(heard.ackers, 0) AS ackers, heard.acknowledged_by AS first_by, heard.acked_at,
-        CASE WHEN heard.acked_at < sent.timestamp THEN 0 ELSE (heard.acked_at - sent.timestamp) div 1000000 END
-            AS latency_ms
-    FROM {facts} AS sent
-    LEFT JOIN heard
-        ON heard.channel_id = sent.channel_id AND heard.message_id = sent.message_id AND heard.place = 1
-    WHERE sent.fact = 'carrier' AND sent.kind = 'content' AND NOT sent.is_retransmission
-"""
+    sent = facts.where("fact = 'carrier' AND kind = 'content' AND NOT is_retransmission")
+    return sent.join(heard, [*_KEY], "left").selectExpr(
+        *_KEY,
+        "sender_id",
+        "timestamp AS sent_at",
+        "coalesce(ackers, 0) AS ackers",
+        "first_by",
+        "acked_at",
+        # A retry may be all that is left of a message that was acknowledged before.
+        "CASE WHEN acked_at < timestamp THEN 0 ELSE (acked_at - timestamp) div 1000000 END AS latency_ms",
+    )
 
-_STATS: Final = """
-    SELECT {who}, {senders}
-        count_if(is_first AND kind = 'content') AS content,
-        count_if(is_first AND kind = 'sync') AS sync,
-        count_if(is_first AND kind = 'ephemeral') AS ephemeral,
-        count_if(fact = 'carrier' AND is_retransmission) AS repeats,
-        coalesce(sum(payload_bytes) FILTER (WHERE is_first), 0) AS payload_bytes,
-        count(DISTINCT CASE WHEN fact = 'acknowledged' THEN message_id END) AS acknowledged,
-        count_if(fact = 'delivered') AS delivered,
-        coalesce(sum(size_bytes) FILTER (WHERE fact = 'delivered'), 0) AS delivered_bytes,
-        count_if(fact = 'delivered' AND segments > 1) AS reassembled,
-        count_if(fact = 'delivered' AND is_recovered) AS recovered,
-        count_if(fact = 'incomplete') AS incomplete,
-        count_if(fact = 'missing') AS missing,
-        min(timestamp) FILTER (WHERE is_first) AS first_seen,
-        max(timestamp) FILTER (WHERE is_first) AS last_seen
-    FROM (SELECT *, fact = 'carrier' AND NOT is_retransmission AS is_first FROM {facts})
-    WHERE fact IN ('acknowledged', 'delivered', 'incomplete')
-        OR (fact = 'carrier' AND status = 'ok') OR (fact = 'missing' AND NOT is_rebuilt)
-    GROUP BY {who}
-"""
+
+def _stats(facts: DataFrame, who: tuple[str, ...], **more: str) -> DataFrame:
+    figures = [F.expr(formula).alias(name) for name, formula in {**more, **_STATS}.items()]
+    counted = facts.where(_STATS_OF).withColumn("is_first", F.expr("fact = 'carrier' AND NOT is_retransmission"))
+    exact = _percentiles(facts, who).selectExpr(
+        *who, *(f"latency_p{percent}_ms_exact AS latency_p{percent}_ms" for percent in _PERCENTS)
+    )
+    return counted.groupBy(*who).agg(*figures).join(exact, [*who], "left")
+
+
+def _percentiles(facts: DataFrame, who: tuple[str, ...]) -> DataFrame:
+    """Return each percentile of the latencies: the exact one, and the least and the greatest that may stand for it."""
+    every = Window.partitionBy(*who)
+    ranked = (
+        _ack_latency(facts)
+        .where("latency_ms IS NOT NULL")
+        # Latencies repeat: so no channel is one long list to be sorted.
+        .groupBy(*who, "latency_ms")
+        .agg(F.count("*").alias("here"))
+        .withColumn("rank", F.sum("here").over(every.orderBy("latency_ms")))
+        .withColumn("of", F.sum("here").over(every))
+        .withColumn("slack", F.expr(f"if(of < {_EXACT_BELOW}, 0, (of + {_ACCURACY - 1}) div {_ACCURACY})"))
+    )
+    found = []
+    for percent in _PERCENTS:
+        wanted = f"({percent} * of + 99) div 100"
+        for end, rank in (
+            ("low", f"greatest(1, {wanted} - slack)"),
+            ("exact", wanted),
+            ("high", f"least(of, {wanted} + slack)"),
+        ):
+            least = F.expr(f"min(latency_ms) FILTER (WHERE rank >= {rank})")
+            found.append(least.alias(f"latency_p{percent}_ms_{end}"))
+    return ranked.groupBy(*who).agg(*found)
+
+
+def _bandwidth(facts: DataFrame) -> DataFrame:
+    parts = F.array(*(F.expr(f"struct('{part}' AS part, {size} AS size)") for part, size in _BYTES.items()))
+    return (
+        facts.where("fact = 'carrier' AND status = 'ok'")
+        .withColumn("is_body", F.expr("NOT is_retransmission AND kind <> 'sync'"))
+        .select("channel_id", F.inline(parts))
+        .where("size > 0")
+        .groupBy("channel_id", "part")
+        .agg(F.sum("size").alias("bytes"), F.count("*").alias("messages"))
+    )
+
+
+def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> DataFrame:
+    epoch_ns = epoch_ms * 1_000_000
+    return (
+        facts.where("fact = 'carrier' AND status = 'ok'")
+        .groupBy("sender_id", F.expr(f"timestamp div {epoch_ns}").alias("epoch"))
+        .agg(F.count("*").alias("messages"), F.count_distinct("channel_id").alias("channels"))
+        .select(
+            "sender_id",
+            (F.col("epoch") * epoch_ms).alias("epoch_start_ms"),
+            "messages",
+            "channels",
+            F.lit(limit).cast("bigint").alias("limit"),
+            F.round(F.col("messages") * 100 / F.lit(limit).cast("bigint"), 2).alias("pct"),
+        )
+    )
+
+
+def _store_completeness(facts: DataFrame) -> DataFrame:
+    carriers = facts.where("fact = 'carrier'")
+    held = carriers.select(F.explode("sources").alias("source")).groupBy("source").agg(F.count("*").alias("messages"))
+    return held.crossJoin(carriers.agg(F.count("*").alias("of"))).selectExpr(
+        "source", "messages", "of", "of - messages AS missing"
+    )
+
+
+_TOLD: Final[Mapping[str, Callable[[DataFrame], DataFrame]]] = {
+    "ack_latency": _ack_latency,
+    "sender_stats": lambda facts: _stats(facts, _SENDER),
+    "channel_stats": lambda facts: _stats(
+        facts, _CHANNEL, senders="count(DISTINCT CASE WHEN fact = 'carrier' THEN sender_id END)"
+    ),
+    "bandwidth": _bandwidth,
+    "store_completeness": _store_completeness,
+}
+
+FIGURES: Final = (*_TOLD, "rate_utilisation")
+"""The tables of figures."""

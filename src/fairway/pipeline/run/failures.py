@@ -51,6 +51,7 @@ _OF_CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Where Spark Connect has its errors. It needs grpc, which other Sparks do not; nor is it imported without a server."""
 _UNANSWERED: Final = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
 """How grpc tells of a call that the server did not answer, in lines of which none is a sentence."""
+_READING: Final = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
 _BUSY: Final = "a source cannot be read while another program has it for itself"
 _AGAIN: Final = "the same command goes on from the last table that is whole"
 _SHOWN_CHARACTERS: Final = 300
@@ -124,6 +125,8 @@ def _no_room(folder: Path, again: str = _AGAIN) -> StoreFullError:
 
 
 def _last_cause(said: str) -> str:
-    """Return the innermost cause of a Java exception, in one line."""
+    """Return the innermost cause of a Java exception, in one line, with the file at which it arose if that is told."""
     causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)$", said, re.MULTILINE)
-    return (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
+    cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
+    file = _READING.search(said)
+    return cause if file is None or file[1] in cause else f"{cause} ({file[1][:_SHOWN_CHARACTERS]})"
