@@ -131,7 +131,7 @@ UNANSWERED = """<_InactiveRpcError of RPC that terminated with:
         ),
         (
             "SparkException",
-            "[X] Encountered error while reading file file:/one.db. Could not\nCaused by: a.TooLongException: 9 bytes\n",
+            "[X] Encountered error while reading file file:/one.db. No\nCaused by: a.TooLongException: 9 bytes\n",
             PipelineError,
             "run: a.TooLongException: 9 bytes (file:/one.db); the same command",
         ),
