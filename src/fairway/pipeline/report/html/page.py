@@ -167,7 +167,7 @@ nav a { display: inline-block; padding: .25rem 0; color: var(--accent); }
 .beside > * { min-width: 0; margin: 0; }
 .beside > .wide { grid-column: 1 / -1; }
 .beside > figure { max-width: 33rem; }
-.keys { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 9.5rem), 1fr)); gap: .75rem;
+.keys { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: .75rem;
   list-style: none; margin: .75rem 0 1.25rem; padding: 0; }
 .keys a { display: block; height: 100%; padding: .6rem .75rem; border: 1px solid var(--line); border-radius: .4rem;
   color: var(--ink); text-decoration: none; }
