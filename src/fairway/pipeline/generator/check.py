@@ -1,7 +1,8 @@
 """Holds the tables of a run over a generated archive against the truth about it, row by row and on Spark.
 
 Nothing is collected but counts, so that it serves archives of any size: the rows of a table count plus one, those that
-the facts say it should have minus one, and whatever does not cancel out is a difference.
+the facts say it should have minus one, and whatever does not cancel out is a difference. The facts are the rows of some
+tables as they stand; what those of figures should hold is computed from them (`fairway.pipeline.generator.figures`).
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
 
 
 def _store_completeness(facts: DataFrame) -> DataFrame:
+    """Return how much of everything each store has; one that has nothing was not written, and is in no run."""
     carriers = facts.where("fact = 'carrier'")
     held = carriers.select(F.explode("sources").alias("source")).groupBy("source").agg(F.count("*").alias("messages"))
     return held.crossJoin(carriers.agg(F.count("*").alias("of"))).selectExpr(
