@@ -31,7 +31,7 @@ def test_the_documentation_lists_every_outgoing_table_as_it_is():
 
 
 def test_the_documentation_lists_every_reason_for_which_a_payload_is_refused():
-    paragraph = TEXT.split("**What cannot be sent**")[1].split("\n- ")[0]
+    paragraph = TEXT.split("### What cannot be sent")[1].split("\n### ")[0]
     assert set(REASONS) <= set(re.findall(r"`([a-z-]+)`", paragraph))
 
 

@@ -41,6 +41,13 @@ def test_the_same_words_print_the_same():
     assert run(*SMALL).stdout == run(*SMALL).stdout != run(*SMALL, "--seed", "2").stdout
 
 
+@pytest.mark.parametrize(("participants", "leaves"), [("2", 0), ("3", 1), ("4", 2)])
+def test_however_few_take_part_nobody_has_to_say_how_many_leave(participants, leaves):
+    result = run("--participants", participants, "--hours", "0.01", "--bloom-capacity", "500", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["plan"]["leaves"] == leaves
+
+
 def test_json_is_one_object_with_everything():
     result = run(*SMALL, "--json")
     assert result.exit_code == 0

@@ -62,7 +62,14 @@ def command(
         float, typer.Option(help="Share of sends that ask everybody to acknowledge.", rich_help_panel=_PEOPLE)
     ] = _PLAN.ask_all_share,
     joins: Annotated[int, typer.Option(help="How many come later.", rich_help_panel=_PEOPLE)] = _PLAN.joins,
-    leaves: Annotated[int, typer.Option(help="How many go for good.", rich_help_panel=_PEOPLE)] = _PLAN.leaves,
+    leaves: Annotated[
+        int | None,
+        typer.Option(
+            help="How many go for good.",
+            rich_help_panel=_PEOPLE,
+            show_default=f"{_PLAN.leaves}, fewer where fewer than {_PLAN.leaves + 2} take part",
+        ),
+    ] = None,
     crashes_per_hour: Annotated[
         float, typer.Option(help="Crashes of each participant.", rich_help_panel=_TROUBLE)
     ] = _PLAN.crashes_per_hour,
@@ -139,7 +146,7 @@ def command(
         absences_per_hour=absences_per_hour,
         absence_ms=absence_ms,
         joins=joins,
-        leaves=leaves,
+        leaves=min(_PLAN.leaves, max(0, participants - 2)) if leaves is None else leaves,
         partitions=partitions,
         partition_ms=partition_ms,
         rate_limit=rate_limit,
