@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from fairway.cli import pipeline
-from fairway.pipeline.sources import open_source, split_label
+from fairway.pipeline.run.sources import open_run_source, parse_sources
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_
     assert (plan["corruption"], plan["duplication"]) == (0.01, 0.02)
     words = shlex.split(result.output)
     assert words[:4] == ["next:", "fairway", "pipeline", "run"]
-    sources = [word for before, word in pairwise(words) if before == "--source"]
-    assert [split_label(source)[0] for source in sources] == ["store-0", "store-1"]
-    for label, uri in map(split_label, sources):
-        assert open_source(spark, uri, label=label).count() > 150
+    sources = parse_sources([word for before, word in pairwise(words) if before == "--source"])
+    assert [source.label for source in sources] == ["store-0", "store-1"]
+    for source in sources:
+        assert open_run_source(spark, source).count() > 150

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, DecodeError
-from fairway.pipeline.sources.places import EXAMPLES, scan_of, split_label
+from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
@@ -300,20 +300,6 @@ def test_a_table_of_something_else_is_named(tmp_path, row, why):
 def test_a_table_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
         rows(f"parquet:{tmp_path}/none")
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("a=sqlite:store.db", ("a", "sqlite:store.db")),
-        ("north-1=http://h/?x=1", ("north-1", "http://h/?x=1")),
-        ("http://h/?peerAddr=/ip4", (None, "http://h/?peerAddr=/ip4")),
-        ("lip76:a?cluster=2", (None, "lip76:a?cluster=2")),
-        ("folder=1/store.db", (None, "folder=1/store.db")),
-    ],
-)
-def test_a_label_stands_before_the_uri(text, parts):
-    assert split_label(text) == parts
 
 
 class FakeClient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fairway.pipeline.sources.open_source import open_source
-from fairway.pipeline.sources.places import split_label
 from fairway.pipeline.sources.waku import WakuDataSource, register
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
 
@@ -13,5 +12,4 @@ __all__ = [
     "WakuDataSource",
     "open_source",
     "register",
-    "split_label",
 ]

@@ -27,15 +27,8 @@ from fairway.waku.rest import StoreClient
 PARQUET: Final = "parquet:"
 """Scheme of what Spark can read by itself as well."""
 
-_LABEL: Final = re.compile(r"([A-Za-z0-9_.-]+)=(?=[a-z0-9]+:)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
 """Two letters at least, so that a drive is a path."""
-
-
-def split_label(text: str) -> tuple[str | None, str]:
-    """Return label and URI of ``LABEL=URI`` (as in ``a=sqlite:store.db``), None for a URI alone."""
-    match = _LABEL.match(text)
-    return (match[1], text[match.end() :]) if match else (None, text)
 
 
 def scan_of(uri: str, selection: Selection, label: str | None = None) -> MessageScan:
