@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fairway"
-LONGEST_FILE_LINES = 400
 
 # Imports point downwards only: a part may import parts of a smaller rank, and itself.
 RANKS = {
@@ -210,11 +209,6 @@ def test_generated_code_stays_inside_the_wire():
 
 def test_every_module_says_what_it_is_for():
     assert [name_of(path) for path in modules() if not (ast.get_docstring(tree_of(path)) or "").strip()] == []
-
-
-def test_no_file_is_longer_than_one_idea_needs():
-    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
 
 
 def test_no_text_names_a_path_of_one_machine():
