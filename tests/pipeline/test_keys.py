@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import traceback
 
@@ -40,17 +41,35 @@ def test_the_key_of_a_channel_opens_its_messages_on_any_topic_without_keys(ciphe
         assert opened == (b"hello", channel_id, False)
 
 
-def test_on_a_topic_that_has_a_key_nothing_else_counts():
+def test_on_a_topic_that_has_a_key_nothing_is_taken_in_clear():
     assert keys().open(TOPIC, SymmetricPayload(OTHER).encrypt(b"hello")) == (b"hello", None, False)
-    for payload in (b"in clear, and long enough to be sealed", AesGcm(TEAM).encrypt(b"hello")):
+    assert keys().open(TOPIC, AesGcm(TEAM).encrypt(b"hello")) == (b"hello", "team", False)
+    for payload in (b"in clear, and long enough to be sealed", AesGcm(bytes(32)).encrypt(b"hello")):
         with pytest.raises(DecryptionError):
             keys().open(TOPIC, payload)
 
 
 def test_what_no_key_opens_is_taken_to_be_in_clear():
     assert keys().open("/app/1/any/proto", b"hello") == (b"hello", None, True)
-    assert keys().has_channel("team")
-    assert not keys().has_channel(TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cipher", "why"),
+    [
+        ("/app/1/any/proto", None, "in clear"),
+        (TOPIC, SymmetricPayload(OTHER), "key of its topic"),
+        ("/app/1/any/proto", ChaCha20Poly1305(OTHER), "key of channel other"),
+    ],
+)
+def test_a_channel_that_has_a_key_takes_nothing_that_this_key_did_not_open(topic, cipher, why):
+    opened = keys().open(topic, b"hello" if cipher is None else cipher.encrypt(b"hello"))
+    assert why in keys().refusal(opened, "team")
+    assert (keys().refusal(opened, "nobody's") is None) is (opened.channel_id is None)
+
+
+def test_a_channel_that_has_a_key_sends_with_it_wherever_it_sends():
+    sealed = keys().cipher_for_sending("team", TOPIC, lambda _key, _context: os.urandom).encrypt(b"hello")
+    assert keys().refusal(keys().open(TOPIC, sealed), "team") is None
 
 
 def test_associated_data_must_agree():

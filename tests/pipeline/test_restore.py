@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from contextlib import closing
 
 import pytest
 
@@ -23,11 +25,14 @@ from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
+from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.simulation import NetworkFaults, World
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.storage.sqlite_store import SqliteStore
 from fairway.waku.local import LocalNetwork
-from fairway.wire.sds import WAKU_SDS
+from fairway.wire.sds import WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 TOPIC = "/fairway/1/harbour/proto"
 SHARD = autoshard(TOPIC, 1, 8)
@@ -214,7 +219,74 @@ def test_a_sealed_channel_is_opened_with_the_key_file(tmp_path):
     keys = ChannelKeys.from_mapping({"harbour": {"cipher": "aes-256-gcm", "key": KEY.hex()}})
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave", keys=keys)
     assert done.delivered == 24
+    assert done.refused == 0
     assert restore(tables, tmp_path / "eve.db", channel_id="harbour", sender_id="eve").delivered == 0
+
+
+def forged(timestamp_ns, cipher=None, **more):
+    """Return a message under alice's name, in clear unless a cipher seals it."""
+    said = SdsMessage(
+        message_id="f" * 64,
+        sender_id="alice",
+        channel_id="harbour",
+        lamport_timestamp=timestamp_ns // 1_000_000,
+        content=b"forged",
+    )
+    payload = WAKU_SDS.encode(said) if cipher is None else cipher.encrypt(WAKU_SDS.encode(said))
+    message = WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=timestamp_ns, **more)
+    return message_hash(SHARD, message), message
+
+
+@pytest.mark.parametrize("named", ["harbour", TOPIC])
+@pytest.mark.parametrize("cipher", [None, AesGcm(bytes(32))], ids=["in clear", "under another key"])
+def test_with_keys_nothing_is_restored_that_they_did_not_open(tmp_path, named, cipher):
+    world = a_talk(encryption=lambda _: AesGcm(KEY))
+    first, last = archived(world)[0][1].timestamp_ns, archived(world)[-1][1].timestamp_ns
+    strangers = [
+        forged(first - 1, cipher, meta=LOGOS_MARKER),  # its marker does not tell the channel's profile
+        forged(first + 1, cipher),
+        forged(2**62, cipher),  # the time until then does not count as caught up
+    ]
+    tables = run_folder(tmp_path / "run", [*archived(world), *strangers])
+    entries = {named: {"cipher": "aes-256-gcm", "key": KEY.hex()}, "other": {"cipher": "aes-256-gcm", "key": "00" * 32}}
+    (tmp_path / "keys.json").write_text(json.dumps(entries), encoding="utf-8")
+    words = ["restore", str(tables.path), "--channel", "harbour", "--sender", "dave", "--store", str(tmp_path / "d.db")]
+    told = CliRunner().invoke(app, [*words, "--keys", str(tmp_path / "keys.json")])
+    assert told.exit_code == 0, told.output
+    assert "3 of these were refused: the channel's keys do not open them" in told.output
+    with closing(SqliteStore(tmp_path / "d.db")) as store:
+        inbox = [message.payload for _, message in store.open("harbour", "dave", TOPIC).inbox]
+    assert len(inbox) == 24
+    assert b"forged" not in inbox
+    done = restore(
+        tables, tmp_path / "e.db", channel_id="harbour", sender_id="e", keys=ChannelKeys.from_mapping(entries)
+    )
+    assert (done.refused, done.caught_up_to_ns) == (3, last)
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ({"elsewhere": {"cipher": "aes-256-gcm", "key": KEY.hex()}}, "no key for the channel 'harbour'"),
+        ({"harbour": {"cipher": "aes-256-gcm", "key": "00" * 32}}, "none of the .* opens with the key of 'harbour'"),
+    ],
+)
+def test_keys_that_open_nothing_are_refused(tables, tmp_path, entries, text):
+    with pytest.raises(ConfigurationError, match=text):
+        restore(
+            tables,
+            tmp_path / "dave.db",
+            channel_id="harbour",
+            sender_id="dave",
+            keys=ChannelKeys.from_mapping(entries),
+        )
+    assert not (tmp_path / "dave.db").exists()
+
+
+def test_a_message_from_the_future_does_not_end_the_time_that_is_asked_for(talk, tmp_path):
+    tables = run_folder(tmp_path / "run", [*archived(talk), forged(2**62)])
+    done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave")
+    assert done.caught_up_to_ns <= time.time_ns()
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,8 @@ def restore(
         f"{store}: {done.delivered:,} messages of others{' as read' if as_read else ' to read'}, "
         f"{done.history:,} in the log; made of {done.messages:,} Waku messages"
     )
+    if done.refused:
+        typer.echo(f"{done.refused:,} of these were refused: the channel's keys do not open them")
     if done.parked or done.missing:
         hours = SdsConfig().lost_timeout_ms / _HOUR_MS
         typer.echo(

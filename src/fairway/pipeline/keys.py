@@ -1,9 +1,10 @@
 """The keys of encrypted channels, for a run over an archive of many.
 
-A key belongs to a channel or to a content topic. Which topic a message is on is known before it is opened, which
-channel it belongs to only afterwards: so messages of a topic that has keys are opened with these and nothing else, and
-all others are tried with the keys of every channel. What a channel's key opens must be of that channel, and a channel
-that has a key takes nothing in clear; otherwise whoever knows one key, or none, could write into any channel.
+A key belongs to a channel or to a content topic; a channel's own goes before that of its topic. Which topic a message
+is on is known before it is opened, which channel it belongs to only afterwards: so a message is tried with the keys of
+its topic, then with those of every channel. On a topic that has keys nothing is taken in clear. A channel that has a
+key takes only what that opens, nothing in clear and nothing under another key; otherwise whoever knows one key, or
+none, could write into any channel. Where the channel is known beforehand, `ChannelKeys.opening` gives its keys alone.
 
 Invariant: a key is in the key file and in the memory of the processes that open messages, nowhere else. No text that
 this module makes holds one, neither a ``repr`` nor an error, and `ChannelKeys.digest` is of no use without the salt and
@@ -17,6 +18,8 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -99,15 +102,36 @@ class ChannelKeys:
         """Return whether a channel has a key of its own."""
         return channel_id in self._channels
 
+    def refusal(self, opened: Opened, channel_id: str) -> str | None:
+        """Return why a channel does not take what was opened, in words; None if it does."""
+        if opened.channel_id is not None and opened.channel_id != channel_id:
+            return f"sealed with the key of channel {opened.channel_id}, but of another"
+        if self.has_channel(channel_id) and opened.channel_id is None:
+            return f"{'in clear' if opened.in_clear else 'sealed with the key of its topic'}, but its channel has a key"
+        return None
+
+    def opening(self, channel_id: str, content_topic: str) -> Callable[[bytes], bytes]:
+        """Return what opens the messages of one channel on one topic, and raises `DecryptionError` for all others.
+
+        Raises `ConfigurationError` if there are no keys for them.
+        """
+        ciphers = self._channels.get(channel_id) or self._topics.get(content_topic)
+        if ciphers is None:
+            raise ConfigurationError(
+                f"the key file has no key for the channel {channel_id!r} or its topic {content_topic}: add one, or "
+                "leave the key file out if the channel is in clear"
+            )
+        return partial(_first, ciphers)
+
     def cipher_for_sending(
         self, channel_id: str, content_topic: str, random_bytes: Callable[[bytes, bytes], RandomBytes]
     ) -> Encryption | None:
         """Return the cipher of the newest key for a channel's messages on a topic, or None when there is none.
 
-        The topic's key goes before the channel's, as in `open`. ``random_bytes`` makes the source of the cipher's
-        randomness, from the key and from what else tells two ciphers apart.
+        The channel's key goes before the topic's, as where they are opened. ``random_bytes`` makes the source of the
+        cipher's randomness, from the key and from what else tells two ciphers apart.
         """
-        for name in (content_topic, channel_id):
+        for name in (channel_id, content_topic):
             if name in (self._topics if _is_content_topic(name) else self._channels):
                 entry = self._entries[name][0]
                 context = f"{entry['cipher']}\0{entry.get('associated_data', '')}".encode()
@@ -117,11 +141,12 @@ class ChannelKeys:
     def open(self, content_topic: str | None, payload: bytes) -> Opened:
         """Return a payload opened by the first key that can, or as it is when no key is for it.
 
-        Raises `DecryptionError` for a message on a topic that has keys of which none opens it.
+        Raises `DecryptionError` for a message on a topic that has keys if no key opens it.
         """
         own = self._topics.get(content_topic or "")
         if own is not None:
-            return Opened(_first(own, payload))
+            with suppress(DecryptionError):
+                return Opened(_first(own, payload))
         for name in self._order(content_topic or ""):
             try:
                 plaintext = _first(self._channels[name], payload)
@@ -129,6 +154,8 @@ class ChannelKeys:
                 continue
             self._last_channel[content_topic or ""] = name
             return Opened(plaintext, channel_id=name)
+        if own is not None:
+            raise DecryptionError("no key opens it, and its topic has one")
         return Opened(payload, in_clear=True)
 
     def digest(self, salt: bytes) -> str:

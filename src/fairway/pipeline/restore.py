@@ -12,21 +12,22 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from fairway.errors import ConfigurationError, StorageError
+from fairway.errors import ConfigurationError, DecryptionError, StorageError
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.effects import Effect, Emit
-from fairway.protocol.encryption import Encryption
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Write
@@ -48,6 +49,8 @@ class Restored:
 
     messages: int
     """WakuMessages of the channel's content topic that were read."""
+    refused: int
+    """Those that the channel's keys do not open: in clear, or under other keys."""
     delivered: int
     """Messages of others that the application will find unread, or has been spared."""
     history: int
@@ -57,7 +60,7 @@ class Restored:
     missing: int
     """Messages that are cited and not in the archive."""
     caught_up_to_ns: int
-    """Timestamp of the last message."""
+    """Timestamp of the last message that was not refused; now, if that is in the future."""
 
 
 def restore(
@@ -73,36 +76,42 @@ def restore(
 ) -> Restored:
     """Make the store of one participant in one channel out of a run's tables.
 
-    ``content_topic`` is needed only if the channel was on several. With ``as_read`` the messages count as finished by
-    the application. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for a
-    channel that is not in the tables, a topic that is not plain, or a store that is there already, and a `StorageError`
-    if it cannot be written.
+    ``content_topic`` is needed only if the channel was on several. With ``keys`` what the channel's own do not open is
+    refused and counted, what is in clear too, as the live channel does. With ``as_read`` the messages count as finished
+    by the application. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for
+    a channel that is not in the tables, a topic that is not plain, keys that are not this channel's or open nothing, or
+    a store that is there already, and a `StorageError` if it cannot be written.
     """
     path = Path(store)
     if path.exists():
         raise ConfigurationError(f"{path} is there already: give a new file, or move that one away")
     topic = _topic_of(tables, channel_id, content_topic)
     places = _timestamps(tables, topic)
-    first = next(_messages(tables, topic, places[:1]))
-    encryption = None if keys is None else _Keys(keys, topic, first.version or 0)
+    opened = _Opened(_messages(tables, topic, places), None if keys is None else keys.opening(channel_id, topic))
+    messages = iter(opened)
+    first = next(messages, None)
+    if first is None:
+        raise ConfigurationError(
+            f"none of the {len(places)} messages on {topic} opens with the key of {channel_id!r}; check the key file"
+        )
     stack = Stack(
         channel_id,
         sender_id,
         topic,
         options or _options_for(first),
-        now_ms=places[0] // _NANOSECONDS_PER_MILLISECOND,
+        now_ms=opened.now_ms,
         seed=secrets.token_bytes(32),
-        encryption=encryption,
+        encryption=None if keys is None else opened,
     )
     # Nothing may leave: whatever would is planned anew when the channel is started.
-    stack.set_connected(False, places[0] // _NANOSECONDS_PER_MILLISECOND)
+    stack.set_connected(False, opened.now_ms)
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     file = SqliteStore(beside)
     try:
         file.open(channel_id, sender_id, topic)
-        delivered = _replay(stack, _messages(tables, topic, places), file, as_read=as_read)
-        now_ms = places[-1] // _NANOSECONDS_PER_MILLISECOND
-        stack.caught_up(places[-1], now_ms)
+        received = (stack.receive(message, opened.now_ms) for message in chain([first], messages))
+        delivered = _keep_delivered(received, file, as_read=as_read)
+        stack.caught_up(opened.latest_ns, opened.now_ms)
         _submit(file, Write(changes=stack.snapshot()))
         file.close()
         beside.replace(path)
@@ -113,21 +122,62 @@ def restore(
     figures = stack.statistics()
     return Restored(
         messages=len(places),
+        refused=opened.refused,
         delivered=delivered,
         history=figures.history,
         parked=figures.parked,
         missing=figures.missing,
-        caught_up_to_ns=places[-1],
+        caught_up_to_ns=opened.latest_ns,
     )
 
 
-def _replay(stack: Stack, messages: Iterator[WakuMessage], store: ChannelStore, *, as_read: bool) -> int:
-    """Let the core receive everything, each at its own time, and keep what it delivers; return how many that were."""
-    number = now_ms = 0
+class _Opened:
+    """The messages that a channel's keys open, in order; beside this the hook that gives the core what they open to.
+
+    What is refused here never reaches the core: neither its time nor its profile counts.
+    """
+
+    def __init__(self, messages: Iterator[WakuMessage], open_: Callable[[bytes], bytes] | None) -> None:
+        self._messages = messages
+        self._open = open_
+        self._plaintext = b""
+        self._until_ns = time.time_ns()
+        self.refused = 0
+        self.latest_ns = 0
+        """The last timestamp so far; no later than now, whatever somebody wrote."""
+
+    @property
+    def now_ms(self) -> int:
+        """Return the time at which the last message is received."""
+        return self.latest_ns // _NANOSECONDS_PER_MILLISECOND
+
+    def __iter__(self) -> Iterator[WakuMessage]:
+        for message in self._messages:
+            if self._open is not None:
+                try:
+                    self._plaintext = self._open(message.payload)
+                except DecryptionError:
+                    self.refused += 1
+                    continue
+            self.latest_ns = min(max(self.latest_ns, message.timestamp_ns or 0), self._until_ns)
+            # A change of cipher may have changed the version; that it opens is what counts.
+            yield message if self._open is None else replace(message, version=None)
+
+    def encrypt(self, plaintext: bytes, /) -> bytes:
+        """Refuse: a store that is being made sends nothing."""
+        raise ConfigurationError(f"{len(plaintext)} bytes were to be sealed while a store is restored")
+
+    def decrypt(self, _ciphertext: bytes, /) -> bytes:
+        """Return what the message that came last opened to."""
+        return self._plaintext
+
+
+def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> int:
+    """Keep what the core delivers as it receives everything; return how many that were."""
+    number = 0
     unread: list[tuple[int, MessageReceived]] = []
-    for message in messages:
-        now_ms = max(now_ms, (message.timestamp_ns or 0) // _NANOSECONDS_PER_MILLISECOND)
-        for event in _delivered(stack.receive(message, now_ms)):
+    for effects in received:
+        for event in _delivered(effects):
             number += 1
             if not as_read:
                 unread.append((number, event))
@@ -213,20 +263,3 @@ def _options_for(message: WakuMessage) -> ReliableChannelOptions:
     """Return the defaults of the profile that a message's marker tells."""
     is_logos = message.meta == LOGOS_MARKER
     return ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions(profile=Profile.WAKU)
-
-
-class _Keys(Encryption):
-    """The keys of a key file as the hook of one channel; it only opens."""
-
-    def __init__(self, keys: ChannelKeys, content_topic: str, waku_version: int) -> None:
-        self._keys = keys
-        self._content_topic = content_topic
-        self.waku_version = waku_version
-
-    def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Refuse: a store that is being made sends nothing."""
-        raise ConfigurationError(f"{len(plaintext)} bytes were to be sealed while a store is restored")
-
-    def decrypt(self, ciphertext: bytes, /) -> bytes:
-        """Open a message with whichever key can."""
-        return self._keys.open(self._content_topic, ciphertext).plaintext

@@ -37,7 +37,7 @@ class Status(Enum):
 
     OK = "ok"
     NOT_FOR_US = "not-for-us"
-    """No key opened it, or it is not of the channel whose key did, or it is in clear though its channel has a key."""
+    """No key opened it, or it is not of the channel whose key did, or its channel has a key that did not."""
     NOT_SDS = "not-sds"
     """It is no SDS message of the profile's wire."""
     NO_ID = "no-id"
@@ -126,7 +126,9 @@ class Decoder:
             raise Refused(Status.NOT_SDS, error) from error
         if not (message.message_id and message.channel_id):
             raise Refused(Status.NO_ID, "an SDS message without message id or channel id")
-        self._check_channel(message, opened)
+        refusal = None if self._keys is None else self._keys.refusal(opened, message.channel_id)
+        if refusal is not None:
+            raise Refused(Status.NOT_FOR_US, refusal)
         if (message.lamport_timestamp or 0) > _MAX_LAMPORT:
             raise Refused(Status.LAMPORT_RANGE, f"Lamport timestamp {message.lamport_timestamp}")
         return message
@@ -146,12 +148,6 @@ class Decoder:
         if self._keys is not None:
             return self._keys.open(content_topic, payload)
         return Opened(payload if self._encryption is None else open_at_once(self._encryption, payload))
-
-    def _check_channel(self, message: SdsMessage, opened: Opened) -> None:
-        if opened.channel_id is not None and message.channel_id != opened.channel_id:
-            raise Refused(Status.NOT_FOR_US, f"sealed with the key of channel {opened.channel_id}, but of another")
-        if opened.in_clear and self._keys is not None and self._keys.has_channel(message.channel_id):
-            raise Refused(Status.NOT_FOR_US, "in clear, but its channel has a key")
 
     def _segment(self, message: SdsMessage, segment_format: SegmentFormat) -> Segment | None:
         """Return the segment that a message carries, or None for a whole message."""
