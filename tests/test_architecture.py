@@ -62,7 +62,7 @@ def python_files() -> list[Path]:
 
 def text_files() -> list[Path]:
     """Everything that is written by hand or kept as data: the tree without what is built or installed."""
-    top = [path for path in ROOT.iterdir() if path.is_file()]
+    top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]  # a file in a linked work tree
     folders = (".ci", "src", "tests", "docs", "benchmarks", "examples")
     inside = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
     built = {"__pycache__", "_build", "node_modules"}
