@@ -38,7 +38,6 @@ from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
-from fairway.waku.protocols.metadata import mismatch
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
@@ -49,7 +48,7 @@ from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.filter import MAX_REQUEST_BYTES as MAX_FILTER_REQUEST_BYTES
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
-from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMetadata, encode_metadata
+from fairway.wire.metadata import WakuMetadata
 from fairway.wire.store import MAX_REQUEST_BYTES as MAX_STORE_REQUEST_BYTES
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 from fairway.wire.waku_message import WakuMessage
@@ -84,8 +83,14 @@ class ServiceNode(WatchedNode):
         self._exits: Final = exits
         self._tasks: Final = OwnedTasks()
         self._closed = False
-        self._metadata: Final = WakuMetadata(cluster_id=options.cluster_id, shards=options.shards)
-        self._introductions: Final = Introductions(host, self._metadata, timeout_s=_METADATA_TIMEOUT_S)
+        self.pending_responses: Final = PendingResponses()
+        """Answers to all protocols that peers have not read yet."""
+        self._introductions: Final = Introductions(
+            host,
+            WakuMetadata(cluster_id=options.cluster_id, shards=options.shards),
+            timeout_s=_METADATA_TIMEOUT_S,
+            pending=self.pending_responses,
+        )
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in ("lightpush", "filter", "store")}
         """By service; what the metrics show."""
         self.filters: Final = FilterService(
@@ -103,8 +108,6 @@ class ServiceNode(WatchedNode):
             sharding=AutoSharding(cluster_id=options.cluster_id, shard_count=options.shard_count),
             needs_relay_peers=bool(options.peers),
         )
-        self.pending_responses: Final = PendingResponses()
-        """Answers to all protocols that peers have not read yet."""
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
 
@@ -200,7 +203,6 @@ class ServiceNode(WatchedNode):
         handle = partial(self.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
         push_bytes = self.lightpush.max_request_bytes
         answer = partial(answering, pending=self.pending_responses)
-        handle(METADATA_PROTOCOL, answer(self._tell, max_request_bytes=MAX_METADATA_BYTES))
         handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes))
         handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes))
         handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
@@ -244,12 +246,6 @@ class ServiceNode(WatchedNode):
             for peer in self.filters.expire(now_s):
                 self.pusher.forget(PeerId.parse(peer))
             self._board.show(self._status_now())
-
-    async def _tell(self, peer: str, request: bytes) -> bytes:
-        problem = mismatch(self._metadata, request)
-        if problem is not None:
-            _LOG.debug("%s: %s", peer, problem)
-        return encode_metadata(self._metadata)
 
     async def _push(self, peer: str, request: bytes) -> bytes:
         return await self.lightpush.respond(peer, request, now_s=time.monotonic(), now_ns=time.time_ns())

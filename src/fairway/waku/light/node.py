@@ -21,12 +21,11 @@ from fairway.waku.libp2p.host import Host, HostEvent
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
-from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light.filter_client import FilterClient, FilterEvent
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.light.presence import PresenceKeeper
-from fairway.waku.light.push_client import PushClient
+from fairway.waku.light.push_client import PUSH_PROTOCOLS, PushClient
 from fairway.waku.light.store_client import StoreClient
 from fairway.waku.listeners import Criterion, Listeners, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
@@ -35,7 +34,6 @@ from fairway.waku.protocols.introductions import Introductions
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
-from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
 from fairway.wire.metadata import WakuMetadata
 from fairway.wire.store import STORE_QUERY_PROTOCOL
 
@@ -53,8 +51,14 @@ class LightNode(WatchedNode):
         self._closed = False
         self._tasks: Final = OwnedTasks()
         self._events: Subscription[FilterEvent] | None = None
-        self._introductions: Final = None if options.cluster_id is None else self._introduced_by(options.cluster_id)
-        self._pool: Final = PeerPool(host, clock=time.monotonic, admits=self._admits)
+        self._introductions: Final = Introductions(
+            host,
+            WakuMetadata(cluster_id=options.cluster_id),
+            timeout_s=options.request_timeout_s,
+            parting=logging.WARNING,
+            admitted=self._peers_changed,
+        )
+        self._pool: Final = PeerPool(host, clock=time.monotonic, admits=self._introductions.admits)
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
         self._listeners: Final = Listeners(gone=self._unsubscribed)
@@ -149,10 +153,9 @@ class LightNode(WatchedNode):
         if self._events is not None:
             self._events.close()
         async with AsyncExitStack() as exits:  # the rest ends, whatever becomes of a part or of whoever waits for it
-            for close in (self.host.close, self._filter.close, self._keeper.close, self._tasks.close):
-                exits.push_async_callback(close)
-            if self._introductions is not None:
-                exits.push_async_callback(self._introductions.close)
+            parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions)
+            for part in parts:
+                exits.push_async_callback(part.close)
 
     def _run(self) -> None:
         self._tasks.spawn(self._follow(self.host.watch()))
@@ -171,7 +174,7 @@ class LightNode(WatchedNode):
             reasons = list(self._keeper.failures())
             if connected := len(self.host.connections()):
                 reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
-            elif self._introductions is not None and self._introductions.parted is not None:
+            elif self._introductions.parted is not None:
                 reasons.insert(0, self._introductions.parted)
             raise NodeUnavailableError(
                 f"no service node to work with after {timeout_s:g} s ({'; '.join(reasons) or 'still connecting'}); "
@@ -180,25 +183,12 @@ class LightNode(WatchedNode):
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:
-            if self._introductions is not None:
-                self._introductions.take(event)
+            self._introductions.take(event)
             self._peers_changed()
-
-    def _introduced_by(self, cluster_id: int) -> Introductions:
-        return Introductions(
-            self.host,
-            WakuMetadata(cluster_id=cluster_id),
-            timeout_s=self._options.request_timeout_s,
-            parting=logging.WARNING,
-            admitted=self._peers_changed,
-        )
 
     def _peers_changed(self) -> None:
         self._filter.peers_changed()
         self._show_status()
-
-    def _admits(self, peer: PeerId) -> bool:
-        return self._introductions is None or self._introductions.admits(peer)
 
     async def _tick(self) -> None:
         while True:
@@ -215,7 +205,7 @@ class LightNode(WatchedNode):
         self._show_status()
 
     def _status_now(self) -> NodeStatus:
-        pushing = len(self._pool.serving(LIGHTPUSH_PROTOCOL))
+        pushing = len(self._pool.serving(*PUSH_PROTOCOLS))
         filtering = len(self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)) if self._filter.idle else self._filter.holders
         worst = min(pushing, filtering)
         if not worst:

@@ -25,12 +25,12 @@ class PeerPool:
         self._admits: Final = admits
         self._failed: dict[tuple[PeerId, str], float] = {}
 
-    def serving(self, protocol: str) -> tuple[PeerId, ...]:
-        """Return the peers that serve a protocol: first those that did not fail lately, then who failed longest ago."""
+    def serving(self, *protocols: str) -> tuple[PeerId, ...]:
+        """Return the peers that serve one of these: first those that did not fail lately, the latest failure last."""
         self._forgive()
         peers = dict.fromkeys(connection.peer_id for connection in self._host.connections())
-        fit = [peer for peer in peers if self._admits(peer) and protocol in self._host.protocols_of(peer)]
-        return tuple(sorted(fit, key=lambda peer: self._failed.get((peer, protocol), 0.0)))
+        fit = [peer for peer in peers if self._admits(peer) and not self._host.protocols_of(peer).isdisjoint(protocols)]
+        return tuple(sorted(fit, key=lambda peer: max(self._failed.get((peer, one), 0.0) for one in protocols)))
 
     def unfailing(self, protocol: str) -> tuple[PeerId, ...]:
         """Return those of the peers that serve a protocol that did not fail at it lately."""

@@ -1,14 +1,15 @@
 """Light push, the client side: a message through two service nodes at a time, and others when those fail (seed 004).
 
-Invariant: a message counts as sent if a node said 200; a node that said so but relayed it to nobody is believed only
-when no other node does better. 503 and 505 are alike: that node reaches nobody now.
+A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes: there
+they are read from what it says. Invariant: a message counts as sent if a node said 200; a node that said so but relayed
+it to nobody is believed only when no other node does better. 503 and 505 are alike: that node reaches nobody now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,13 +23,33 @@ from fairway.waku.node import RoutedMessage, SendResult
 from fairway.waku.protocols.exchange import ask
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
+    LIGHTPUSH_V2_PROTOCOL,
     MAX_RESPONSE_BYTES,
     ClientAction,
     LightPushRequest,
     LightPushResponse,
+    PushRequestV2,
+    PushResponseV2,
+    StatusCode,
     decode_lightpush_response,
+    decode_push_response_v2,
     encode_lightpush_request,
+    encode_push_request_v2,
 )
+
+PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
+"""What a message can be pushed by, the better one first."""
+
+_NO_REQUEST_ID: Final = "N/A"
+"""go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
+_SAID_BY_V2: Final = (
+    (("rate limit", "TOO_MANY_REQUESTS"), StatusCode.TOO_MANY_REQUESTS),
+    (("not_published_to_any_peer", "not enough peers"), StatusCode.NO_PEERS_TO_RELAY),
+    (("unsubscribed topic",), StatusCode.UNSUPPORTED_PUBSUB_TOPIC),
+    (("message size exceed",), StatusCode.PAYLOAD_TOO_LARGE),
+    (("invalid request", "decode_rpc_failure", "empty_request_body_failure"), StatusCode.BAD_REQUEST),
+)
+"""Words of go-waku and nwaku, and what version 3 has for them; any other failure is the node's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +86,7 @@ class PushClient:
     async def push(self, message: RoutedMessage, *, avoiding: Iterable[PeerId] = ()) -> SendResult:
         """Send a message; peers to avoid are used when there is no other."""
         avoided = set(avoiding)
-        peers = sorted(self._pool.serving(LIGHTPUSH_PROTOCOL), key=lambda peer: peer in avoided)
+        peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in avoided)
         peers = peers[: self._options.max_push_attempts]
         answers: list[_Answer] = []
         step = self._options.peers_to_use
@@ -76,27 +97,66 @@ class PushClient:
         return _result(answers)
 
     async def _ask(self, peer: PeerId, message: RoutedMessage) -> _Answer:
-        request = LightPushRequest(
-            request_id=str(uuid.uuid4()), pubsub_topic=message.pubsub_topic, message_bytes=message.encoded
-        )
+        served = self._host.protocols_of(peer)
+        protocol = next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
+        encode, decode = _VERSIONS[protocol]
         try:
             encoded = await ask(
                 self._host,
                 peer,
-                LIGHTPUSH_PROTOCOL,
-                encode_lightpush_request(request),
+                protocol,
+                encode(str(uuid.uuid4()), message),
                 max_response_bytes=MAX_RESPONSE_BYTES,
                 timeout_s=self._options.request_timeout_s,
             )
-            response = decode_lightpush_response(encoded)
+            response = decode(encoded)
         except (Libp2pError, TimeoutError, DecodeError) as error:
-            self._pool.failed(peer, LIGHTPUSH_PROTOCOL)
+            self._pool.failed(peer, protocol)
             return _Answer(peer=peer, response=None, detail=str(error) or "no response in time")
         if response.action in {ClientAction.DONE, ClientAction.NEVER_RESEND_UNCHANGED}:
-            self._pool.served(peer, LIGHTPUSH_PROTOCOL)
+            self._pool.served(peer, protocol)
         else:
-            self._pool.failed(peer, LIGHTPUSH_PROTOCOL)
+            self._pool.failed(peer, protocol)
         return _Answer(peer=peer, response=response, detail=f"{response.status_code} {response.status_desc or ''}")
+
+
+def _request(request_id: str, message: RoutedMessage) -> bytes:
+    return encode_lightpush_request(
+        LightPushRequest(request_id=request_id, pubsub_topic=message.pubsub_topic, message_bytes=message.encoded)
+    )
+
+
+def _request_v2(request_id: str, message: RoutedMessage) -> bytes:
+    return encode_push_request_v2(
+        PushRequestV2(request_id=request_id, pubsub_topic=message.pubsub_topic, message_bytes=message.encoded)
+    )
+
+
+def _response_v2(encoded: bytes) -> LightPushResponse:
+    response = decode_push_response_v2(encoded)
+    return LightPushResponse(
+        request_id=response.request_id, status_code=_status_of(response), status_desc=response.info
+    )
+
+
+def _status_of(response: PushResponseV2) -> StatusCode:
+    """Return what version 3 would have said."""
+    if response.is_success:
+        return StatusCode.SUCCESS
+    if response.request_id == _NO_REQUEST_ID:
+        return StatusCode.TOO_MANY_REQUESTS
+    said = (response.info or "").lower()
+    for words, status in _SAID_BY_V2:
+        if any(word.lower() in said for word in words):
+            return status
+    return StatusCode.INTERNAL_SERVER_ERROR
+
+
+_VERSIONS: Final[dict[str, tuple[Callable[[str, RoutedMessage], bytes], Callable[[bytes], LightPushResponse]]]] = {
+    LIGHTPUSH_PROTOCOL: (_request, decode_lightpush_response),
+    LIGHTPUSH_V2_PROTOCOL: (_request_v2, _response_v2),
+}
+"""By protocol: the request for a message, and the response in its bytes."""
 
 
 def _result(answers: Sequence[_Answer]) -> SendResult:

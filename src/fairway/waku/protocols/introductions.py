@@ -1,6 +1,8 @@
-"""Asking peers of which cluster they are, and parting with those of another one (66/WAKU2-METADATA).
+"""Of which cluster a node and its peers are: telling who asks, asking in turn, and parting (66/WAKU2-METADATA).
 
-Invariant: a peer is asked once at a time, however often it says what it serves; one that tells nothing is left alone.
+Other nodes ask whoever connects, within milliseconds, and close the connection if there is no answer: so a light client
+answers, too. Invariant: a peer is asked once at a time, however often it says what it serves; one that tells nothing is
+left alone.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.errors import Libp2pError, NegotiationError
 from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.owned_tasks import OwnedTasks
-from fairway.waku.protocols.exchange import ask
+from fairway.waku.protocols.exchange import answering, ask
 from fairway.waku.protocols.metadata import mismatch
-from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMetadata, encode_metadata
+from fairway.waku.protocols.pending_responses import PendingResponses
+from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -31,8 +34,14 @@ class Introductions:
         timeout_s: float,
         parting: int = logging.INFO,
         admitted: Callable[[], None] = lambda: None,
+        pending: PendingResponses | None = None,
     ) -> None:
-        """``admitted`` is called when another peer turned out to be of our cluster; ``parting`` is a level of logs."""
+        """Answer who asks ``host`` from now on.
+
+        ``ours`` without a cluster is for a node of whatever cluster its peers are of: each is told its own, none is
+        asked.
+        ``admitted`` is called when another peer turned out to be of our cluster; ``parting`` is a level of logs.
+        """
         self.parted: str | None = None
         """Why a peer was parted with at last."""
         self._host: Final = host
@@ -43,16 +52,17 @@ class Introductions:
         self._tasks: Final = OwnedTasks()
         self._asking: set[PeerId] = set()
         self._known: set[PeerId] = set()
+        host.handle(METADATA_PROTOCOL, answering(self._tell, max_request_bytes=MAX_METADATA_BYTES, pending=pending))
 
     def admits(self, peer: PeerId) -> bool:
-        """Return whether a connected peer said that it is of our cluster."""
-        return peer in self._known
+        """Return whether a connected peer said that it is of our cluster, or any cluster is ours."""
+        return self._ours.cluster_id is None or peer in self._known
 
     def take(self, event: HostEvent) -> None:
         """Take note of what a host tells those who watch it."""
         match event:
             case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
-                if peer not in self._asking:
+                if self._ours.cluster_id is not None and peer not in self._asking:
                     self._asking.add(peer)
                     self._tasks.spawn(self._ask(peer))
             case PeerDisconnected(peer_id=peer):
@@ -61,6 +71,14 @@ class Introductions:
     async def close(self) -> None:
         """Ask nobody any more. May be called twice."""
         await self._tasks.close()
+
+    async def _tell(self, peer: str, request: bytes) -> bytes:
+        if self._ours.cluster_id is not None:
+            return encode_metadata(self._ours)
+        theirs = decode_metadata(request)
+        if theirs.cluster_id is None:
+            raise NegotiationError(f"{peer} names no cluster, and this node has none of its own to name")
+        return encode_metadata(WakuMetadata(cluster_id=theirs.cluster_id))
 
     async def _ask(self, peer: PeerId) -> None:
         try:
