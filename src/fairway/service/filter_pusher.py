@@ -1,7 +1,11 @@
-"""Pushing messages to filter subscribers: one long-lived stream for each (12/WAKU2-FILTER, "Message Push").
+"""Pushing messages to filter subscribers, in the way that each of them reads (12/WAKU2-FILTER, "Message Push").
 
-One stream for each message would end at the hundredth: js-waku allows a hundred inbound streams and its push handler
-never closes its half. Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way;
+js-waku and nwaku read one long-lived stream: a stream for each message would end at the hundredth, for js-waku allows a
+hundred inbound streams and its push handler never closes its half. go-waku reads one message of a stream and closes it.
+So everybody gets one long stream, and what was written to it is kept for as long as the stream is on probation; a
+subscriber that ends it meanwhile gets a stream for each message from then on, beginning with what it had not read.
+
+Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way;
 what waits for all of them is bounded, too, and gives way where the most waits; a slow or dead subscriber delays nobody
 else; one that is connected and cannot be reached `MAX_FAILURES` times in a row is given up, and one that left is not,
 for it may come back to its subscription.
@@ -11,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from fairway.service.push_queue import PushQueue
-from fairway.waku.libp2p.errors import ConnectionClosedError, Libp2pError
+from fairway.waku.libp2p.errors import ConnectionClosedError, Libp2pError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
@@ -38,6 +43,10 @@ _OPEN_TIMEOUT_S: Final = 10.0
 _WRITE_TIMEOUT_S: Final = 60.0
 _WRITE_BYTES: Final = 65_536
 _PAUSE_S: Final = 1.0
+_PROBATION_S: Final = 10.0
+"""How long a stream may last until it counts as one that is read to its end; delays nothing."""
+_MAX_REFUSALS: Final = 10
+"""Refusals of one message, while others were taken, after which it is given up."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -108,42 +117,144 @@ class FilterPusher:
 
     def _make_room(self) -> bool:
         """Have the subscriber give way for which the most waits, and return whether it could."""
+        for queue in self._queues.values():
+            queue.forget_kept()
         fullest = max(self._queues.values(), key=lambda queue: queue.waiting_bytes)
-        before = fullest.dropped
-        fullest.give_way()
-        return fullest.dropped > before
+        before = self._held.size_bytes
+        if before > self._max_held_bytes:
+            fullest.give_way()
+        return self._held.size_bytes < before
 
     async def _serve(self, peer: PeerId, queue: PushQueue) -> None:
-        stream: Stream | None = None
+        way: _LongStream | _StreamEach | None = None
         failures = 0
         left = False
         try:
-            while failures < MAX_FAILURES and (piece := await queue.next_piece(_WRITE_BYTES)):
+            while failures < MAX_FAILURES and (
+                piece := await queue.next_piece(_WRITE_BYTES, None if way is None else way.max_messages)
+            ):
                 try:
-                    stream = stream or await self._host.open_stream(
-                        peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S
-                    )
-                    async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                        await stream.write(b"".join(piece))
+                    if way is None:
+                        way = _LongStream(await self._open(peer), queue, self._tasks)
+                    self._pushed += await way.push(piece)
                 except (Libp2pError, TimeoutError) as error:
+                    if isinstance(way, _LongStream) and way.read_one:
+                        way = _StreamEach(partial(self._open, peer), queue)
+                        continue
                     failures += 1
                     left = isinstance(error, ConnectionClosedError)
                     _LOG.debug("a push to %s failed: %s", peer, error)
-                    await _end(stream)
-                    stream = None
+                    if isinstance(way, _LongStream):
+                        await way.end()
+                        way = None
                     await asyncio.sleep(_PAUSE_S * (failures - 1))
                 else:
-                    self._pushed += len(piece)
-                    failures = 0
-                    queue.written()
+                    if way.proven:
+                        failures = 0
         finally:
-            await _end(stream)
+            if isinstance(way, _LongStream):
+                await way.end()
             if self._queues.get(peer) is queue:
                 self.forget(peer)
                 if not left:
                     self._on_gone(peer)
 
+    async def _open(self, peer: PeerId) -> Stream:
+        return await self._host.open_stream(peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S)
 
-async def _end(stream: Stream | None) -> None:
-    if stream is not None:
-        await stream.reset()
+
+class _LongStream:
+    """One stream for all messages to a subscriber, and a watch on what the subscriber makes of it."""
+
+    max_messages: Final = None
+
+    def __init__(self, stream: Stream, queue: PushQueue, tasks: OwnedTasks) -> None:
+        self.proven = False
+        """Whether the subscriber left the stream open for so long that it reads all that comes."""
+        self.read_one = False
+        """Whether it ended the stream, having read the first message."""
+        self._stream: Final = stream
+        self._queue: Final = queue
+        self._first: bytes | None = None
+        self._fault: Libp2pError | None = None
+        self._watching: Final = tasks.spawn(self._watch())
+
+    async def push(self, piece: Sequence[bytes]) -> int:
+        """Write messages, and return how many that were; raise `Libp2pError` if the stream is over."""
+        if self._fault is None:
+            self._first = self._first or piece[0]
+            async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                await self._stream.write(b"".join(piece))
+        if self._fault is not None:
+            raise self._fault
+        if self.proven:
+            self._queue.written()
+        else:
+            self._queue.keep()
+        return len(piece)
+
+    async def end(self) -> None:
+        """End the stream; what may not have been read waits again."""
+        self._watching.cancel()
+        await self._stream.reset()
+        self._queue.settle(self._queue.unread())
+
+    async def _watch(self) -> None:
+        try:
+            try:
+                async with asyncio.timeout(_PROBATION_S):
+                    await _until_closed(self._stream)
+            except TimeoutError:
+                self.proven = True
+                self._queue.forget_kept()
+                await _until_closed(self._stream)
+            self._fault = StreamResetError(f"{self._stream.peer_id} ended the stream")
+            self.read_one = not self.proven
+        except Libp2pError as error:
+            self._fault = error
+        self._queue.settle([frame for frame in self._queue.unread() if not (self.read_one and frame is self._first)])
+        await self._stream.reset()  # whoever writes would wait for room for ever
+
+
+class _StreamEach:
+    """A stream for each message, which the subscriber reads and closes; a few at a time."""
+
+    max_messages: Final = 16
+    proven: Final = True
+
+    def __init__(self, open_stream: Callable[[], Awaitable[Stream]], queue: PushQueue) -> None:
+        self._open: Final = open_stream
+        self._queue: Final = queue
+        self._refusals: dict[int, int] = {}
+
+    async def push(self, piece: Sequence[bytes]) -> int:
+        """Push messages, and return how many were taken; raise `Libp2pError` or `TimeoutError` if none was."""
+        faults = await asyncio.gather(*map(self._push_one, piece))
+        refused = [frame for frame, fault in zip(piece, faults, strict=True) if fault is not None]
+        self._refusals = {id(frame): self._refusals.get(id(frame), 0) + 1 for frame in refused}
+        # Some are refused because they come too fast, as go-waku does, and some for what they are.
+        again = [frame for frame in refused if self._refusals[id(frame)] < _MAX_REFUSALS]
+        self._queue.dropped += len(refused) - len(again)
+        self._queue.settle(again)
+        if len(refused) == len(piece):
+            raise next(fault for fault in faults if fault is not None)
+        if refused:
+            await asyncio.sleep(_PAUSE_S)
+        return len(piece) - len(refused)
+
+    async def _push_one(self, frame: bytes) -> Libp2pError | TimeoutError | None:
+        """Push a message, and return why it was not taken if it was not."""
+        try:
+            async with asyncio.timeout(_WRITE_TIMEOUT_S), await self._open() as stream:
+                await stream.write(frame)
+                await stream.close_write()
+                await _until_closed(stream)
+        except (Libp2pError, TimeoutError) as error:
+            return error
+        return None
+
+
+async def _until_closed(stream: Stream) -> None:
+    """Wait until a subscriber ends its half of a stream, on which it has nothing to say."""
+    while await stream.read():
+        continue

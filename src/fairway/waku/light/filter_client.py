@@ -44,6 +44,8 @@ _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 100_000
 _TICK_S: Final = 1.0
 _PUSHES_PER_TURN: Final = 64
+_PUSH_STREAMS: Final = 512
+"""Of one node: go-waku opens one for each message, and all those of a burst at once."""
 
 
 class FilterChange(Enum):
@@ -102,7 +104,7 @@ class FilterClient:
         self._looking: Final = asyncio.Lock()
         self.unwanted = 0
         """Pushes that nobody asked for, or that could not be read."""
-        host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=100)
+        host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=_PUSH_STREAMS)
 
     @property
     def holders(self) -> int:
