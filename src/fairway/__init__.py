@@ -45,6 +45,7 @@ from fairway.events import (
     MessageSendError,
     MessageSending,
     MessageSent,
+    MessageSetAside,
     RequestSent,
     StatusChanged,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "MessageSendError",
     "MessageSending",
     "MessageSent",
+    "MessageSetAside",
     "MessageTooLargeError",
     "NetworkError",
     "NodeHealth",

@@ -73,6 +73,8 @@ class Limit(Enum):
     """``max_store_queries_per_minute``: further queries wait."""
     UNREAD_MESSAGES = "unread-messages"
     """``max_unread_messages`` or ``max_unread_bytes``: nothing more is taken in until the application reads."""
+    SET_ASIDE = "set-aside"
+    """``max_set_aside``: the message that was set aside first is discarded for each further one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,13 +230,31 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerFailed:
-    """An application's event handler raised; the channel goes on, and an unfinished message is kept."""
+    """An application's event handler raised; the channel goes on, and an unfinished message is kept and comes again."""
 
     handler: str
     """Its qualified name."""
     event_name: str
     """What it was called with, by the first of the event's names."""
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSetAside:
+    """Handlers raised on a message as often as they may: it is kept, and no longer handed over by itself.
+
+    ``ReliableChannel.hand_over_again`` takes this event and hands the message over; ``finish`` discards it.
+    """
+
+    number: int
+    """Its number in the inbox, which no other message has."""
+    message_id: str
+    sender_id: str
+    size_bytes: int
+    """Of the payload."""
+    attempts: int
+    error: str
+    """What was raised last."""
 
 
 Event = (
@@ -253,6 +273,7 @@ Event = (
     | StatusChanged
     | LimitReached
     | HandlerFailed
+    | MessageSetAside
 )
 
 EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
@@ -273,5 +294,6 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     StatusChanged: ("status",),
     LimitReached: ("limit-reached",),
     HandlerFailed: ("handler-failed",),
+    MessageSetAside: ("message-set-aside",),
 }
 """The names under which each event is known to the seeds, LIP-173 and the Logos C interface."""

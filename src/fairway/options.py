@@ -231,6 +231,12 @@ class ReliableChannelOptions:
     """Received messages that the application has not read; at that nothing more is taken in."""
     max_unread_bytes: int = 268_435_456
     """Payload of received messages that the application has not read; at that nothing more is taken in."""
+    max_handling_attempts: int = 3
+    """Attempts, over restarts, to hand a message to handlers that raise; then it is set aside (`MessageSetAside`)."""
+    handling_retry_ms: int = 1_000
+    """Pause before such a message is handed over again."""
+    max_set_aside: int = 1_000
+    """Messages that are set aside; for each further one the first is discarded, with an event."""
     max_concurrent_publishes: int = 16
     """Transmissions handed to the node that it has not answered."""
     max_hashes_per_query: int = 50
@@ -258,6 +264,7 @@ class ReliableChannelOptions:
             "retrieve_frequency_ms",
             "query_on_connect_interval_ms",
             "process_task_min_elapse_ms",
+            "handling_retry_ms",
         ):
             _require(getattr(self, name) >= 0, f"{name} must not be negative")
         _require(self.sweep_in_buf_interval_ms > 0, "sweep_in_buf_interval_ms must be positive")
@@ -268,6 +275,8 @@ class ReliableChannelOptions:
             "max_store_queries_per_minute",
             "max_unread_messages",
             "max_unread_bytes",
+            "max_handling_attempts",
+            "max_set_aside",
             "max_concurrent_publishes",
         ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -36,8 +37,22 @@ class Failing(ChannelStore):
     def trace(self, identifier):
         return self._store.trace(identifier)
 
+    def message(self, number):
+        return self._store.message(number)
+
     def close(self):
         self._store.close()
+
+
+class Forgetful(Failing):
+    """Keeps what it says it could not keep, as a disk may whose fsync failed."""
+
+    def submit(self, write, done):
+        if self._failed is None and self.is_full:
+            self._failed = StoreFullError("alice.db: writing failed; the disk did not do what it was asked")
+            self._store.submit(write, lambda _: done(self._failed))
+        else:
+            super().submit(write, done)
 
 
 def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(in_group, tmp_path):
@@ -67,6 +82,27 @@ def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(
         await (await alice.send(b"there is room")).delivered()
         assert await group.take(heard, 1) == [b"there is room"]
         assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("kind", [Failing, Forgetful])
+def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_safely(in_group, tmp_path, kind):
+    async def scenario(group):
+        store = kind(SqliteStore(tmp_path / "alice.db"))
+        alice, bob = await group.channel("alice", store=store), await group.channel("bob")
+        heard = bob.messages()
+        store.is_full = True
+        with pytest.raises(StoreFullError, match="may or may not be kept") as raised:
+            await alice.send(b"perhaps")
+        (request_id,) = re.findall(r"request_id='(\w+)'", str(raised.value))
+
+        store.is_full = False
+        await alice.start()
+        await (await alice.send(b"perhaps", request_id=request_id)).delivered()
+        await (await alice.send(b"the end")).delivered()
+        assert await group.take(heard, 2) == [b"perhaps", b"the end"]
+        assert alice.receipt(request_id).message_id == alice.get_message_id(b"perhaps")
 
     in_group(scenario)
 

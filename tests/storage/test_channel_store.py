@@ -15,15 +15,39 @@ from fairway.events import (
     LossReason,
     MessageDelivered,
     MessageSent,
+    MessageSetAside,
     RequestSent,
     StatusChanged,
 )
-from fairway.storage.channel_store import Outcome, TracePoint, Write
+from fairway.storage.channel_store import Handling, Outcome, TracePoint, Write
 
 
 @pytest.fixture
 def kept(new_store, keeper):
     return keeper(new_store())
+
+
+def test_what_handlers_raised_on_is_kept_until_the_message_is_finished(kept, make):
+    first, second = make.received(1), make.received(2)
+    aside = MessageSetAside(number=2, message_id="m", sender_id="bob", size_bytes=3, attempts=3, error="ValueError()")
+    tried, given_up = Handling(number=1, attempts=2), Handling(number=2, attempts=3, set_aside=aside)
+    kept.keep(delivered=((1, first), (2, second)))
+    kept.keep(handling=(tried, given_up))
+    assert kept.store.message(2) == second
+    stored = kept.reopen()
+    assert stored.handling == (tried, given_up)
+    assert [number for number, _ in stored.inbox] == [1]
+    kept.keep(handling=(Handling(number=2, attempts=0),), finished=(1,))
+    stored = kept.reopen()
+    assert stored.handling == (Handling(number=2, attempts=0),)
+    assert [number for number, _ in stored.inbox] == [2]
+    assert kept.store.message(1) is None
+
+
+def test_no_number_of_a_message_is_ever_given_twice(kept, make):
+    first = kept.stored.first_number
+    kept.keep(delivered=((first, make.received(1)),), finished=(first,))
+    assert kept.reopen().first_number > first
 
 
 def test_a_new_store_keeps_nothing(kept):

@@ -18,7 +18,16 @@ from fairway.channel.commit_queue import CommitQueue
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.publishing import Publisher
 from fairway.channel.retrieving import Retriever
-from fairway.events import DeliveryError, Event, Limit, LimitReached, MessageDelivered, MessageEvent, MessageReceived
+from fairway.events import (
+    DeliveryError,
+    Event,
+    Limit,
+    LimitReached,
+    MessageDelivered,
+    MessageEvent,
+    MessageReceived,
+    MessageSetAside,
+)
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
 from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.stack import Stack
@@ -79,18 +88,19 @@ class Engine:
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: set[asyncio.Future[bytes]] = set()
         self._requests: dict[str, StoredRequest] = {}
-        self._number = 0
+        self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
         self._is_arming = False
         self._is_running = False
+        self._has_stopped = False
         self._had_store = False
         self._quota: object = None
 
-    async def start(self, changes: tuple[Change, ...], last_number: int) -> None:
+    async def start(self, changes: tuple[Change, ...], first_number: int) -> None:
         """Go on from stored rows, or begin; subscribe, and do what is due."""
         stack, now_ms = self.stack, self._clock()
-        self._number = last_number
+        self._next_number = first_number
         self._is_running = True
         if not self._node.status.connected:
             stack.set_connected(False, now_ms)
@@ -118,6 +128,7 @@ class Engine:
             cipher.cancel()
         await asyncio.gather(*ciphers, return_exceptions=True)
         await self.publisher.stop()
+        self._has_stopped = True
 
     async def _say_goodbye(self) -> None:
         """Acknowledge what was received and not yet acknowledged: later nobody is there to do so."""
@@ -149,7 +160,7 @@ class Engine:
                 case Persist():
                     changes += effect.changes
                 case Emit(event=MessageReceived() as message):
-                    number = None if message.ephemeral else self._next_number()
+                    number = None if message.ephemeral else self._take_number()
                     outward.append(Delivered(number, message))
                     trace.append(TracePoint(at_ms=self._clock(), event=message, size_bytes=len(message.payload)))
                     if number is not None:
@@ -171,10 +182,15 @@ class Engine:
             return None
         return self.commits.add(write, outward, wait=wait)
 
-    def finished(self, number: int) -> None:
-        """Make it durable that the application has finished with a message."""
-        if self._is_running and self.commits.error is None:
-            self.commits.add(Write(finished=(number,)), [])
+    def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
+        """Make durable what the application did with messages, then tell events; return whether there is a store."""
+        if self._has_stopped or self.commits.error is not None:
+            return False
+        trace = tuple(
+            TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)
+        )
+        self.commits.add(replace(write, trace=trace), list(events))
+        return True
 
     async def room(self) -> None:
         """Wait while the disk or the node is far behind."""
@@ -318,9 +334,9 @@ class Engine:
             return []
         return [replace(known, outcome=Outcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
 
-    def _next_number(self) -> int:
-        self._number += 1
-        return self._number
+    def _take_number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
 
     def _fail(self, error: BaseException) -> None:
         """Let nothing end in silence: a task that fails fails the channel."""

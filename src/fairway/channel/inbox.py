@@ -5,10 +5,15 @@ handed over again. When it is finished depends on how the application reads:
 
 * with `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when an ``async with``
   around the loop or the channel ends without an exception;
-* else with handlers of ``message-received``: when all of them returned without raising;
+* else with handlers of ``message-received``: when all of them returned without raising (`Attempts` says what happens
+  if one raises);
 * else with `events()`: when the loop asks for the next event.
 
 What arrives while nobody reads waits for the first reader.
+
+A message has one number for good, and no two messages ever have the same. Every start hands over again what is not
+finished; of events and handlers only the newest `HandOver` of a message finishes it, so that it is never finished
+while somebody is still busy with it.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 from weakref import WeakSet
 
 from fairway.events import MessageReceived
@@ -33,11 +39,40 @@ class Reader(IntEnum):
     MESSAGES = 3
 
 
-class Delivered(NamedTuple):
+Retry = Callable[[], None]
+"""Calls again those handlers of a message that raised."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivered:
     """A received message and its number in the inbox; None for an ephemeral one, which is not kept."""
 
     number: int | None
     message: MessageReceived
+
+
+class HandOver:
+    """One handing over of a message to handlers and to readers of events. Another start makes a newer one."""
+
+    def __init__(self, inbox: Inbox, delivered: Delivered, failed: Callable[[Delivered, str, Retry], None]) -> None:
+        self._inbox = inbox
+        self._delivered = delivered
+        self._failed = failed
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the message was handed over again meanwhile."""
+        return self._inbox.held(self._delivered.number) not in {None, self._delivered}
+
+    def finish(self, reader: Reader) -> None:
+        """Take notice that a reader has finished with the message."""
+        if not self.is_superseded:
+            self._inbox.finish(self._delivered.number, reader)
+
+    def fail(self, error: str, again: Retry) -> None:
+        """Take notice that handlers raised; ``again`` calls them once more."""
+        if self._inbox.held(self._delivered.number) is self._delivered and self._inbox.reader is Reader.HANDLERS:
+            self._failed(self._delivered, error, again)
 
 
 class Inbox:
@@ -105,22 +140,32 @@ class Inbox:
             self._unread[key] = delivered
             self._wake()
 
+    def held(self, number: int | None) -> Delivered | None:
+        """Return what is held under a number."""
+        return None if number is None else self._held.get(number)
+
     def finish(self, number: int | None, reader: Reader = Reader.MESSAGES) -> None:
         """Take notice that a reader has finished with a message."""
         if number is None or reader < self._reader:
             return
-        delivered = self._held.pop(number, None)
-        if delivered is not None:
-            self.unread_bytes -= len(delivered.message.payload)
-            self._unread.pop(number, None)
-            self._unclaimed.pop(number, None)
+        if self.drop(number):
             self._finished(number)
-            self._wake()
+
+    def drop(self, number: int) -> bool:
+        """Hold a message no longer; return whether it was held."""
+        delivered = self._held.pop(number, None)
+        if delivered is None:
+            return False
+        self.unread_bytes -= len(delivered.message.payload)
+        self._unread.pop(number, None)
+        self._unclaimed.pop(number, None)
+        self._wake()
+        return True
 
     def finish_message(self, message: MessageReceived) -> bool:
-        """Finish with a message that was handed over; return whether it was still held."""
+        """Finish with a message that was handed over, before another start or after it; return whether it was held."""
         for number, delivered in self._held.items():
-            if delivered.message is message:
+            if delivered.message is message or _first_time(delivered.message) == _first_time(message):
                 self.finish(number)
                 return True
         return False
@@ -166,6 +211,10 @@ class Inbox:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _first_time(message: MessageReceived) -> MessageReceived:
+    return replace(message, redelivered=False)
 
 
 class MessageStream:

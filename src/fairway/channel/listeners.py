@@ -1,8 +1,8 @@
 """Events on their way to the application: handlers by type or by the seeds' names, and streams.
 
-A handler that raises concerns nobody else: it is logged, counted and told as `HandlerFailed`, the channel goes on, and
-a message that it did not finish stays in the inbox. Handlers that are coroutine functions are awaited one event after
-the other, in order; they never hold up the channel.
+A handler that raises concerns nobody else: it is logged, counted and told as `HandlerFailed`, and the channel goes on.
+A message that it did not finish stays in the inbox and comes again, to those handlers that raised. Handlers that are
+coroutine functions are awaited one event after the other, in order; they never hold up the channel.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Self
 
-from fairway.channel.inbox import Reader
+from fairway.channel.inbox import HandOver, Reader
 from fairway.errors import ConfigurationError
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.waku.subscription import Subscription
 
 Handler = Callable[[Any], Awaitable[object] | object]
-Finished = Callable[[Reader], None]
-"""Called with who has finished with a message."""
-Told = tuple[Event, Finished]
+Told = tuple[Event, HandOver | None]
+"""An event, and if it is a message how it is handed over."""
+Handled = Callable[[Exception | None], None]
+"""Called when a handler is done, with what it raised."""
+Call = tuple[Event, HandOver | None, Handled]
 
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; beyond it the oldest are dropped and counted."""
@@ -43,16 +45,12 @@ def event_type(what: str | type) -> type:
     raise ConfigurationError(f"there is no event {what!r}; {hint}the names are {', '.join(known)}")
 
 
-def _ignore(_: Reader) -> None:
-    """Do nothing: of most events nobody keeps count."""
-
-
 class EventStream:
     """Events as an async iterator; with nobody else to read messages, moving on finishes them."""
 
     def __init__(self, told: Subscription[Told]) -> None:
         self._told = told
-        self._finished: Finished = _ignore
+        self._in_hand: HandOver | None = None
         self._failure: BaseException | None = None
 
     @property
@@ -60,9 +58,9 @@ class EventStream:
         """Events that came faster than they were read, and are gone."""
         return self._told.dropped
 
-    def put(self, event: Event, finished: Finished) -> None:
+    def put(self, event: Event, handing: HandOver | None) -> None:
         """Add an event."""
-        self._told.put((event, finished))
+        self._told.put((event, handing))
 
     def close(self, failure: BaseException | None = None) -> None:
         """End the iteration after what has come already, with an error if there is one."""
@@ -74,15 +72,14 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         """Finish with the event before, and wait for the next one."""
-        self._finished(Reader.EVENTS)
-        self._finished = _ignore
-        try:
-            event, self._finished = await anext(self._told)
-        except StopAsyncIteration:
-            if self._failure is not None:
-                raise self._failure from None
-            raise
-        return event
+        if self._in_hand is not None:
+            self._in_hand.finish(Reader.EVENTS)
+            self._in_hand = None
+        async for event, handing in self._told:
+            if handing is None or not handing.is_superseded:
+                self._in_hand = handing
+                return event
+        raise self._failure or StopAsyncIteration
 
 
 class _Registration:
@@ -90,7 +87,7 @@ class _Registration:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.queue: Subscription[Told] | None = None
+        self.queue: Subscription[Call] | None = None
         self.worker: asyncio.Task[None] | None = None
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             self.queue = Subscription(max_items=_MAX_EVENTS)
@@ -141,17 +138,17 @@ class Listeners:
         queues = [r.queue for registrations in self._handlers.values() for r in registrations if r.queue is not None]
         return sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
 
-    def tell(self, event: Event, finished: Finished = _ignore) -> None:
-        """Pass an event to everybody; ``finished`` is called by a stream that moves on, and when all handlers did."""
+    def tell(self, event: Event, handing: HandOver | None = None) -> None:
+        """Pass an event to everybody."""
         for stream in self._streams:
-            stream.put(event, finished)
+            stream.put(event, handing)
+        self.tell_handlers(event, handing)
+
+    def tell_handlers(self, event: Event, handing: HandOver | None = None) -> None:
+        """Pass an event to its handlers only."""
         registrations = self._handlers.get(type(event))
         if registrations:
-            self._call(list(registrations), event, finished)
-
-    def tell_handlers(self, event: Event, finished: Finished) -> None:
-        """Pass an event to its handlers only."""
-        self._call(list(self._handlers.get(type(event), ())), event, finished)
+            self._call(list(registrations), event, handing)
 
     def fail(self, error: BaseException) -> None:
         """Let the streams raise an error after what has come already."""
@@ -175,63 +172,76 @@ class Listeners:
             for task in late:
                 task.cancel()
 
-    def _call(self, registrations: list[_Registration], event: Event, finished: Finished) -> None:
+    def _call(self, registrations: list[_Registration], event: Event, handing: HandOver | None) -> None:
+        """Call handlers; when all are done, finish with a message, or call those that raised again later."""
         outstanding = len(registrations)
+        raised: dict[_Registration, Exception] = {}
 
-        def one_finished() -> None:
+        def done(registration: _Registration, error: Exception | None) -> None:
             nonlocal outstanding
             outstanding -= 1
-            if not outstanding:
-                finished(Reader.HANDLERS)
+            if error is not None:
+                self._failed(registration, event, error)
+                raised[registration] = error
+            if outstanding or handing is None:
+                return
+            if raised:
+                handing.fail("; ".join(map(repr, raised.values())), partial(self._again, list(raised), event, handing))
+            else:
+                handing.finish(Reader.HANDLERS)
 
         for registration in registrations:
+            handled = partial(done, registration)
             if registration.queue is not None:
-                registration.queue.put((event, lambda _: one_finished()))
+                registration.queue.put((event, handing, handled))
                 continue
             try:
                 result = registration.handler(event)
             except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
-                self._failed(registration, event, error)
+                handled(error)
                 continue
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(result)
                 self._tasks.add(task)
-                task.add_done_callback(partial(self._awaited, registration, event, lambda _: one_finished()))
+                task.add_done_callback(partial(self._awaited, handled))
             else:
-                one_finished()
+                handled(None)
 
-    def _awaited(
-        self, registration: _Registration, event: Event, finished: Finished, task: asyncio.Future[Any]
-    ) -> None:
+    def _again(self, registrations: list[_Registration], event: Event, handing: HandOver) -> None:
+        """Call those handlers of a message again that are still registered."""
+        registered = self._handlers.get(type(event), ())
+        self._call([each for each in registrations if each in registered] or list(registered), event, handing)
+
+    def _awaited(self, handled: Handled, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, Exception):
-            self._failed(registration, event, error)
-        else:
-            finished(Reader.HANDLERS)
+        if error is None or isinstance(error, Exception):
+            handled(error)
 
-    async def _work(self, registration: _Registration, queue: Subscription[Told]) -> None:
-        async for event, finished in queue:
+    @staticmethod
+    async def _work(registration: _Registration, queue: Subscription[Call]) -> None:
+        async for event, handing, handled in queue:
+            if handing is not None and handing.is_superseded:
+                continue
             try:
                 result = registration.handler(event)
                 if inspect.isawaitable(result):
                     await result
             except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
-                self._failed(registration, event, error)
+                handled(error)
             else:
-                finished(Reader.HANDLERS)
+                handled(None)
 
     def _failed(self, registration: _Registration, event: Event, error: Exception) -> None:
         self.failures += 1
         name = getattr(registration.handler, "__qualname__", repr(registration.handler))
-        kept = "; the message stays in the inbox and comes again at the next start"
         _LOGGER.error(
             "handler %s raised on %s%s",
             name,
             type(event).__name__,
-            kept * isinstance(event, MessageReceived),
+            "; the message stays in the inbox and comes again" * isinstance(event, MessageReceived),
             exc_info=error,
         )
         if not isinstance(event, HandlerFailed):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from fairway.channel.attempts import Attempts
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
-from fairway.channel.inbox import Delivered, Inbox, MessageStream, Reader
+from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream, Reader
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.receipt import EphemeralReceipt, Receipt
 from fairway.channel.receipt_book import ReceiptBook
@@ -26,6 +27,7 @@ from fairway.errors import (
     EmptyPayloadError,
     LocalError,
     MessageTooLargeError,
+    StorageError,
 )
 from fairway.events import (
     ChannelStatus,
@@ -33,6 +35,7 @@ from fairway.events import (
     Event,
     MessageReceived,
     MessageSendError,
+    MessageSetAside,
     SendErrorReason,
 )
 from fairway.options import ReliableChannelOptions
@@ -40,7 +43,7 @@ from fairway.protocol.encryption import Encryption
 from fairway.protocol.inbound import logical_message_id
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
-from fairway.storage.channel_store import ChannelStore, StoredRequest
+from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
 from fairway.waku.node import WakuNode
 
 _SEED_BYTES = 32
@@ -80,6 +83,9 @@ class ReliableChannel:
         self._receipts = ReceiptBook(store, self._want_more)
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
+        self._attempts = Attempts(self._inbox, options, self._keep)
+        self._finished_late: list[int] = []
+        """What was finished while no store was open."""
         self._failure: BaseException | None = None
         self._is_closed = False
         self._lifecycle = asyncio.Lock()
@@ -123,9 +129,14 @@ class ReliableChannel:
                     failed=self._fail,
                 )
                 self._engine = engine
+                self._attempts.restart(stored.handling)
+                late, self._finished_late = set(self._finished_late), []
+                for number in late:
+                    self._finished(number)
                 for number, message in stored.inbox:
-                    self._hand_over(Delivered(number, message))
-                await engine.start(stored.changes, max((number for number, _ in stored.inbox), default=0))
+                    if number not in late:
+                        self._hand_over(Delivered(number, message))
+                await engine.start(stored.changes, stored.first_number)
             except BaseException:
                 await self._end_engine()
                 self._store.close()
@@ -168,8 +179,9 @@ class ReliableChannel:
         after a crash: the same id and payload is the same send.
 
         Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
-        `ConfigurationError` for a wish that can never be met, and a `StorageError` if the message could not be kept;
-        then it was not sent, and will not be.
+        `ConfigurationError` for a wish that can never be met, and a `StorageError` if the store failed: then it has not
+        been sent, and it may or may not be kept and be sent after the next start. The error tells the request id with
+        which it can be sent again safely.
         """
         payload = _bytes_of(payload)
         engine = self._started()
@@ -196,7 +208,13 @@ class ReliableChannel:
         durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
         if durable is not None:
             # Who gives up waiting does not take the message back.
-            await asyncio.shield(durable)
+            try:
+                await asyncio.shield(durable)
+            except StorageError as error:
+                raise type(error)(
+                    f"{error}; the message may or may not be kept: once the channel has started again, send it with "
+                    f"request_id={accepted.request_id!r}, then it goes out once in either case"
+                ) from error
         return receipt
 
     async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
@@ -232,17 +250,39 @@ class ReliableChannel:
         self._open()
         return self._inbox.stream()
 
-    def finish(self, message: MessageReceived) -> None:
-        """Say that a received message need not be handed over again, before the next one is asked for."""
-        if not self._inbox.finish_message(message):
+    def finish(self, message: MessageReceived | MessageSetAside) -> None:
+        """Say that a received message need not be handed over again, before the next one is asked for.
+
+        A message that was set aside is discarded for good.
+        """
+        if isinstance(message, MessageSetAside):
+            if message.number not in self._attempts.set_aside:
+                raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
+            self._finished(message.number)
+        elif not self._inbox.finish_message(message):
             raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
+
+    def set_aside(self) -> tuple[MessageSetAside, ...]:
+        """Return the messages on which handlers raised too often, also in earlier runs, the first one first."""
+        return tuple(self._attempts.set_aside.values())
+
+    def hand_over_again(self, message: MessageSetAside) -> None:
+        """Hand over a message that was set aside, as if it had just come; its attempts are counted anew.
+
+        Raises `ConfigurationError` if it is not set aside, a `StorageError` if the store cannot read it.
+        """
+        self._started()
+        stored = self._store.message(message.number) if message.number in self._attempts.set_aside else None
+        if stored is None or not self._attempts.taken_back(message.number):
+            raise ConfigurationError(f"message {message.message_id} is not set aside; see set_aside()")
+        self._hand_over(Delivered(message.number, replace(stored, redelivered=True)))
 
     def events(self) -> EventStream:
         """Return every event from now on as an async iterator, for a ``match`` to take apart."""
         self._open()
         stream = self._listeners.stream()
         for delivered in self._inbox.claim(Reader.EVENTS):
-            stream.put(delivered.message, partial(self._finish, delivered))
+            stream.put(delivered.message, self._handing(delivered))
         return stream
 
     def on(self, event: str | type, handler: Handler) -> Callable[[], None]:
@@ -254,7 +294,7 @@ class ReliableChannel:
         remove = self._listeners.on(event, handler)
         if self._listeners.listens(MessageReceived):
             for delivered in self._inbox.claim(Reader.HANDLERS):
-                self._listeners.tell_handlers(delivered.message, partial(self._finish, delivered))
+                self._listeners.tell_handlers(delivered.message, self._handing(delivered))
         return remove
 
     def statistics(self) -> ChannelStatistics:
@@ -315,6 +355,7 @@ class ReliableChannel:
         engine, self._engine = self._engine, None
         if engine is not None:
             await engine.stop()
+            self._attempts.stop()
             await asyncio.to_thread(self._store.close)
 
     def _fail(self, error: BaseException) -> None:
@@ -347,17 +388,19 @@ class ReliableChannel:
 
     def _tell(self, event: Event, delivered: Delivered | None) -> None:
         self._receipts.observe(event)
-        if delivered is None:
-            self._listeners.tell(event)
-        else:
-            self._listeners.tell(event, partial(self._finish, delivered))
+        self._listeners.tell(event, None if delivered is None else self._handing(delivered))
 
-    def _finish(self, delivered: Delivered, reader: Reader) -> None:
-        self._inbox.finish(delivered.number, reader)
+    def _handing(self, delivered: Delivered) -> HandOver:
+        return HandOver(self._inbox, delivered, self._attempts.failed)
 
     def _finished(self, number: int) -> None:
+        self._attempts.finished(number)
+        if self._engine is None or not self._engine.keep(Write(finished=(number,))):
+            self._finished_late.append(number)
+
+    def _keep(self, write: Write, events: tuple[Event, ...]) -> None:
         if self._engine is not None:
-            self._engine.finished(number)
+            self._engine.keep(write, events)
 
 
 def _bytes_of(payload: bytes) -> bytes:

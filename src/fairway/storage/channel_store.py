@@ -17,13 +17,17 @@ from enum import Enum
 from typing import Final
 
 from fairway.errors import ConfigurationError, StorageError
-from fairway.events import Event, MessageReceived
+from fairway.events import Event, MessageReceived, MessageSetAside
 from fairway.protocol.effects import Change
 
 KEPT_REQUESTS: Final = 100_000
 """How many ended requests a store remembers unless it is told otherwise."""
 KEPT_TRACE_POINTS: Final = 200_000
 """How many trace points a store remembers unless it is told otherwise."""
+
+
+NUMBERS_PER_OPENING: Final = 1 << 32
+"""Numbers of messages that one opening of a store can give; the next opening goes on behind them."""
 
 
 def check_bounds(**bounds: int) -> None:
@@ -68,6 +72,16 @@ class TracePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """How often a message of the inbox was handed over in vain."""
+
+    number: int
+    attempts: int
+    set_aside: MessageSetAside | None = None
+    """Given once it is not handed over any more by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """What is to become durable together."""
 
@@ -76,6 +90,8 @@ class Write:
     """New in the inbox, under ever growing numbers."""
     finished: tuple[int, ...] = ()
     """Numbers that leave the inbox."""
+    handling: tuple[Handling, ...] = ()
+    """Of messages in the inbox, those that handlers raised on; replaces what was known of the number."""
     requests: tuple[StoredRequest, ...] = ()
     """New ones, and new states of known ones."""
     trace: tuple[TracePoint, ...] = ()
@@ -88,7 +104,11 @@ class Stored:
     changes: tuple[Change, ...]
     """The rows of `Stack.restore`; empty for a channel without a past."""
     inbox: tuple[tuple[int, MessageReceived], ...]
-    """Delivered and not finished, in the order of delivery."""
+    """Delivered and neither finished nor set aside, in the order of delivery."""
+    handling: tuple[Handling, ...]
+    """What is known of handlers that raised, by ascending number."""
+    first_number: int
+    """From here on no number was ever given to a message of this store."""
 
 
 class ChannelStore(ABC):
@@ -112,6 +132,13 @@ class ChannelStore(ABC):
     @abstractmethod
     def request(self, request_id: str) -> StoredRequest | None:
         """Return what is known of a send, also of one that ended; the oldest ended ones are forgotten.
+
+        Writes that were submitted count, durable yet or not. May be called from any thread.
+        """
+
+    @abstractmethod
+    def message(self, number: int) -> MessageReceived | None:
+        """Return a message of the inbox, set aside or not; None if there is none of that number.
 
         Writes that were submitted count, durable yet or not. May be called from any thread.
         """

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from fairway.errors import StorageError
+from fairway.events import MessageReceived
 from fairway.storage.channel_store import StoredRequest, TracePoint, Write
 
 _LOG = logging.getLogger(__name__)
@@ -72,6 +73,13 @@ class GroupCommit:
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request from the writes under way."""
         return self._requests.get(request_id)
+
+    def message(self, number: int) -> MessageReceived | None:
+        """Return a message of the inbox from the writes under way."""
+        with self._lock:
+            entries = [*self._in_commit, *self._queued]
+        delivered = (pair for entry in entries for pair in entry.write.delivered)
+        return next((message for given, message in delivered if given == number), None)
 
     def points(self) -> tuple[int | None, list[TracePoint]]:
         """Return the trace points of the writes under way, and the number of the first; None if nothing is."""

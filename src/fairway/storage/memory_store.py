@@ -16,7 +16,9 @@ from fairway.protocol.effects import Change
 from fairway.storage.channel_store import (
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
+    NUMBERS_PER_OPENING,
     ChannelStore,
+    Handling,
     Outcome,
     Stored,
     StoredRequest,
@@ -37,6 +39,8 @@ class MemoryStore(ChannelStore):
         self._is_open = False
         self._rows: dict[tuple[str, str], Change] = {}
         self._inbox: dict[int, MessageReceived] = {}
+        self._handling: dict[int, Handling] = {}
+        self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._kept_requests = kept_requests
@@ -57,8 +61,18 @@ class MemoryStore(ChannelStore):
                 "give each channel and sender a store of its own"
             )
         self._owner, self._is_open = owner, True
-        inbox = tuple((number, replace(self._inbox[number], redelivered=True)) for number in sorted(self._inbox))
-        return Stored(changes=tuple(self._rows.values()), inbox=inbox)
+        self._openings += 1
+        handling = tuple(self._handling[number] for number in sorted(self._handling))
+        aside = {each.number for each in handling if each.set_aside is not None}
+        return Stored(
+            changes=tuple(self._rows.values()),
+            inbox=tuple(
+                (number, replace(self._inbox[number], redelivered=True))
+                for number in sorted(self._inbox.keys() - aside)
+            ),
+            handling=handling,
+            first_number=self._openings * NUMBERS_PER_OPENING,
+        )
 
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
         """Keep a write, and call ``done`` at once."""
@@ -72,8 +86,10 @@ class MemoryStore(ChannelStore):
             else:
                 rows[change.table, change.key] = change
         self._inbox.update(write.delivered)
+        self._handling.update((handling.number, handling) for handling in write.handling)
         for number in write.finished:
             self._inbox.pop(number, None)
+            self._handling.pop(number, None)
         for request in write.requests:
             self._keep_request(request)
         for point in write.trace:
@@ -83,6 +99,10 @@ class MemoryStore(ChannelStore):
     def request(self, request_id: str) -> StoredRequest | None:
         """Return what is known of a send."""
         return self._requests.get(request_id)
+
+    def message(self, number: int) -> MessageReceived | None:
+        """Return a message of the inbox."""
+        return self._inbox.get(number)
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return what happened to a message."""

@@ -14,13 +14,14 @@ from fairway.errors import StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Outcome, StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, Outcome, StoredRequest, TracePoint
 from fairway.storage.rows import check_value, decode_row, encode, verify
 from fairway.storage.trace_points import without_payload
 
 _Record = TypeVar("_Record")
 
 _MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
+_HANDLING: Final = msgspec.msgpack.Decoder(Handling)
 _REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
 _EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
@@ -68,6 +69,16 @@ def message_columns(number: int, message: MessageReceived) -> tuple[int, bytes, 
 def read_message(number: int, body: bytes, check: int) -> MessageReceived:
     """Return a message of the inbox."""
     return _decode(_MESSAGES, _place("inbox", number), body, check)
+
+
+def handling_columns(handling: Handling) -> tuple[int, bytes, int]:
+    """Return attempts to handle a message as columns of ``handling``."""
+    return handling.number, *_sealed(_place("handling", handling.number), handling)
+
+
+def read_handling(number: int, body: bytes, check: int) -> Handling:
+    """Return attempts to handle a message."""
+    return _decode(_HANDLING, _place("handling", number), body, check)
 
 
 def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int]:

@@ -44,7 +44,13 @@ def _first_schema(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX ended_requests ON requests (ended_at_ms) WHERE ended_at_ms IS NOT NULL")
 
 
-MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema}
+def _numbers_and_attempts(connection: sqlite3.Connection) -> None:
+    """Count openings, so that no number of the inbox repeats, and attempts to handle a message."""
+    connection.execute("ALTER TABLE channel ADD COLUMN openings INTEGER NOT NULL DEFAULT 0")
+    connection.execute(f"CREATE TABLE handling (number INTEGER PRIMARY KEY, {_RECORD})")
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema, 2: _numbers_and_attempts}
 """What brings a store from the version before to this one. Each runs in a transaction of its own, with the number."""
 
 
@@ -80,10 +86,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int,
             connection.execute(f"PRAGMA user_version = {version}")
 
 
-def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> None:
-    """Give a new store to a channel and sender, or see that it is theirs. Raises `StoreMismatchError`.
+def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> int:
+    """Give a new store to a channel and sender, or see that it is theirs; return how often that was done.
 
-    Writes in any case, so that a file that cannot be written is found out here.
+    Writes in any case, so that a file that cannot be written is found out here. Raises `StoreMismatchError`.
     """
     given = {"channel": channel_id, "sender": sender_id, "content topic": content_topic}
     with transaction(connection):
@@ -99,6 +105,6 @@ def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id
                 "or create the channel with the names that the store has"
             )
         if owner is None:
-            connection.execute("INSERT INTO channel VALUES (?, ?, ?)", tuple(given.values()))
-        else:
-            connection.execute("UPDATE channel SET channel_id = channel_id")
+            connection.execute("INSERT INTO channel VALUES (?, ?, ?, 0)", tuple(given.values()))
+        ((openings,),) = connection.execute("UPDATE channel SET openings = openings + 1 RETURNING openings")
+    return int(openings)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 
+from fairway.events import MessageReceived
 from fairway.storage.channel_store import StoredRequest, TracePoint
-from fairway.storage.records import read_point, read_request
+from fairway.storage.records import read_message, read_point, read_request
 from fairway.storage.trace_points import about
+
+
+def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived | None:
+    """Return a message of the inbox by its number."""
+    found = connection.execute("SELECT body, check_value FROM inbox WHERE number = ?", (number,)).fetchone()
+    return None if found is None else read_message(number, *found)
 
 
 def find_request(connection: sqlite3.Connection, request_id: str) -> StoredRequest | None:

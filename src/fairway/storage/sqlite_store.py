@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairway.errors import StorageError
+from fairway.events import MessageReceived
 from fairway.storage.channel_store import (
     KEPT_REQUESTS,
     KEPT_TRACE_POINTS,
+    NUMBERS_PER_OPENING,
     ChannelStore,
     Stored,
     StoredRequest,
@@ -32,11 +34,11 @@ from fairway.storage.channel_store import (
     check_bounds,
 )
 from fairway.storage.group_commit import GroupCommit
-from fairway.storage.records import read_message, read_state
+from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, migrate
 from fairway.storage.sqlite_connection import check_structure, connect, refuse_other_files, use_log
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.storage.sqlite_queries import find_points, find_request
+from fairway.storage.sqlite_queries import find_message, find_points, find_request
 from fairway.storage.sqlite_writer import SqliteWriter
 from fairway.storage.store_lock import StoreLock
 from fairway.storage.trace_points import about
@@ -93,9 +95,9 @@ class SqliteStore(ChannelStore):
             migrate(connection, path)
             use_log(connection, path)
             self._limit(connection)
-            claim(connection, path, channel_id, sender_id, content_topic)
+            opening = claim(connection, path, channel_id, sender_id, content_topic)
             check_structure(connection, path)
-            stored = _read(connection)
+            stored = _read(connection, opening)
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
             reading = resources.enter_context(closing(connect(path)))
             writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
@@ -120,6 +122,15 @@ class SqliteStore(ChannelStore):
             return queued
         with typed_errors(self._path, "looking up a request"):
             return find_request(current.reading, request_id)
+
+    def message(self, number: int) -> MessageReceived | None:
+        """Return a message of the inbox, from the queue or the file."""
+        current = self._in_use()
+        queued = current.writer.message(number)
+        if queued is not None:
+            return queued
+        with typed_errors(self._path, "looking up a message"):
+            return find_message(current.reading, number)
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return what happened to a message, from the file and the queue."""
@@ -151,10 +162,15 @@ class SqliteStore(ChannelStore):
             connection.execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page_size)}")
 
 
-def _read(connection: sqlite3.Connection) -> Stored:
+def _read(connection: sqlite3.Connection, opening: int) -> Stored:
     state = connection.execute("SELECT place, body, check_value FROM state")
     inbox = connection.execute("SELECT number, body, check_value FROM inbox ORDER BY number")
+    rows = connection.execute("SELECT number, body, check_value FROM handling ORDER BY number")
+    handling = tuple(starmap(read_handling, rows))
+    aside = {each.number for each in handling if each.set_aside is not None}
     return Stored(
         changes=tuple(starmap(read_state, state)),
-        inbox=tuple((row[0], replace(read_message(*row), redelivered=True)) for row in inbox),
+        inbox=tuple((row[0], replace(read_message(*row), redelivered=True)) for row in inbox if row[0] not in aside),
+        handling=handling,
+        first_number=opening * NUMBERS_PER_OPENING,
     )

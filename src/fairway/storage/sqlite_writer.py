@@ -18,9 +18,16 @@ from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, StoredRequest, TracePoint
 from fairway.storage.group_commit import Entry
-from fairway.storage.records import message_columns, point_columns, request_columns, state_columns, state_place
+from fairway.storage.records import (
+    handling_columns,
+    message_columns,
+    point_columns,
+    request_columns,
+    state_columns,
+    state_place,
+)
 from fairway.storage.sqlite_connection import transaction
 from fairway.storage.sqlite_errors import typed_errors
 
@@ -46,6 +53,8 @@ PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?",
 REMOVE_STATE: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
 PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO inbox VALUES (", "?, ?, ?", "), (", ")")
 REMOVE_MESSAGE: Final = Statement("DELETE FROM inbox WHERE number IN (", "?", ", ", ")")
+PUT_HANDLING: Final = Statement("INSERT OR REPLACE INTO handling VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_HANDLING: Final = Statement("DELETE FROM handling WHERE number IN (", "?", ", ", ")")
 PUT_REQUEST: Final = Statement("INSERT OR REPLACE INTO requests VALUES (", "?, ?, ?, ?", "), (", ")")
 PUT_POINT: Final = Statement("INSERT INTO trace VALUES (", "?, ?, ?, ?, ?, ?", "), (", ")")
 
@@ -62,13 +71,17 @@ class Fold:
         self.rows: dict[tuple[str, str], Row | None] = {}
         self.delivered: dict[int, MessageReceived] = {}
         self.finished: list[int] = []
+        self.handling: dict[int, Handling] = {}
         self.requests: dict[str, StoredRequest] = {}
         self.points: list[tuple[int, TracePoint]] = []
         for write, first_point, _ in entries:
             for change in write.changes:
                 self.rows[change.table, change.key] = change.row
             self.delivered.update(write.delivered)
+            for handling in write.handling:
+                self.handling[handling.number] = handling
             for number in write.finished:
+                self.handling.pop(number, None)
                 if self.delivered.pop(number, None) is None:
                     self.finished.append(number)
             for request in write.requests:
@@ -82,6 +95,8 @@ class Fold:
         yield REMOVE_STATE, [(state_place(table, key),) for (table, key), row in rows if row is None]
         yield PUT_MESSAGE, [message_columns(number, message) for number, message in self.delivered.items()]
         yield REMOVE_MESSAGE, [(number,) for number in self.finished]
+        yield PUT_HANDLING, [handling_columns(handling) for handling in self.handling.values()]
+        yield REMOVE_HANDLING, [(number,) for number in self.finished]
         yield PUT_REQUEST, [request_columns(request) for request in self.requests.values()]
         yield PUT_POINT, [point_columns(number, point) for number, point in self.points]
 

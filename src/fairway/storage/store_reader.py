@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
 from fairway.storage.channel_store import StoredRequest, TracePoint
@@ -21,6 +21,8 @@ from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_message_ids, find_points, find_request, find_requests
 
 _Answer = TypeVar("_Answer")
+
+_OWNER: Final = "SELECT channel_id, sender_id, content_topic FROM channel"
 
 
 class Owner(NamedTuple):
@@ -47,7 +49,7 @@ class StoreReader:
 
     def owner(self) -> Owner:
         """Return whose store it is."""
-        row = self._ask(lambda connection: connection.execute("SELECT * FROM channel").fetchone())
+        row = self._ask(lambda connection: connection.execute(_OWNER).fetchone())
         if row is None:
             raise StoreCorruptError(f"{self._path} belongs to no channel yet: its first opening did not finish")
         return Owner(*row)
