@@ -1,29 +1,47 @@
-"""The time that a live channel gives to the protocol: Unix milliseconds that never go back.
+"""The time that a live channel gives to the protocol: Unix milliseconds, as right as the wall clock is.
 
-The protocol plans in wall-clock time, because epochs and timestamps are. A wall clock may be set back; then timers
-would stand still until it has caught up. So time goes on from where it was with the monotonic clock, and only jumps
-forward, after a suspension or when the wall clock is corrected.
+Epochs, Lamport timestamps and the timestamps of messages are wall-clock time, and nodes refuse messages whose
+timestamp is far off. So a clock that was set right is followed: at once if it was ahead, for what it stamps then is
+refused. A jump ahead is believed only once it has lasted by the monotonic clock, for a wrong reading of a moment must
+neither end waiting times nor stamp a message.
+
+This time may therefore go back. The protocol then brings forward what it had planned by the wrong time
+(`fairway.protocol.stack`), so that no reading of a clock stops a channel.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 Clock = Callable[[], int]
-"""Returns milliseconds since the Unix epoch, and never less than before."""
+"""Returns milliseconds since the Unix epoch."""
 
-_NANOSECONDS_PER_MILLISECOND = 1_000_000
+_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+_UNNOTICED_NS: Final = 1_000_000_000
+"""Corrections up to this are made without going back."""
+_LASTING_NS: Final = 5_000_000_000
+"""How long the wall clock must have been ahead before it is believed."""
 
 
 def steady_clock() -> Clock:
     """Return a clock that starts at the wall clock's present time."""
     offset_ns = time.time_ns() - time.monotonic_ns()
+    ahead_since: int | None = None
 
     def now_ms() -> int:
-        nonlocal offset_ns
+        nonlocal offset_ns, ahead_since
         monotonic = time.monotonic_ns()
-        offset_ns = max(offset_ns, time.time_ns() - monotonic)
+        by_the_wall = time.time_ns() - monotonic
+        if by_the_wall <= offset_ns + _UNNOTICED_NS:
+            ahead_since = None
+            if by_the_wall > offset_ns or by_the_wall < offset_ns - _UNNOTICED_NS:
+                offset_ns = by_the_wall
+        elif ahead_since is None:
+            ahead_since = monotonic
+        elif monotonic - ahead_since >= _LASTING_NS:
+            offset_ns, ahead_since = by_the_wall, None
         return (monotonic + offset_ns) // _NANOSECONDS_PER_MILLISECOND
 
     return now_ms

@@ -157,6 +157,10 @@ class Outbound:
         at_ms = self.limiter.next_send_at(now_ms)
         return None if at_ms is None else max(at_ms, self._not_before_ms)
 
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer for proofs than from now on."""
+        self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
+
     def row(self, table: str) -> Row:
         """Return the state of the rate limit, or of the clock that stamps messages."""
         return tuple(self.limiter.state()) if table == RATE_LIMIT else (self._last_stamp_ns, self._token)

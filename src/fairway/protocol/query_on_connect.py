@@ -48,7 +48,8 @@ class QueryOnConnect:
         if not self._enabled or not self._is_due(now_ms):
             return None
         start_ms = now_ms - self._max_window_ms
-        if self._last_success_ms is not None:
+        if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
+            # What a clock that was ahead noted tells nothing of when that was.
             start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
         return QueryStore(
             start_ns=max(0, start_ms) * _NANOSECONDS_PER_MILLISECOND,
@@ -83,4 +84,4 @@ class QueryOnConnect:
     def _is_due(self, now_ms: int) -> bool:
         if not self._succeeded or self._last_success_ms is None or self._offline_at_ms is not None:
             return True
-        return now_ms - self._last_success_ms > self._interval_ms
+        return not 0 <= now_ms - self._last_success_ms <= self._interval_ms

@@ -84,6 +84,12 @@ class Requests:
             heapq.heappush(self._retries, (retry_at, segment.sds_id))
         self._touch(segment)
 
+    def bring_forward(self, latest_ms: int) -> None:
+        """Plan no retry later than this: what stands later was planned by a clock that was ahead."""
+        for segment in self.segments.values():
+            if segment.retry_at is not None and segment.retry_at > latest_ms:
+                self.plan_retry(segment, latest_ms)
+
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments whose retry is due; each needs a new plan."""
         due: list[SentSegment] = []

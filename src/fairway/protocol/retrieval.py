@@ -81,6 +81,16 @@ class Retrieval:
             )
         return queries
 
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on."""
+        if self.at_ms is not None:
+            self.at_ms = min(self.at_ms, now_ms + self._frequency_ms)
+        self._next_range_at = min(self._next_range_at, now_ms + _RANGE_EVERY_MS)
+        self._tries = {
+            message_id: (tries, min(at_ms, now_ms + self._spacing(tries)))
+            for message_id, (tries, at_ms) in self._tries.items()
+        }
+
     def _spacing(self, tries: int) -> int:
         return self._frequency_ms << min(max(0, tries - _TRIES_BEFORE_SPACING), _MAX_DOUBLINGS)
 
@@ -96,6 +106,10 @@ class LostAnswers:
         self._is_on = bool(options.retrieve_frequency_ms)
         self._retry_interval_ms = options.retry_interval_ms
         self._next_at = 0
+
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on."""
+        self._next_at = min(self._next_at, now_ms + _RANGE_EVERY_MS)
 
     def sought(self, attempts: int, now_ms: int) -> list[QueryStore]:
         """Return a query by time if a message was sent so often and is about to be sent again."""

@@ -231,6 +231,14 @@ class Sending:
         for segment in self._requests.segments.values():
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+        self.clock_went_back(now_ms)
+
+    def clock_went_back(self, now_ms: int) -> None:
+        """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
+        latest = max(2 * self._options.retry_interval_ms, _RETRY_AFTER_REFUSAL_MS)
+        self._requests.bring_forward(now_ms + latest)
+        self._answers.clock_went_back(now_ms)
+        self._outbound.clock_went_back(now_ms)
 
     def _may_repeat(self, sds_id: str) -> bool:
         """Return whether a segment is among those whose retransmission may be under way, and note it if so."""

@@ -331,6 +331,7 @@ class Stack:
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self.sds.dependencies.restart_clocks(now_ms)
+        self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms, NORMAL)
         self._sending.resume(now_ms)
         self._send_parts(now_ms)
@@ -382,8 +383,19 @@ class Stack:
             if message is not None:
                 self._sending.sync(message, now_ms)
 
+    def _clock_went_back(self, now_ms: int) -> None:
+        """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""
+        self._next_sweep_at = min(self._next_sweep_at, now_ms + self.options.sweep_in_buf_interval_ms)
+        self.sds.dependencies.restart_clocks(now_ms)
+        self.sds.repair.clock_went_back(now_ms)
+        self.sync_timer.clock_went_back(now_ms)
+        self._sending.clock_went_back(now_ms)
+        self._retrieval.clock_went_back(now_ms)
+
     def _finish(self, now_ms: int) -> tuple[Effect, ...]:
         """Return the effects of an operation, what must be durable first."""
+        if now_ms < self._now_ms:
+            self._clock_went_back(now_ms)
         self._now_ms = now_ms
         missing = self.sds.dependencies.incoming.missing
         self._retrieval.plan(missing.values(), now_ms)

@@ -78,6 +78,12 @@ class SyncTimer:
         if not self._owed:
             self.restart(now_ms, NORMAL)
 
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on."""
+        self._bring_forward(self._draw(now_ms, AFTER_OWN_SYNC))
+        if self._spoke_ms is not None:
+            self._spoke_ms = min(self._spoke_ms, now_ms)
+
     def _bring_forward(self, at_ms: int | None) -> None:
         if at_ms is not None and self.at_ms is not None and at_ms < self.at_ms:
             self.at_ms = at_ms

@@ -144,6 +144,19 @@ class Repair:
             self._journal.touch(REPAIR_RESPONSES, message_id)
         return self._answers_awaited.pop(message_id, False)
 
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on for what was planned by a clock that was ahead."""
+        for scheduled in list(self.requests):
+            wait_ms = backed_off(self._request_offset(scheduled.message_id), scheduled.asked + scheduled.heard)
+            if scheduled.at_ms > now_ms + wait_ms:
+                self._back_off(scheduled.message_id, scheduled.asked, now_ms, scheduled.heard)
+        for scheduled in list(self.responses):
+            if scheduled.at_ms > now_ms + self.config.t_max_ms:
+                self.responses.reschedule(scheduled.message_id, now_ms + self.config.t_max_ms, scheduled.asked)
+                self._journal.touch(REPAIR_RESPONSES, scheduled.message_id)
+        for message_id, until_ms in self._rests_until.items():
+            self._rests_until[message_id] = min(until_ms, now_ms + self.config.t_min_ms)
+
     def next_request_at(self) -> int | None:
         """Return when the next request is due."""
         return self.requests.next_at()

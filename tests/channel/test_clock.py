@@ -1,0 +1,65 @@
+"""The clock of a live channel: as right as the wall clock, and not misled by a reading of a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.channel import clock
+
+SECOND = 1_000_000_000
+
+
+class Clocks:
+    """A wall clock and a monotonic clock in the test's hands."""
+
+    def __init__(self):
+        self.passed_ns = 0
+        self.wall_ahead_ns = 1_760_000_000 * SECOND
+
+    def time_ns(self):
+        return self.passed_ns + self.wall_ahead_ns
+
+    def monotonic_ns(self):
+        return self.passed_ns
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    clocks = Clocks()
+    monkeypatch.setattr(clock, "time", clocks)
+    return clocks
+
+
+def off_by_ms(now_ms, clocks):
+    return now_ms() - clocks.time_ns() // 1_000_000
+
+
+def test_a_wall_clock_that_is_ahead_for_a_moment_leaves_no_trace(clocks):
+    now_ms = clock.steady_clock()
+    before = now_ms()
+    clocks.wall_ahead_ns += 86_400 * SECOND
+    assert now_ms() == before
+    clocks.wall_ahead_ns -= 86_400 * SECOND
+    clocks.passed_ns += 3_600 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
+
+
+def test_a_wall_clock_that_was_set_forward_is_followed_once_it_has_lasted(clocks):
+    now_ms = clock.steady_clock()
+    clocks.wall_ahead_ns += 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == -60_000
+    clocks.passed_ns += 10 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
+
+
+def test_a_wall_clock_that_was_ahead_and_is_set_right_is_followed_at_once(clocks):
+    now_ms = clock.steady_clock()
+    clocks.wall_ahead_ns -= 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
+
+
+def test_small_corrections_never_make_it_go_back(clocks):
+    now_ms = clock.steady_clock()
+    before = now_ms()
+    clocks.wall_ahead_ns -= SECOND // 2
+    assert now_ms() >= before
