@@ -71,6 +71,8 @@ class NodeStatus:
     health: NodeHealth
     store: bool = False
     """Whether a store node can be asked."""
+    detail: str = ""
+    """Why it is unhealthy, for people: who does not answer, or answers as somebody else."""
 
     @property
     def connected(self) -> bool:

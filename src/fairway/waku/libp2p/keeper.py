@@ -1,6 +1,6 @@
 """Staying connected to known peers: dialling each again, with growing pauses, whenever it is gone.
 
-Invariants: each address has at most one attempt at a time, and pauses between them grow to `LONGEST_PAUSE_S`; chance
+Invariants: each address has at most one attempt at a time, and pauses between them grow to a longest one; chance
 spreads the attempts of many nodes that lost the same peer. Who watches is told once of each change, however many
 attempts fail alike.
 """
@@ -50,10 +50,18 @@ class KeptPeer:
 class PeerKeeper:
     """Keeps a host connected to addresses, from `start` to `close`."""
 
-    def __init__(self, host: Host, addresses: Sequence[Multiaddr], *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        host: Host,
+        addresses: Sequence[Multiaddr],
+        *,
+        rng: random.Random,
+        longest_pause_s: float = LONGEST_PAUSE_S,
+    ) -> None:
         self._host: Final = host
         self._addresses: Final = tuple(dict.fromkeys(addresses))
         self._rng: Final = rng
+        self._longest_pause_s: Final = longest_pause_s
         self._tasks: Final = OwnedTasks()
         self._peer_ids: dict[Multiaddr, PeerId] = {}
         self._known: dict[Multiaddr, KeptPeer] = {}
@@ -76,8 +84,12 @@ class PeerKeeper:
         return tuple(peer_id for peer_id in dict.fromkeys(self._peer_ids.values()) if peer_id in here)
 
     def failures(self) -> tuple[str, ...]:
-        """Return why the latest attempt failed, for each address of which it did."""
-        return tuple(kept.detail for kept in self._known.values() if kept.state is KeptState.UNREACHABLE)
+        """Return of each address that was tried and is not connected why not."""
+        return tuple(
+            kept.detail or f"the connection with {kept.address} has ended"
+            for kept in self._known.values()
+            if kept.state is not KeptState.CONNECTED
+        )
 
     def watch(self) -> Subscription[KeptPeer]:
         """Return how it stands with each address that was tried, and then every change, until it or this is closed."""
@@ -105,7 +117,7 @@ class PeerKeeper:
                 if loop.time() - began_s > _STABLE_S:
                     pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.5))
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, self._longest_pause_s)
 
     def _note(self, address: Multiaddr, state: KeptState, detail: str = "") -> None:
         before = self._known.get(address)

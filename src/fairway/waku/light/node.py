@@ -25,6 +25,7 @@ from fairway.waku.light.filter_client import FilterClient, FilterEvent
 from fairway.waku.light.options import LightOptions
 from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.light.presence import PresenceKeeper
+from fairway.waku.light.pulse import Pulse
 from fairway.waku.light.push_client import PUSH_PROTOCOLS, PushClient
 from fairway.waku.light.store_client import StoreClient
 from fairway.waku.listeners import Criterion, Listeners, criteria_of
@@ -39,6 +40,8 @@ from fairway.wire.store import STORE_QUERY_PROTOCOL
 
 _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 3.0
+"""Between two attempts to reach a node: people wait for it to be back."""
 
 
 class LightNode(WatchedNode):
@@ -58,7 +61,10 @@ class LightNode(WatchedNode):
             parting=logging.WARNING,
             admitted=self._peers_changed,
         )
-        self._pool: Final = PeerPool(host, clock=time.monotonic, admits=self._introductions.admits)
+        self._pulse: Final = Pulse(host, changed=self._peers_changed)
+        self._pool: Final = PeerPool(
+            host, clock=time.monotonic, admits=lambda peer: self._introductions.admits(peer) and self._pulse.beats(peer)
+        )
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
         self._listeners: Final = Listeners(gone=self._unsubscribed)
@@ -74,7 +80,7 @@ class LightNode(WatchedNode):
             present=self._store.present, push=self._push.push, options=options, clock=time.monotonic
         )
         rng = random.Random()  # noqa: S311 - spreads attempts to connect, guards nothing
-        self._keeper: Final = PeerKeeper(host, addresses, rng=rng)
+        self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)
 
     @classmethod
     async def start(
@@ -153,7 +159,7 @@ class LightNode(WatchedNode):
         if self._events is not None:
             self._events.close()
         async with AsyncExitStack() as exits:  # the rest ends, whatever becomes of a part or of whoever waits for it
-            parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions)
+            parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions, self._pulse)
             for part in parts:
                 exits.push_async_callback(part.close)
 
@@ -161,6 +167,7 @@ class LightNode(WatchedNode):
         self._tasks.spawn(self._follow(self.host.watch()))
         self._tasks.spawn(self._filter.run())
         self._tasks.spawn(self._presence.run())
+        self._tasks.spawn(self._pulse.run())
         self._tasks.spawn(self._tick())
         self._keeper.start()
 
@@ -171,13 +178,8 @@ class LightNode(WatchedNode):
                     if status.connected:
                         return
         except TimeoutError:
-            reasons = list(self._keeper.failures())
-            if connected := len(self.host.connections()):
-                reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
-            elif self._introductions.parted is not None:
-                reasons.insert(0, self._introductions.parted)
             raise NodeUnavailableError(
-                f"no service node to work with after {timeout_s:g} s ({'; '.join(reasons) or 'still connecting'}); "
+                f"no service node to work with after {timeout_s:g} s ({self._reasons()}); "
                 "start one, or give the address of one that runs: 'fairway node' prints its own"
             ) from None
 
@@ -208,12 +210,23 @@ class LightNode(WatchedNode):
         pushing = len(self._pool.serving(*PUSH_PROTOCOLS))
         filtering = len(self._pool.serving(FILTER_SUBSCRIBE_PROTOCOL)) if self._filter.idle else self._filter.holders
         worst = min(pushing, filtering)
+        store = bool(self._pool.serving(STORE_QUERY_PROTOCOL))
         if not worst:
-            health = NodeHealth.UNHEALTHY
-        else:
-            enough = worst >= self._options.peers_to_use
-            health = NodeHealth.SUFFICIENTLY_HEALTHY if enough else NodeHealth.MINIMALLY_HEALTHY
-        return NodeStatus(health=health, store=bool(self._pool.serving(STORE_QUERY_PROTOCOL)))
+            return NodeStatus(health=NodeHealth.UNHEALTHY, store=store, detail=self._reasons())
+        enough = worst >= self._options.peers_to_use
+        health = NodeHealth.SUFFICIENTLY_HEALTHY if enough else NodeHealth.MINIMALLY_HEALTHY
+        return NodeStatus(health=health, store=store)
+
+    def _reasons(self) -> str:
+        """Return why there is no service node to work with."""
+        reasons = list(self._keeper.failures())
+        if silent := self._pulse.silent:
+            reasons.insert(0, f"{', '.join(sorted(map(str, silent)))} does not answer")
+        elif connected := len(self.host.connections()):
+            reasons.insert(0, f"{connected} connected, which serve no light push and filter to this cluster")
+        elif self._introductions.parted is not None:
+            reasons.insert(0, self._introductions.parted)
+        return "; ".join(reasons) or "still connecting"
 
     def _show_status(self) -> None:
         self._board.show(self._status_now())

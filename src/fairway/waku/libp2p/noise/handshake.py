@@ -143,7 +143,11 @@ class NoiseHandshake:
         self._remote = read_payload(payload, remote_static)
         peer_id = PeerId.from_public_key(self._remote.public_key)
         if self._expected_peer is not None and peer_id != self._expected_peer:
-            raise HandshakeError(HandshakeFault.WRONG_PEER, f"expected {self._expected_peer}, found {peer_id}")
+            detail = (
+                f"expected {self._expected_peer}, found {peer_id}: the node has another key than before, or another "
+                "node is there now; give its present address"
+            )
+            raise HandshakeError(HandshakeFault.WRONG_PEER, detail)
 
     def _send_our_messages(self) -> None:
         while self._noise.turn is self._role:

@@ -1,0 +1,102 @@
+"""Whether the peers that a client is connected to still answer: a node that froze or lost its network says nothing.
+
+A peer that is killed ends its connection, and the system says so; one that is cut off does not, and TCP tries on for a
+quarter of an hour. Invariants: a peer from which nothing comes is asked something each second, whose answer need not be
+a good one, and counts as silent after `SILENT_AFTER` seconds of this program's own time; so a program that was held up
+itself, or stopped, finds nobody silent for that. A peer that speaks again is no longer silent; one that does not is
+disconnected after `GONE_AFTER`, so that it can be dialled anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fairway.waku.libp2p.connection import Connection
+from fairway.waku.libp2p.errors import Libp2pError
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.ping import ping
+from fairway.waku.owned_tasks import OwnedTasks
+
+BEAT_S: Final = 1.0
+SILENT_AFTER: Final = 3
+"""Beats without a byte after which a peer is silent: it had two seconds to answer."""
+GONE_AFTER: Final = 15
+"""Beats without a byte after which the connection is ended."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Heard:
+    received_bytes: int
+    silent_beats: int = 0
+    asking: asyncio.Task[None] | None = None
+
+
+class Pulse:
+    """Looks at the connections of one host, as long as `run` runs."""
+
+    def __init__(self, host: Host, *, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when a peer fell silent, or speaks again."""
+        self._host: Final = host
+        self._changed: Final = changed
+        self._heard: dict[Connection, _Heard] = {}
+        self._silent: frozenset[PeerId] = frozenset()
+        self._tasks: Final = OwnedTasks()
+
+    def beats(self, peer: PeerId) -> bool:
+        """Return whether a connected peer answers, as far as is known."""
+        return peer not in self._silent
+
+    @property
+    def silent(self) -> frozenset[PeerId]:
+        """The connected peers that do not answer."""
+        return self._silent
+
+    async def run(self) -> None:
+        """Look, once a second, for ever."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at each connection now."""
+        connections = self._host.connections()
+        for gone in self._heard.keys() - set(connections):
+            del self._heard[gone]
+        for connection in connections:
+            received_bytes = connection.statistics().received_bytes
+            heard = self._heard.get(connection)
+            if heard is None or heard.received_bytes != received_bytes:
+                self._heard[connection] = _Heard(received_bytes)
+                continue
+            heard.silent_beats += 1
+            if heard.asking is None or heard.asking.done():
+                heard.asking = self._tasks.spawn(_ask(connection))
+        self._show()
+        for connection, heard in list(self._heard.items()):
+            if heard.silent_beats == GONE_AFTER:
+                _LOG.debug("%s said nothing for %d s: disconnected", connection.peer_id, GONE_AFTER)
+                self._tasks.spawn(connection.close())
+
+    async def close(self) -> None:
+        """Ask nobody any more. May be called twice."""
+        await self._tasks.close()
+
+    def _show(self) -> None:
+        alive = {one.peer_id for one, heard in self._heard.items() if heard.silent_beats < SILENT_AFTER}
+        silent = frozenset(connection.peer_id for connection in self._heard) - alive
+        if silent != self._silent:
+            self._silent = silent
+            self._changed()
+
+
+async def _ask(connection: Connection) -> None:
+    try:
+        await ping(connection, timeout_s=BEAT_S * GONE_AFTER)
+    except Libp2pError as error:
+        _LOG.debug("%s", error)  # an answer all the same, unless it is none: its bytes are what counts
