@@ -20,6 +20,8 @@ class StackStatistics:
     """SDS messages that had been received before."""
     own: int
     """Own messages that came back."""
+    forged: int
+    """Messages under our sender id that are not ours, or under the id of another message."""
     foreign_topic: int
     """WakuMessages of another content topic."""
     foreign_channel: int
@@ -92,6 +94,7 @@ class Tally:
             received=counts["received"],
             duplicates=counts["duplicate"],
             own=counts["own"],
+            forged=counts["forged"],
             foreign_topic=counts["foreign_topic"],
             foreign_channel=counts["foreign-channel"],
             unmarked=counts["unmarked"],

@@ -162,7 +162,7 @@ def test_a_message_that_was_rebuilt_enters_the_history_and_is_cited(new_channel,
     bob.receive(a_message("m2", "m1", lamport=start), None, start)
     outcomes = bob.adopt("m1", start + 500, "zoe", start)
     assert ready(outcomes) == ["m2"]
-    assert bob.history.get("m1") == (start + 500, "m1", None, "zoe")
+    assert bob.history.get("m1")[:4] == (start + 500, "m1", None, "zoe")
     assert "m1" in bob.bloom
     assert "m1" not in bob.repair.requests
     assert not bob.dependencies.incoming.missing
@@ -177,7 +177,7 @@ def test_what_is_here_is_not_adopted(new_channel, a_message, start, state):
     bob.receive(a_message("m1", *(["m0"] if state == "parked" else [])), b"hint", start)
     assert bob.adopt("m1", start + 9, "mallory", start) == []
     bob.receive(a_message("m0"), None, start)
-    assert bob.history.get("m1") == (start, "m1", b"hint", "zoe")
+    assert bob.history.get("m1")[:4] == (start, "m1", b"hint", "zoe")
 
 
 def test_an_adopted_message_was_not_lost_to_what_cites_it(new_channel, a_message, found, start):

@@ -32,6 +32,7 @@ def test_a_sent_message_waits_for_acknowledgement_and_enters_the_history_once_it
         message.message_id,
         b"\1" * 32,
         "alice",
+        b"",
     )
     assert message.message_id in alice.bloom
     assert len(alice.outgoing) == 1

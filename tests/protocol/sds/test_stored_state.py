@@ -302,7 +302,7 @@ def test_ancestry_stays_small_after_a_long_life(new_channel, send, start):
     "row",
     [
         ("weather", "", ()),
-        ("sds", "", (1, 2, 3)),
+        ("sds", "", (1,)),
         ("history", "m1", (1,)),
         ("history", "m1", ("1", None, "zoe")),
         ("outgoing", "m1", (1, b"\xff", 1, ())),

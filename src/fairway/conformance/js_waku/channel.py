@@ -14,7 +14,7 @@ from fairway.conformance.js_waku.history import JsBloom, JsLocalHistory
 from fairway.conformance.js_waku.repairing import JsRepair
 from fairway.conformance.js_waku.waiting import JsDependencies, Waiting
 from fairway.options import SdsConfig
-from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.channel import MessageChannel, Verdict
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.outcome import (
     DependenciesMissing,
@@ -173,6 +173,18 @@ class JsWakuChannel(MessageChannel):
         if message_id in self.history:
             self._notice(Fault.DELIVERED_AGAIN)
         return False
+
+    def _judge(self, message: SdsMessage) -> Verdict:
+        """Take whatever was not dropped for new: an id says all that there is to know of a message."""
+        if self._already_received(message.message_id):
+            return Verdict.KNOWN
+        return Verdict.NEW
+
+    def _may_vouch_for(self, message: SdsMessage) -> bool:
+        """Put every id into the filter."""
+        if not super()._may_vouch_for(message):
+            self._notice(Fault.VOUCHES_UNCHECKED)
+        return True
 
     def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
         """Leave an own message out of the history that others cite, if no callback confirmed it."""

@@ -69,6 +69,9 @@ class Fault(Enum):
     HEARD_MEANS_DONE = "js-waku never asks for what somebody else asked for; fairway only waits longer"
     NEWEST_STAYS = "js-waku's full repair buffer evicts its last entry for any new one; fairway keeps the earliest"
     TIES_BY_ARRIVAL = "js-waku orders repairs of the same time as they came; fairway by message id"
+    VOUCHES_UNCHECKED = (
+        "js-waku puts every id into its filter; fairway none that looks like a digest and is not that of its message"
+    )
     UNBOUNDED = "js-waku reads all entries of a message; fairway only so many"
     COLLATED = "js-waku orders equal timestamps by the collation of its locale; fairway by code point"
     WHOLE_HISTORY = "js-waku cites its whole history where none of it was asked for; fairway nothing"

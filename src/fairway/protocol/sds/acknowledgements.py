@@ -202,6 +202,9 @@ class OutgoingBuffer:
         reviews: list[Review] = []
         for entry in cited:
             outgoing = self.messages.get(entry[0])
+            if outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id:
+                # The participant has somebody else's message under this id.
+                continue
             if outgoing is not None and participant not in outgoing.acknowledged_by:
                 reviews += self._acknowledge(outgoing, [participant], Evidence.CITED)
         return reviews

@@ -11,11 +11,12 @@ history, and whatever the network can make larger is bounded.
 
 from __future__ import annotations
 
+from enum import Enum
 from sys import intern
 from typing import Final
 
 from fairway.errors import EmptyPayloadError
-from fairway.options import SdsConfig
+from fairway.options import IdRule, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
 from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage
@@ -23,7 +24,15 @@ from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.incoming import Parked
-from fairway.protocol.sds.message_id import SYNC_PREFIX, make_ephemeral_id, make_message_id
+from fairway.protocol.sds.message_id import (
+    FINGERPRINT_BYTES,
+    SYNC_PREFIX,
+    fingerprint,
+    follows_a_rule,
+    looks_like_a_digest,
+    make_ephemeral_id,
+    make_message_id,
+)
 from fairway.protocol.sds.outcome import (
     BloomIgnored,
     DependenciesMissing,
@@ -34,6 +43,7 @@ from fairway.protocol.sds.outcome import (
     MessageReviewed,
     OwnMessageRecovered,
     SdsOutcome,
+    SenderIdInUse,
 )
 from fairway.protocol.sds.owed import OwedCitations, fitting_beside
 from fairway.protocol.sds.repairing import Repair
@@ -50,6 +60,19 @@ _MAX_PARTICIPANTS: Final = 100_000
 """Participants counted for response groups."""
 _LARGEST_CLOCK: Final = 1 << 62
 """The clock follows nobody beyond this, so that it can always go on counting and fits any database's integer."""
+_MAX_SAME_ID: Final = 16
+"""Messages delivered under one id that is no digest of them."""
+
+
+class Verdict(Enum):
+    """What a content message is to what is here."""
+
+    NEW = "new"
+    KNOWN = "known"
+    ANOTHER = "another"
+    """Its id is here and its content is not."""
+    FORGED = "forged"
+    """Its id is that of another message."""
 
 
 class MessageChannel:
@@ -77,6 +100,8 @@ class MessageChannel:
         self.bloom_parameters = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
         self.lamport = now_ms // dialect.lamport_unit_ms
         self.sequence = 0
+        self.born_at = self.lamport
+        """The clock when this participant began: whatever it sent since then it knows."""
         self.history = LocalHistory(config.causal_history_size)
         self.bloom = RollingBloom(self.bloom_parameters, dialect.codec.bloom)
         self.outgoing = OutgoingBuffer(
@@ -189,18 +214,21 @@ class MessageChannel:
         kind = message.kind
         if message.channel_id != self.channel_id:
             return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
-        # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
-        is_answer = kind is Kind.CONTENT and self.repair.forget(message_id)
         if message.sender_id == self.sender_id:
             return self._receive_own(message, kind, hint, now_ms, encoded)
-        if kind is Kind.CONTENT and self._already_received(message_id):
-            self.add_hint(message_id, hint)
-            if not is_answer:
-                self.owed.came_again(message_id)
-            return [MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)]
-        outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if kind is Kind.EPHEMERAL:
-            return outcomes
+            return [MessageArrived(message=message, kind=kind)]
+        if kind is Kind.CONTENT:
+            verdict = self._judge(message)
+            if verdict is Verdict.KNOWN:
+                return [self._came_again(message_id, hint)]
+            if verdict is Verdict.FORGED:
+                return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
+            # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
+            self.repair.forget(message_id)
+            if verdict is Verdict.ANOTHER:
+                return self._receive_another(message, hint, now_ms, encoded)
+        outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
             self.participants.add(message.sender_id)
             self.journal.touch(PARTICIPANTS, message.sender_id)
@@ -209,7 +237,7 @@ class MessageChannel:
         cited = self.dependencies.cited(message)
         if self.outgoing.messages:
             outcomes += self._review_acknowledgements(message, cited)
-        if kind is Kind.CONTENT:
+        if kind is Kind.CONTENT and self._may_vouch_for(message):
             self.bloom.insert(message_id)
         missing = self.dependencies.unmet(message_id, cited)
         if missing:
@@ -306,30 +334,132 @@ class MessageChannel:
         """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
         return message_id in self.history or message_id in self.dependencies.incoming
 
+    def _came_again(self, message_id: str, hint: bytes | None) -> MessageIgnored:
+        """Note a copy of a message that is here."""
+        is_answer = self.repair.forget(message_id)
+        self.add_hint(message_id, hint)
+        if not is_answer:
+            self.owed.came_again(message_id)
+        return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
+
+    def _judge(self, message: SdsMessage) -> Verdict:
+        """Return what a content message of another participant is to what is here under its id.
+
+        Where ids are opaque, several messages may bear one; then all of them are delivered, so that whoever is quicker
+        than the honest sender cannot make his message vanish.
+        """
+        parked = self.dependencies.incoming.parked.get(message.message_id)
+        if parked is not None:
+            if _says_the_same(parked.message, message):
+                return Verdict.KNOWN
+            superseded = follows_a_rule(message) and not follows_a_rule(parked.message)
+            return Verdict.ANOTHER if superseded else Verdict.FORGED
+        record = self.history.get(message.message_id)
+        if record is None:
+            return Verdict.FORGED if self._contradicts_gap(message) else Verdict.NEW
+        if record.fingerprints is None:
+            return Verdict.KNOWN
+        if not record.fingerprints:
+            return Verdict.KNOWN if follows_a_rule(message) else Verdict.FORGED
+        if fingerprint(message) in _parts(record.fingerprints):
+            return Verdict.KNOWN
+        room = len(record.fingerprints) < _MAX_SAME_ID * FINGERPRINT_BYTES
+        return Verdict.ANOTHER if room or follows_a_rule(message) else Verdict.FORGED
+
+    def _contradicts_gap(self, message: SdsMessage) -> bool:
+        """Return whether a message claims an id that is known to be somebody else's, and seems not to be its own."""
+        missing = self.dependencies.incoming.missing.get(message.message_id)
+        if missing is None or (missing.entry.sender_id or message.sender_id) == message.sender_id:
+            return False
+        return not self._may_vouch_for(message)
+
+    def _may_vouch_for(self, message: SdsMessage) -> bool:
+        """Return whether a bloom filter may hold the id, which cannot tell whose message under that id is here.
+
+        Where participants make ids that can be checked, one that looks like those and fails is likely another's.
+        """
+        checkable = self.config.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
+        return not checkable or follows_a_rule(message)
+
+    def _receive_another(
+        self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None
+    ) -> list[SdsOutcome]:
+        """Deliver a message although another one is here under its id; what proves to be the true one replaces it."""
+        message_id = message.message_id
+        is_true = follows_a_rule(message)
+        parked = self.dependencies.incoming.parked.get(message_id)
+        if parked is not None:
+            # What it was waiting for may be an invention; what waits for it goes on doing so.
+            self.dependencies.unpark(message_id)
+            return self.receive(message, hint, now_ms, encoded)
+        self._follow_clock(message.lamport_timestamp, now_ms)
+        old = self.history.get(message_id)
+        if is_true or old is None:
+            sender_id, lamport = intern(message.sender_id), message.lamport_timestamp or 0
+            self.history.replace(HistoryRecord(lamport, message_id, hint, sender_id, b""))
+            self.bloom.insert(message_id)
+            self.retained.forget(message_id)
+            self.retained.keep(message, encoded)
+        else:
+            self.history.replace(old._replace(fingerprints=(old.fingerprints or b"") + fingerprint(message)))
+        self.journal.touch(HISTORY, message_id)
+        # What cites the id has been delivered, so that this one no longer has a causal place.
+        met = not self.dependencies.unmet(message_id, self.dependencies.cited(message))
+        return [
+            MessageArrived(message=message, kind=Kind.CONTENT),
+            MessageReady(message=message, dependencies_met=met),
+        ]
+
     def _receive_own(
         self, message: SdsMessage, kind: Kind, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
         """Ignore an own message that came back (SDS spec: SHOULD), unless this process has forgotten it.
 
         Others cite what we sent in an earlier life. It is taken back into the history, without delivery and without
-        acknowledging anything, so that nothing waits for it in vain.
+        acknowledging anything, so that nothing waits for it in vain. But anybody can write our name: what is not ours
+        beyond doubt is not looked at, for else a forger could have us take another's message for received.
         """
         message_id = message.message_id
         ignored: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.OWN)]
         if kind is not Kind.CONTENT:
             return ignored
+        forged: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
+        forged += [SenderIdInUse(message_id=message_id)]
         waiting = self.outgoing.messages.get(message_id)
         if waiting is not None:
+            if waiting.message.content != message.content:
+                return forged
+            self.repair.forget(message_id)
             self.broadcast(waiting.message, hint)
             return ignored
         if self._already_received(message_id):
+            if self._judge(message) is not Verdict.KNOWN:
+                return forged
+            self.repair.forget(message_id)
             self.add_hint(message_id, hint)
             return ignored
+        if not self._may_be_ours(message):
+            return forged
+        self.repair.forget(message_id)
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
-        recovered = OwnMessageRecovered(message_id=message_id)
-        return [recovered, *self.dependencies.release_waiters(message_id, now_ms)]
+        outcomes: list[SdsOutcome] = [OwnMessageRecovered(message_id=message_id)]
+        if (message.lamport_timestamp or 0) > self.born_at:
+            # All that was sent since then is known.
+            outcomes.append(SenderIdInUse(message_id=message_id))
+        return outcomes + self.dependencies.release_waiters(message_id, now_ms)
+
+    def _may_be_ours(self, message: SdsMessage) -> bool:
+        """Return whether a message under our name may be one that an earlier life of ours sent and forgot."""
+        missing = self.dependencies.incoming.missing.get(message.message_id)
+        cited_as = None if missing is None else missing.entry.sender_id
+        if cited_as and cited_as != self.sender_id:
+            return False
+        if follows_a_rule(message):
+            return True
+        # Nobody can check an id by a rule that needs more than the message.
+        return self.config.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
 
     def _believe_broadcast(self, cited: tuple[HistoryEntry, ...]) -> None:
         """Take what others cite of ours for broadcast, also when nobody confirmed that it reached the network."""
@@ -383,7 +513,8 @@ class MessageChannel:
         message_id = message.message_id
         # There are few senders and many messages: all records of one share its name.
         sender_id = intern(message.sender_id)
-        self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id))
+        prints = b"" if follows_a_rule(message) else fingerprint(message)
+        self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
         self._entered_history(message_id)
         # Not when it came: what waits in the incoming buffer is cited by nobody here, and so tells of nothing either.
         self.owed.cited(self.dependencies.cited(message))
@@ -398,3 +529,11 @@ class MessageChannel:
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
         self._follow_clock(parked.message.lamport_timestamp, now_ms)
         self._enter_history(parked.message, parked.retrieval_hint, parked.encoded)
+
+
+def _says_the_same(one: SdsMessage, other: SdsMessage) -> bool:
+    return (one.sender_id, one.content) == (other.sender_id, other.content)
+
+
+def _parts(fingerprints: bytes) -> list[bytes]:
+    return [fingerprints[at : at + FINGERPRINT_BYTES] for at in range(0, len(fingerprints), FINGERPRINT_BYTES)]

@@ -94,6 +94,11 @@ class Dependencies:
         if self.incoming.missing.pop(message.message_id, None) is not None:
             self._journal.touch(MISSING, message.message_id)
 
+    def unpark(self, message_id: str) -> None:
+        """Let go of a parked message, for another one is the true one under its id."""
+        self.incoming.drop(self.incoming.parked[message_id])
+        self._journal.touch(PARKED, message_id)
+
     def add_hint(self, message_id: str, hint: bytes) -> None:
         """Give a parked message the retrieval hint that it lacks."""
         parked = self.incoming.parked.get(message_id)

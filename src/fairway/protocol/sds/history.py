@@ -29,6 +29,9 @@ class HistoryRecord(NamedTuple):
     message_id: str
     retrieval_hint: bytes | None
     sender_id: str
+    fingerprints: bytes | None = None
+    """Of every message that was delivered under this id, one after the other (`message_id.fingerprint`); empty where
+    the id is a digest of its message, so that there can be but one. None if nothing is known of the content."""
 
     @property
     def entry(self) -> HistoryEntry:
@@ -94,6 +97,17 @@ class LocalHistory:
         else:
             self._insert(record)
         return True
+
+    def replace(self, record: HistoryRecord) -> None:
+        """Put a message in the place of the one that has its id."""
+        old = self._records.pop(record.message_id)
+        index = self._chunk_index(old)
+        chunk = self._chunks[index]
+        del chunk[bisect_left(chunk, old)]
+        if not chunk and len(self._chunks) > 1:
+            del self._chunks[index]
+        self._tail = None
+        self.add(record)
 
     def set_hint(self, message_id: str, hint: bytes) -> bool:
         """Give a message the retrieval hint that it lacks; return whether anything changed."""

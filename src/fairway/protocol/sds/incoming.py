@@ -124,6 +124,16 @@ class IncomingBuffer:
         del self.parked[parked.message.message_id]
         self.parked_bytes -= parked.size_bytes
 
+    def drop(self, parked: Parked) -> None:
+        """Take a message out that still waits; nothing of what it waits for needs to come for its sake."""
+        message_id = parked.message.message_id
+        for waited_for in parked.waiting_for:
+            waiters = self._waiters[waited_for]
+            waiters.remove(message_id)
+            if not waiters:
+                del self._waiters[waited_for]
+        self.take(parked)
+
     def waits_in_vain(self) -> list[Parked]:
         """Return, oldest first, the parked messages that nothing of what is missing can release."""
         hopeful: set[str] = set()

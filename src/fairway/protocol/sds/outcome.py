@@ -16,6 +16,8 @@ class Ignored(Enum):
     OWN = "own"
     DUPLICATE = "duplicate"
     """Its sender seems not to know that it is here."""
+    FORGED = "forged"
+    """It bears an id that is not its own: our sender id without being ours, or the id of another message."""
     ANSWER = "answer"
     """A duplicate that answers somebody's repair request: it tells nothing about what its sender knows."""
 
@@ -53,6 +55,13 @@ class MessageReady:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMessageRecovered:
     """A message of ours that this process had forgotten came back and is in the history again."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderIdInUse:
+    """A message under our sender id came that this participant did not send: another process speaks under our name."""
 
     message_id: str
 
@@ -115,6 +124,7 @@ SdsOutcome = (
     | MessageArrived
     | MessageReady
     | OwnMessageRecovered
+    | SenderIdInUse
     | DependenciesMissing
     | DependenciesLost
     | MessageReviewed

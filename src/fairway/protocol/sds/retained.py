@@ -63,6 +63,13 @@ class RetainedMessages:
             size += _ENTRY_BYTES * len(message.causal_history)
         self._put(message.message_id, Retained(self._order + 1, message if encoded is None else encoded, size))
 
+    def forget(self, message_id: str) -> None:
+        """Keep a message no longer."""
+        gone = self._messages.pop(message_id, None)
+        if gone is not None:
+            self._bytes -= gone.size_bytes
+            self._journal.touch(RETAINED, message_id)
+
     def keep_again(self, message_id: str, order: int, encoded: bytes) -> None:
         """Keep a message that was kept before; the oldest are to be given first."""
         self._put(message_id, Retained(order, encoded, len(encoded)))

@@ -51,10 +51,12 @@ class SdsState:
         channel = self._channel
         match table:
             case "sds":
-                return (channel.lamport, channel.sequence)
+                return (channel.lamport, channel.sequence, channel.born_at)
             case "history":
                 record = channel.history.get(key)
-                return None if record is None else (record.lamport, record.retrieval_hint, record.sender_id)
+                if record is None:
+                    return None
+                return (record.lamport, record.retrieval_hint, record.sender_id, record.fingerprints)
             case "settled":
                 return (channel.dependencies.settled[key],) if key in channel.dependencies.settled else None
             case "outgoing":
@@ -121,10 +123,12 @@ class SdsState:
 
     def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
         channel = self._channel
-        for _, (lamport, sequence) in tables[META]:
+        # Versions before this one wrote shorter rows: they knew neither of births nor of fingerprints.
+        for _, (lamport, sequence, *born) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
-        for key, (lamport, hint, sender) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
-            channel.history.add(HistoryRecord(lamport, key, hint, intern(sender)))
+            [channel.born_at] = born or [lamport]
+        for key, (lamport, hint, sender, *prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
+            channel.history.add(HistoryRecord(lamport, key, hint, intern(sender), *prints))
         for key, (lost,) in tables[SETTLED]:
             channel.dependencies.settled[key] = lost
         for key, row in sorted(tables[OUTGOING], key=lambda item: item[1][0]):

@@ -1,0 +1,130 @@
+"""Messages that bear an id, or a sender id, that is not theirs: nobody can make another's message vanish."""
+
+import pytest
+
+from fairway.options import IdRule
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.outcome import (
+    Ignored,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+    MessageReviewed,
+    OwnMessageRecovered,
+    SenderIdInUse,
+)
+from fairway.protocol.sds.state import SdsState
+from fairway.wire.sds import HistoryEntry
+
+
+def ignored_as(outcomes):
+    return [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
+
+
+@pytest.fixture
+def contents(found):
+    """Return what was delivered, in order."""
+    return lambda outcomes: [outcome.message.content for outcome in found(outcomes, MessageReady)]
+
+
+@pytest.mark.parametrize("forger", ["bob", "alice", "mallory"])
+@pytest.mark.parametrize("is_missed", [True, False], ids=["bob misses it", "bob knows nothing of it"])
+def test_whoever_answers_quicker_under_an_id_cannot_make_the_honest_message_vanish(
+    new_channel, a_message, contents, start, forger, is_missed
+):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    honest = alice.send(b"PAY 5 EUR", start)
+    if is_missed:
+        bob.receive(a_message("m1", HistoryEntry(honest.message_id, None, "alice"), sender="carol"), None, start)
+    bob.receive(a_message(honest.message_id, sender=forger, content=b"PAY 5000 EUR"), None, start)
+    assert b"PAY 5 EUR" in contents(bob.receive(honest, b"hint", start))
+    for _ in range(2):
+        assert ignored_as(bob.receive(honest, None, start)) == [Ignored.DUPLICATE]
+    again = bob.receive(a_message(honest.message_id, sender=forger, content=b"PAY 5000 EUR"), None, start)
+    assert ignored_as(again) == [Ignored.FORGED], "not delivered again"
+    record = bob.history.get(honest.message_id)
+    assert (record.sender_id, record.lamport, record.retrieval_hint) == ("alice", honest.lamport_timestamp, b"hint")
+    assert bob.retained.encoded(honest.message_id) == bob.dialect.codec.encode(honest), "a repair gives the true one"
+
+
+def test_a_message_under_our_name_that_is_not_ours_settles_nothing_and_is_told(new_channel, a_message, ready, start):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    honest = alice.send(b"hello", start)
+    bob.receive(a_message("m1", HistoryEntry(honest.message_id, None, "alice")), None, start)
+    outcomes = bob.receive(a_message(honest.message_id, sender="bob", content=b"x"), None, start)
+    assert outcomes == [
+        MessageIgnored(message_id=honest.message_id, why=Ignored.FORGED),
+        SenderIdInUse(message_id=honest.message_id),
+    ]
+    assert honest.message_id not in bob.history
+    assert honest.message_id not in bob.bloom
+    assert honest.message_id in bob.repair.requests, "it is still asked for"
+    assert ready(bob.receive(honest, None, start)) == [honest.message_id, "m1"]
+
+
+def test_a_copy_of_an_own_message_with_other_content_confirms_nothing(new_channel, a_message, send, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start)
+    forged = a_message(message.message_id, sender="alice", content=b"other")
+    assert SenderIdInUse(message_id=message.message_id) in alice.receive(forged, b"forged", start)
+    assert message.message_id not in alice.history
+    alice.broadcast(message, None)
+    assert SenderIdInUse(message_id=message.message_id) in alice.receive(forged, b"forged", start)
+    assert alice.history.get(message.message_id).retrieval_hint is None
+
+
+def test_another_process_that_speaks_under_our_name_is_told(new_channel, send, found, start):
+    alice = new_channel("alice")
+    twin = send(new_channel("alice"), b"from the other process", start + 5)
+    outcomes = alice.receive(twin, None, start + 10)
+    assert found(outcomes, SenderIdInUse) == [SenderIdInUse(message_id=twin.message_id)]
+    assert not found(outcomes, MessageArrived), "nobody is delivered his own"
+
+
+def test_what_an_earlier_life_sent_and_forgot_is_nobody_elses(new_channel, send, found, start):
+    earlier = send(new_channel("alice", start), b"long ago", start)
+    outcomes = new_channel("alice", start + 60_000).receive(earlier, None, start + 60_010)
+    assert [type(outcome) for outcome in outcomes] == [OwnMessageRecovered]
+
+
+def test_a_citation_of_another_senders_message_under_the_id_acknowledges_nothing(new_channel, a_message, found, start):
+    alice = new_channel("alice")
+    message = alice.send(b"hello", start)
+    alice.broadcast(message, None)
+    for name, count in (("mallory", 0), ("alice", 1)):
+        outcomes = alice.receive(
+            a_message(f"cites {name}", HistoryEntry(message.message_id, None, name), sender="bob"), None, start
+        )
+        assert len(found(outcomes, MessageReviewed)) == count
+
+
+def test_a_parked_forgery_gives_way_to_the_true_message(new_channel, a_message, contents, start):
+    alice, bob = new_channel("alice"), new_channel("bob")
+    honest = alice.send(b"hello", start)
+    bob.receive(a_message(honest.message_id, "never", sender="mallory", content=b"x"), None, start)
+    assert contents(bob.receive(honest, None, start)) == [b"hello"]
+    assert not bob.dependencies.incoming.parked
+    assert bob.dependencies.incoming.parked_bytes == 0
+
+
+def test_where_ids_are_opaque_each_of_the_messages_under_one_is_delivered_once_also_after_a_restart(
+    new_channel, a_message, contents, start
+):
+    bob = new_channel("bob", id_rule=IdRule.KECCAK_TIMESTAMP)
+    said = [(sender, content) for sender in ("zoe", "yan") for content in (b"a", b"b")]
+    variants = [a_message("m1", sender=sender, content=content) for sender, content in said]
+    for variant in variants:
+        assert contents(bob.receive(variant, None, start)) == [variant.content]
+    reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
+    SdsState(reborn).load(list(SdsState(bob).rows()))
+    for channel in (bob, reborn):
+        for variant in variants:
+            assert ignored_as(channel.receive(variant, None, start)) == [Ignored.DUPLICATE]
+    assert bob.history.get("m1").sender_id == "zoe", "what came first is what is cited and answered"
+
+
+def test_messages_delivered_under_one_id_are_bounded(new_channel, a_message, contents, start):
+    bob = new_channel("bob")
+    delivered = [contents(bob.receive(a_message("m1", content=b"%d" % n), None, start)) for n in range(100)]
+    assert sum(map(len, delivered)) == 16
+    assert len(bob.history.get("m1").fingerprints) == 16 * 16
