@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -97,14 +99,18 @@ class Node:
         return [place for _, name, place in self.sent if name == sender]
 
 
-def plan(path, counts: dict[str, int], limit: int) -> list:
-    """Write a schedule in which each sender has as many messages, as many of them in an epoch as the limit says."""
+def plan(path, counts: dict[str, int], limit: int, ephemeral: Mapping[str, str | None] = MappingProxyType({})) -> list:
+    """Write a schedule in which each sender has as many messages, as many of them in an epoch as the limit says.
+
+    ``ephemeral`` names ephemeral ones by their payload, and why they are dropped.
+    """
     rows = []
     for sender, count in counts.items():
         for place in range(count):
             epoch = FIRST_EPOCH + place // limit
             payload, stamp = f"{sender}/{place}".encode(), epoch * EPOCH_MS * 1_000_000 + place
             waku = WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=stamp, version=0)
+            is_ephemeral = payload.decode() in ephemeral
             rows.append(
                 {
                     "sender_id": sender,
@@ -117,10 +123,14 @@ def plan(path, counts: dict[str, int], limit: int) -> list:
                     "pubsub_topic": SHARD,
                     "payload": payload,
                     "version": 0,
-                    "ephemeral": False,
+                    "ephemeral": is_ephemeral,
+                    "not_after_ms": (epoch + 1) * EPOCH_MS if is_ephemeral else None,
+                    "dropped": ephemeral.get(payload.decode()),
                 }
             )
-    pq.write_table(pa.Table.from_pylist(rows), path / "scheduled.parquet")
+    names = {"not_after_ms": pa.int64(), "dropped": pa.string()}
+    columns = {name: pa.array([row[name] for row in rows], names.get(name)) for name in rows[0]}
+    pq.write_table(pa.table(columns), path / "scheduled.parquet")
     return [path / "scheduled.parquet"]
 
 
@@ -205,6 +215,35 @@ def test_what_the_node_refuses_for_good_stops_nothing(tmp_path):
     files = plan(tmp_path, {"alice": 3}, 5)
     assert dispatch(tmp_path, files, node, clock) == Outcome(sent=2, refused=1)
     assert dispatch(tmp_path, files, node, clock) == Outcome()
+
+
+def test_an_ephemeral_message_never_leaves_in_a_later_epoch_and_stops_nothing(tmp_path):
+    clock = Clock()
+    node = Node(clock)
+    node.answers = {"alice": [OK, BUSY]}
+    named = {"alice/1": None, "alice/3": "no room", "alice/5": None, "alice/6": None}
+    files = plan(tmp_path, {"alice": 8}, 4, named)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4, longest_wait_s=0) == Outcome(sent=2, dropped=2)
+    clock.now_ms = START_MS + 2 * EPOCH_MS
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == Outcome(sent=2, dropped=2)
+    assert node.order("alice") == [0, 2, 4, 7], "only what is not ephemeral is made up for"
+    assert receipts(tmp_path) == {"sent": 4, "dropped": 4}
+    with ReceiptLedger(tmp_path / "r.db") as ledger:
+        why = [receipt.detail for receipt in ledger.read() if receipt.status is ReceiptStatus.DROPPED]
+        assert why == ["no peers", "no room", *["its epoch of the rate limit is over"] * 2]
+        assert ledger.attempts_since(START_MS + 2 * EPOCH_MS) == 2, "what never left is not charged to the epoch"
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == Outcome()
+
+
+def test_an_ephemeral_message_that_was_under_way_at_a_crash_is_not_sent_again(tmp_path):
+    clock = Clock()
+    node = Node(clock, store=False)
+    node.dies_after = 1
+    files = plan(tmp_path, {"alice": 3}, 5, {"alice/1": None})
+    with pytest.raises(DiedError):
+        dispatch(tmp_path, files, node, clock)
+    assert dispatch(tmp_path, files, node, clock) == Outcome(sent=1, dropped=1)
+    assert node.order("alice") == [0, 1, 2]
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["store", "no-store"])

@@ -32,26 +32,34 @@ KEYS = ChannelKeys.from_mapping(
 )
 
 
-def test_a_schedule_keeps_the_limit_and_the_order_and_wastes_nothing(spark):
+def test_a_schedule_keeps_the_one_limit_of_all_senders_and_lets_nothing_ephemeral_wait(spark):
     dice = random.Random(2)
-    limit, epoch_ms = 4, 1_000
+    limit, epoch_ms = 40, 1_000
     rows = []
     for sender in range(40):
         for channel in range(dice.randint(1, 3)):
             release_ms = START_MS
             for number in range(dice.randint(1, 9)):
-                release_ms += dice.choice([0, 0, 0, 400, 5_000])
+                release_ms += dice.choice([0, 0, 0, 400, 5_000, 60_000])
                 chunks = dice.choice([1, 1, 3])
                 rows += [
                     (f"c{channel}", f"s{sender}", number, chunk, f"{sender}-{channel}-{number}-{chunk}", release_ms)
                     for chunk in range(chunks)
                 ]
+    ephemeral = {row[4] for row in rows if row[3] == 0 and dice.random() < 0.1}  # sent whole, so chunk 0 alone
+    rows = [row for row in rows if row[3] == 0 or f"{row[4][:-1]}0" not in ephemeral]
     told = {"channel_id": 0, "sender_id": 1, "payload_number": 2, "chunk_index": 3, "message_id": 4, "release_ms": 5}
     names = [part.split()[0] for part in OUTGOING_MESSAGES.split(", ")]
     others = {"seq": 0, "content_topic": "/a/1/b/proto", "pubsub_topic": "/waku/2/rs/1/0", "meta": None}
     whole = [
         tuple(
-            row[told[name]] if name in told else row[4].encode() if name == "payload" else others.get(name)
+            row[told[name]]
+            if name in told
+            else row[4].encode()
+            if name == "payload"
+            else row[4] in ephemeral
+            if name == "ephemeral"
+            else others.get(name)
             for name in names
         )
         for row in rows
@@ -60,22 +68,27 @@ def test_a_schedule_keeps_the_limit_and_the_order_and_wastes_nothing(spark):
 
     for counting in Counting:
         expected = {}
-        for sender in {row[1] for row in rows}:
-            of_sender = sorted(
-                (row for row in rows if row[1] == sender), key=lambda row: (row[5], row[2], row[0], row[3])
-            )
-            used: Counter[int] = Counter()
-            epoch = 0
-            for _, _, _, chunk, message_id, release_ms in of_sender:
+        used: Counter[int] = Counter()
+        in_turn = sorted(rows, key=lambda row: (row[5], row[2], row[0], row[1], row[3]))
+        epoch = 0
+        for _, _, _, chunk, message_id, release_ms in in_turn:
+            if message_id not in ephemeral:
                 counts = counting is Counting.SEGMENTS or chunk == 0
                 epoch = max(epoch, release_ms // epoch_ms)
                 while counts and used[epoch] >= limit:
                     epoch += 1
                 used[epoch] += counts
-                expected[message_id] = epoch
+                expected[message_id] = (epoch, False)
+        for _, _, _, _, message_id, release_ms in in_turn:
+            if message_id in ephemeral:
+                epoch = release_ms // epoch_ms
+                expected[message_id] = (epoch, used[epoch] >= 0.9 * limit)
+                used[epoch] += not expected[message_id][1]
         found = scheduled(table, limit, epoch_ms=epoch_ms, start_ms=START_MS, counting=counting).collect()
-        assert {row.message_id: row.epoch for row in found} == expected
+        assert {row.message_id: (row.epoch, row.dropped is not None) for row in found} == expected
+        assert len({dropped for message_id, (_, dropped) in expected.items() if message_id in ephemeral}) == 2
         for row in found:
+            assert row.not_after_ms == (row.epoch_start_ms + epoch_ms if row.ephemeral else None)
             assert row.not_before_ms >= row.epoch_start_ms == row.epoch * epoch_ms
             assert row.not_before_ms < row.epoch_start_ms + epoch_ms
     by_sender = defaultdict(list)

@@ -49,7 +49,8 @@ def command(
         typer.Option(min=0, max=1, help="Parity segments per data segment.", show_default="the profile's"),
     ] = None,
     rate_limit: Annotated[
-        int | None, typer.Option(min=1, help="Transmissions of a sender in an epoch.", show_default="no limit")
+        int | None,
+        typer.Option(min=1, help="Transmissions in an epoch, of all senders.", show_default="no limit"),
     ] = None,
     epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = 600_000,
     counting: Annotated[

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topic", metavar="TOPIC", help="content topic; /fairway/1/CHANNEL/proto if none")
     parser.add_argument("--profile", choices=[each.value for each in Profile], default=Profile.WAKU.value)
     parser.add_argument("--parity-rate", type=float, help="parity segments per data segment")
-    parser.add_argument("--rate-limit", type=int, help="transmissions that a sender is allowed in an epoch")
+    parser.add_argument("--rate-limit", type=int, help="transmissions in an epoch, of all senders")
     parser.add_argument("--epoch-ms", type=int, default=_DEFAULTS.epoch_ms, help="length of an epoch of the rate limit")
     parser.add_argument("--counting", choices=[each.value for each in Counting], default=Counting.SEGMENTS.value)
     parser.add_argument("--after", metavar="PATH", help="a channel's store, or the folder of a run, to go on from")

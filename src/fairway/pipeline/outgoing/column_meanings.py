@@ -24,7 +24,8 @@ IN_A_BATCH: Final[Mapping[str, str]] = {
     "place": "of the message among all of its sender, in the order of sending, from 0",
     "message_hash": "hash of the WakuMessage as planned (14/WAKU2-MESSAGE)",
     "timestamp": "of the WakuMessage as planned",
-    "status": "`sending`, `sent`, `refused` (a faulty message), `failed` (the node could not), `waiting`: nobody tried",
+    "status": "`sending`, `sent`, `refused` (a faulty message), `failed` (the node could not),"
+    " `dropped` (ephemeral, and not in time), `waiting`: nobody tried",
     "detail": "what the node said, or what is wrong, in words",
     "attempts": "how often it was given to a node",
     "first_at_ms": "when that was first",
@@ -57,6 +58,8 @@ OF_ONE_OUTGOING_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "epoch": "of the rate limit, counted from the Unix epoch, in which it leaves",
         "epoch_start_ms": "when that begins",
         "not_before_ms": "when it leaves at the earliest",
+        "not_after_ms": "when it is dropped if it has not left; null unless it is ephemeral",
+        "dropped": "why it does not leave at all; null unless it is ephemeral",
         "counted": "whether it is charged to the rate limit",
     },
 }

@@ -5,6 +5,9 @@ may have gone on, because the batch was stopped for a day or the node is slow. S
 that it is when their turn comes, and those of the next epoch not before the next one begins: whatever happens, no epoch
 of the clock sees more than the rate limit.
 
+All of them leave through one node, which has one membership: they share its limit. An ephemeral message whose epoch is
+over, or in whose epoch there is no room, is dropped.
+
 Invariant: nothing leaves that the ledger says has left; a sender's messages leave in their order, so the first that the
 node does not take stops its sender, and all that follow wait for the next attempt. A message that the node refuses for
 good stops nothing.
@@ -24,7 +27,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 
 from fairway.pipeline.sinks.dispatch import Dispatcher, Outcome
-from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
+from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.waku.node import WakuNode
 
 RESTAMP_AFTER_MS: Final = 10_000
@@ -32,7 +35,6 @@ RESTAMP_AFTER_MS: Final = 10_000
 _SENDERS_AT_ONCE: Final = 16
 _BATCH_ROWS: Final = 64
 _LONGEST_STEP_S: Final = 1.0
-_SETTLED: Final = frozenset({ReceiptStatus.SENT, ReceiptStatus.REFUSED})
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
@@ -89,15 +91,15 @@ class Dispatch:
         return outcome
 
     def _unsettled(self) -> dict[int, Counter[str]]:
-        """Return how many messages each sender has left, by epoch."""
+        """Return how many messages that may leave each sender has left, by epoch."""
         left: dict[int, Counter[str]] = {}
-        for batch in self._dataset().to_batches(columns=["epoch", "sender_id", "message_hash"]):
+        for batch in self._dataset().to_batches(columns=["epoch", "sender_id", "message_hash", "dropped"]):
             for row in batch.to_pylist():
                 self._total += 1
                 if self._is_settled(row["message_hash"]):
                     self._settled += 1
                 else:
-                    left.setdefault(row["epoch"], Counter())[row["sender_id"]] += 1
+                    left.setdefault(row["epoch"], Counter())[row["sender_id"]] += row["dropped"] is None
         self.tell(DispatchProgress(settled=self._settled, total=self._total))
         return left
 
@@ -121,7 +123,7 @@ class Dispatch:
             return epoch * self.epoch_ms
         if self.rate_limit is None:
             return None
-        # All senders are taken together, which is never too many; on schedule nothing has left in this epoch.
+        # On schedule nothing has left in this epoch.
         used = self.ledger.attempts_since(now_ms - now_ms % self.epoch_ms)
         return None if not used or used + count <= self.rate_limit else now_ms - now_ms % self.epoch_ms + self.epoch_ms
 
@@ -163,7 +165,7 @@ class Dispatch:
 
     def _is_settled(self, message_hash: bytes) -> bool:
         receipt = self.ledger.find(message_hash)
-        return receipt is not None and receipt.status in _SETTLED
+        return receipt is not None and receipt.status.is_settled
 
     def _now_ms(self) -> int:
         return self.now_ns() // _NANOSECONDS_PER_MILLISECOND

@@ -21,7 +21,7 @@ from fairway.pipeline.outgoing.options import SendOptions
 from fairway.pipeline.outgoing.outgoing_messages import COMPOSED, PAYLOADS, composed, outgoing_messages, refused
 from fairway.pipeline.outgoing.reading import PayloadSource, write_payloads
 from fairway.pipeline.outgoing.scheduled import scheduled
-from fairway.pipeline.outgoing.summary import WAITING
+from fairway.pipeline.outgoing.summary import status_without_receipt
 from fairway.pipeline.outgoing.tables import OUTGOING_RECEIPTS, OUTGOING_TABLES
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import RunFolder
@@ -146,7 +146,7 @@ def _write_receipts(files: Sequence[Path], ledger: ReceiptLedger, place: Path) -
     place.mkdir(parents=True)
     with pq.ParquetWriter(place / "part-0.parquet", _RECEIPTS_SCHEMA, compression="zstd") as writer:
         for batch in ds.dataset([str(file) for file in files], format="parquet").to_batches(
-            columns=_OF_THE_SCHEDULE, batch_size=_RECEIPT_BATCH_ROWS
+            columns=[*_OF_THE_SCHEDULE, "dropped"], batch_size=_RECEIPT_BATCH_ROWS
         ):
             rows = list(_with_receipts(batch.to_pylist(), ledger))
             writer.write_table(pa.Table.from_pylist(rows, schema=_RECEIPTS_SCHEMA))
@@ -156,7 +156,7 @@ def _with_receipts(rows: Sequence[dict[str, Any]], ledger: ReceiptLedger) -> Ite
     for row in rows:
         receipt = ledger.find(row["message_hash"])
         if receipt is None:
-            yield {**row, "status": WAITING}
+            yield {**row, "status": status_without_receipt(row), "detail": row["dropped"]}
         else:
             told = {name: getattr(receipt, name) for name in _OF_THE_LEDGER}
             yield {**row, "status": receipt.status.value, **told}

@@ -28,7 +28,7 @@ class SendOptions:
     channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
     """The options of all channels: profile, segmentation, SDS, sizes."""
     rate_limit: int | None = None
-    """What a sender may transmit in an epoch; None for no limit."""
+    """What may leave in an epoch: the limit of the node's membership; None for no limit."""
     epoch_ms: int = RateLimitConfig().epoch_ms
     """Length of an epoch."""
     counting: Counting = Counting.SEGMENTS

@@ -1,19 +1,25 @@
 """From ``outgoing_messages`` to ``scheduled``: when each message leaves, within the rate limit.
 
-A sender has one rate limit for all of his channels (seed 002, "Rate Limit Manager"). His messages are put in one order:
-by the time at which they may leave at the earliest, then by how many payloads came before in their channel, so that
-channels take turns, and within a payload by segment. Each takes the first place that is free in an epoch that has come,
-and the n-th place of all is in epoch n / limit. With ``released`` the first epoch in which a message may leave,
+A batch leaves through one node, and the rate limit is that of the node's membership (17/WAKU2-RLN-RELAY): all senders
+and channels share it. Their messages are put in one order: by the time at which they may leave at the earliest, then by
+how many payloads of their sender came before in their channel, so that senders and channels take turns, and within a
+payload by segment. Each takes the first place that is free in an epoch that has come, and the n-th place of all is in
+epoch n / limit. With ``released`` the first epoch in which a message may leave,
 
     place(i) = i + max over j <= i of (released(j) * limit - j)
 
 which SQL computes in one window. Epochs are aligned to the Unix epoch, as `rate_utilisation` counts them.
 
-The seeds disagree on what counts: in 000 every transmission, in 002 the first segment of a message; see `Counting`.
+Ephemeral messages are not put in that order, for they never wait (Reliable Channel API, "Ephemeral messages"): they
+leave in the epoch in which they are released, as long as no more of its limit is used than the share from which they
+are dropped; the rest have in ``dropped`` why they do not leave.
+
+The documents disagree on what counts: every transmission, or the first segment of a message; see `Counting`.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Final
 
@@ -27,11 +33,16 @@ from fairway.pipeline.schema import columns_of
 SCHEDULED: Final = (
     "sender_id string, place bigint, epoch bigint, epoch_start_ms bigint, not_before_ms bigint, channel_id string,"
     " seq bigint, message_id string, chunk_index int, counted boolean, message_hash binary, timestamp bigint,"
-    " content_topic string, pubsub_topic string, payload binary, version int, meta binary, ephemeral boolean"
+    " content_topic string, pubsub_topic string, payload binary, version int, meta binary, ephemeral boolean,"
+    " not_after_ms bigint, dropped string"
 )
 """The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``counted`` whether it is charged
-to the rate limit. It is what the sink ``waku`` takes."""
+to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes
+it."""
 
+NO_ROOM: Final = "the rate limit has no room for it in its epoch"
+"""Why an ephemeral message does not leave."""
+_EPHEMERAL_SHARE: Final = RateLimitConfig().approached_threshold
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
@@ -39,9 +50,9 @@ class Counting(Enum):
     """What is charged to the rate limit."""
 
     SEGMENTS = "segments"
-    """Every transmission (seed 000), as RLN does."""
+    """Every transmission, as RLN does."""
     MESSAGES = "messages"
-    """The first segment of each message (seed 002); the others go in the same epoch."""
+    """The first segment of each message; the others go in the same epoch."""
 
 
 def scheduled(
@@ -54,37 +65,49 @@ def scheduled(
 ) -> DataFrame:
     """Return ``scheduled`` (`SCHEDULED`): every message with its epoch, its time and its WakuMessage's hash.
 
-    ``rate_limit`` is what a sender may transmit in an epoch of ``epoch_ms``, None for no limit. Nothing leaves before
+    ``rate_limit`` is what may leave in an epoch of ``epoch_ms``, None for no limit. Nothing leaves before
     ``start_ms``. ``timestamp`` grows with the order of sending: no two messages of a sender share one. Raises
     `ConfigurationError` for figures that cannot be.
     """
     check_limit(rate_limit, epoch_ms)
     sender = Window.partitionBy("sender_id")
-    order = sender.orderBy("release_ms", "payload_number", "channel_id", "chunk_index")
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    order = ("release_ms", "payload_number", "channel_id", "sender_id", "chunk_index")
     counted = (F.col("chunk_index") == 0) if counting is Counting.MESSAGES else F.lit(True)
     released = F.floor(F.col("release_ms") / F.lit(epoch_ms)).cast("bigint")
     table = (
         outgoing_messages.withColumn("release_ms", F.greatest("release_ms", F.lit(start_ms)))
+        .withColumn("ephemeral", F.coalesce("ephemeral", F.lit(False)))
         .withColumn("counted", counted)
-        .withColumn("place", F.row_number().over(order).cast("bigint") - 1)
-        .withColumn("released", released)
+        .withColumn("epoch", released)
+        .withColumn("dropped", F.lit(None).cast("string"))
     )
-    if rate_limit is None:
-        table = table.withColumn("epoch", F.col("released"))
-    else:
-        charge = F.sum(F.col("counted").cast("bigint")).over(so_far) - 1
-        lead = F.max(F.col("released") * rate_limit - F.col("charge")).over(so_far)
-        table = table.withColumn("charge", charge).withColumn("lead", lead)
-        table = table.withColumn("epoch", F.expr(f"(charge + lead) div {rate_limit}"))
+    if rate_limit is not None:
+        table = _within(table, rate_limit, order)
+    table = table.withColumn("place", F.row_number().over(sender.orderBy("epoch", *order)).cast("bigint") - 1)
     in_epoch = Window.partitionBy("sender_id", "epoch").orderBy("place")
     stamp = F.col("not_before_ms") * _NANOSECONDS_PER_MILLISECOND + F.row_number().over(in_epoch) - 1
     return (
         table.withColumn("epoch_start_ms", F.col("epoch") * epoch_ms)
         .withColumn("not_before_ms", F.greatest("release_ms", "epoch_start_ms"))
+        .withColumn("not_after_ms", F.when(F.col("ephemeral"), F.col("epoch_start_ms") + epoch_ms))
         .withColumn("timestamp", stamp)
         .withColumn("message_hash", _message_hash())
         .select(*columns_of(SCHEDULED))
+    )
+
+
+def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFrame:
+    """Return messages, each of which has in ``epoch`` that of its release, with that in which it leaves."""
+    so_far = Window.partitionBy("ephemeral").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    table = table.withColumn("charge", F.sum(F.col("counted").cast("bigint")).over(so_far) - 1)
+    table = table.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("charge")).over(so_far))
+    waited_for = F.expr(f"(charge + lead) div {rate_limit}")
+    table = table.withColumn("epoch", F.when(F.col("ephemeral"), F.col("epoch")).otherwise(waited_for))
+    lasting = F.sum((F.col("counted") & ~F.col("ephemeral")).cast("bigint")).over(Window.partitionBy("epoch"))
+    before = F.row_number().over(Window.partitionBy("epoch", "ephemeral").orderBy(*order)) - 1
+    no_room = F.col("ephemeral") & (lasting + before >= math.ceil(rate_limit * _EPHEMERAL_SHARE))
+    return table.withColumn("dropped", F.when(no_room, F.lit(NO_ROOM))).withColumn(
+        "counted", F.col("counted") & F.col("dropped").isNull()
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from fairway.pipeline.sinks.dispatch import Outcome
 from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 
 WAITING: Final = "waiting"
-"""The status of a message that nobody has tried to send."""
+"""The status of a message that nobody has tried to send, and that is not to be dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,7 @@ class SendSummary:
     @property
     def left(self) -> int:
         """Return how many messages another attempt would take up."""
-        settled = (ReceiptStatus.SENT.value, ReceiptStatus.REFUSED.value)
-        return self.transmissions - sum(self.statuses.get(name, 0) for name in settled)
+        return self.transmissions - sum(self.statuses.get(each.value, 0) for each in ReceiptStatus if each.is_settled)
 
     @property
     def is_settled(self) -> bool:
@@ -62,6 +61,11 @@ class SendSummary:
         return {**asdict(self), "folder": str(self.folder), "left": self.left, "complete": self.is_complete}
 
 
+def status_without_receipt(row: Mapping[str, Any]) -> str:
+    """Return the status of a row of ``scheduled`` that was not given to a node yet."""
+    return WAITING if row["dropped"] is None else ReceiptStatus.DROPPED.value
+
+
 def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], outcome: Outcome) -> SendSummary:
     """Return where a batch stands whose tables are whole."""
     statuses: Counter[str] = Counter()
@@ -70,11 +74,11 @@ def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], out
     epochs: set[int] = set()
     first: int | None = None
     last: int | None = None
-    columns = ["sender_id", "channel_id", "epoch", "not_before_ms", "message_hash"]
+    columns = ["sender_id", "channel_id", "epoch", "not_before_ms", "message_hash", "dropped"]
     for batch in ds.dataset([str(file) for file in files], format="parquet").to_batches(columns=columns):
         for row in batch.to_pylist():
             receipt = ledger.find(row["message_hash"])
-            statuses[WAITING if receipt is None else receipt.status.value] += 1
+            statuses[status_without_receipt(row) if receipt is None else receipt.status.value] += 1
             senders.add(row["sender_id"])
             channels.add(row["channel_id"])
             epochs.add(row["epoch"])

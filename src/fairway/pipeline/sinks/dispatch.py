@@ -4,6 +4,9 @@ Invariant: nothing is sent that the ledger says was; what a task that died may h
 store first; and if it is sent again all the same, it is the same message byte for byte, with the same hash, which
 relays and stores take for the one that they have.
 
+An ephemeral message leaves at once or not at all (Reliable Channel API, "Ephemeral messages"): it is tried once, not
+after its time, and not again when nobody knows whether it left. Then it is dropped, and its receipt says why.
+
 Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, once,
 before it leaves for the first time; the ledger knows it by the hash that its row had, and with which hash it left.
 """
@@ -46,6 +49,8 @@ class Outcome:
     failed: int = 0
     later: int = 0
     """Rows that may not leave yet, by more than the task waits; they have no receipt."""
+    dropped: int = 0
+    """Ephemeral messages that could not leave in their time."""
 
     def __add__(self, other: Outcome) -> Outcome:
         """Return both together."""
@@ -55,12 +60,13 @@ class Outcome:
             refused=self.refused + other.refused,
             failed=self.failed + other.failed,
             later=self.later + other.later,
+            dropped=self.dropped + other.dropped,
         )
 
     @property
     def rows(self) -> int:
         """All of them."""
-        return self.sent + self.found + self.refused + self.failed + self.later
+        return self.sent + self.found + self.refused + self.failed + self.later + self.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,9 @@ class Dispatcher:
         if claim in {Claim.SETTLED, Claim.ANOTHERS}:
             return Outcome(found=1)
         key, message = message.message_hash, self._as_it_left(message)
+        if message.message.ephemeral and (why := self._why_dropped(row, claim)):
+            self.ledger.settle(key, ReceiptStatus.DROPPED, detail=why, attempts=int(claim is Claim.IN_DOUBT))
+            return Outcome(dropped=1)
         if claim is Claim.IN_DOUBT:
             arrived = await self._arrived(message)
             if arrived:
@@ -114,7 +123,17 @@ class Dispatcher:
             sent=int(status is ReceiptStatus.SENT),
             refused=int(status is ReceiptStatus.REFUSED),
             failed=int(status is ReceiptStatus.FAILED),
+            dropped=int(status is ReceiptStatus.DROPPED),
         )
+
+    def _why_dropped(self, row: Mapping[str, Any], claim: Claim) -> str | None:
+        """Return why an ephemeral message does not leave any more, None if it does."""
+        if claim is Claim.IN_DOUBT:
+            return "it was on its way when a process ended, and may have left"
+        not_after_ms = row.get("not_after_ms")
+        if not_after_ms is not None and self.now_ns() >= not_after_ms * _NANOSECONDS_PER_MILLISECOND:
+            return "its epoch of the rate limit is over"
+        return row.get("dropped")
 
     async def _its_time_has_come(self, row: Mapping[str, Any]) -> bool:
         """Wait for the time before which a row may not leave, unless that is too far off."""
@@ -145,17 +164,18 @@ class Dispatcher:
         return message
 
     async def _transmit(self, message: RoutedMessage) -> tuple[ReceiptStatus, str, int]:
-        pause_s = FIRST_PAUSE_S
-        for attempt in range(1, self.attempts + 1):
+        pause_s, is_ephemeral = FIRST_PAUSE_S, message.message.ephemeral
+        attempts = 1 if is_ephemeral else self.attempts
+        for attempt in range(1, attempts + 1):
             result = await self.node.send(message)
             if result.accepted:
                 return ReceiptStatus.SENT, result.detail, attempt
             if result.permanent:
                 return ReceiptStatus.REFUSED, result.detail, attempt
-            if attempt < self.attempts:
+            if attempt < attempts:
                 await self.pause(pause_s)
                 pause_s *= 2
-        return ReceiptStatus.FAILED, result.detail, self.attempts
+        return ReceiptStatus.DROPPED if is_ephemeral else ReceiptStatus.FAILED, result.detail, attempts
 
     async def _arrived(self, message: RoutedMessage) -> bool | None:
         """Return whether the store has a message, None if it cannot be asked."""

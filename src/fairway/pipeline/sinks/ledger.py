@@ -51,6 +51,10 @@ _SETTLE: Final = """
 UPDATE receipt SET status = ?, detail = ?, attempts = attempts + ?, settled_at_ms = ? WHERE message_hash = ?
 """
 _RESTAMP: Final = "UPDATE receipt SET sent_timestamp = ?, sent_hash = ? WHERE message_hash = ?"
+_ATTEMPTS: Final = """
+SELECT count(*) FROM receipt
+WHERE max(first_at_ms, coalesce(settled_at_ms, 0)) >= ? AND NOT (status = 'dropped' AND attempts = 0)
+"""
 _COLUMNS: Final = (
     "message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, first_at_ms, settled_at_ms,"
     " sent_timestamp, sent_hash"
@@ -70,6 +74,13 @@ class ReceiptStatus(Enum):
     """The message itself is at fault: trying again is in vain."""
     FAILED = "failed"
     """The node could not pass it on, as often as it was tried; another run tries again."""
+    DROPPED = "dropped"
+    """An ephemeral message that could not leave in its time; nothing tries again."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether nothing more is done about the message."""
+        return self not in {ReceiptStatus.SENDING, ReceiptStatus.FAILED}
 
 
 class Claim(Enum):
@@ -80,7 +91,7 @@ class Claim(Enum):
     IN_DOUBT = "in-doubt"
     """A task died while it sent it: find out whether it arrived, else send it again."""
     SETTLED = "settled"
-    """It was sent, or refused; do nothing."""
+    """It was sent, refused or dropped; do nothing."""
     ANOTHERS = "anothers"
     """Another task of this run has the same message; do nothing."""
 
@@ -154,15 +165,11 @@ class ReceiptLedger:
             status, earlier_run, earlier_task = self._database.execute(
                 "SELECT status, run, task FROM receipt WHERE message_hash = ?", (message_hash,)
             ).fetchone()
-            match ReceiptStatus(status):
-                case ReceiptStatus.SENT | ReceiptStatus.REFUSED:
-                    return Claim.SETTLED
-                case ReceiptStatus.FAILED:
-                    claim = Claim.MINE
-                case ReceiptStatus.SENDING:
-                    if earlier_run == run and earlier_task != task:
-                        return Claim.ANOTHERS
-                    claim = Claim.IN_DOUBT
+            if ReceiptStatus(status).is_settled:
+                return Claim.SETTLED
+            claim = Claim.MINE if status == ReceiptStatus.FAILED.value else Claim.IN_DOUBT
+            if claim is Claim.IN_DOUBT and earlier_run == run and earlier_task != task:
+                return Claim.ANOTHERS
             self._database.execute(_RECLAIM, (run, task, message_hash))
             return claim
 
@@ -190,9 +197,7 @@ class ReceiptLedger:
 
     def attempts_since(self, since_ms: int) -> int:
         """Return how many messages were claimed or settled since a time: no more than that were sent."""
-        (count,) = self._database.execute(
-            "SELECT count(*) FROM receipt WHERE max(first_at_ms, coalesce(settled_at_ms, 0)) >= ?", (since_ms,)
-        ).fetchone()
+        (count,) = self._database.execute(_ATTEMPTS, (since_ms,)).fetchone()
         return int(count)
 
     def last_number(self) -> int:

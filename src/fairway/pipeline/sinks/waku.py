@@ -4,7 +4,8 @@ Name: ``waku``
 
 Columns: ``content_topic``, ``payload`` and ``timestamp`` (nanoseconds) must be there; ``pubsub_topic``, ``version``,
 ``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means. A row with
-``not_before_ms`` (milliseconds since the Unix epoch) is waited for, and so are those behind it.
+``not_before_ms`` (milliseconds since the Unix epoch) is waited for, and so are those behind it. An ephemeral message is
+tried once, and dropped after ``not_after_ms``, or where ``dropped`` says why it must not leave.
 
 Options (their names in any case):
 
@@ -171,13 +172,14 @@ class _Sending:
     def _close_books(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), Outcome())
         _LOG.info(
-            "%d rows: %d sent, %d sent before, %d refused, %d failed, %d left for later",
+            "%d rows: %d sent, %d sent before, %d refused, %d failed, %d left for later, %d ephemeral ones dropped",
             total.rows,
             total.sent,
             total.found,
             total.refused,
             total.failed,
             total.later,
+            total.dropped,
         )
 
 
