@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "fairway"
 # Imports point downwards only: a part may import parts of a smaller rank, and itself.
 RANKS = {
     "errors": 0,
+    "visible": 0,
     "options": 1,
     "events": 1,
     "wire": 2,

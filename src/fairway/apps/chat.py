@@ -15,7 +15,7 @@ from rich.text import Text
 from fairway.apps.files import make_folder, read_payload, save_payload
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import as_text
+from fairway.apps.tailing import as_text, indented
 from fairway.channel.listeners import EventStream
 from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
@@ -29,6 +29,7 @@ from fairway.events import (
     MessageReceived,
     StatusChanged,
 )
+from fairway.visible import visible
 
 _LAST_WORDS_S = 10.0
 """How long the end waits for the network to take what was sent last."""
@@ -140,8 +141,7 @@ class _Chat:
                 path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
                 text += f", saved as {path}"
         at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND or time.time()
-        sender = as_text(message.sender_id.encode(errors="replace")) or ascii(message.sender_id)
-        self._screen.show(_line(at_s, sender, text, "bold cyan"))
+        self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
         if not message.ephemeral:
             self._channel.finish(message)
 
@@ -172,7 +172,7 @@ class _Chat:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     def _note(self, text: str, style: str = "dim") -> None:
-        self._screen.show(Text(f"  {text}", style))
+        self._screen.show(Text(f"  {visible(text)}", style))
 
 
 def _read_file(given: str, limit_bytes: int) -> tuple[str, bytes]:
@@ -181,7 +181,9 @@ def _read_file(given: str, limit_bytes: int) -> tuple[str, bytes]:
 
 
 def _line(at_s: float, sender: str, text: str, style: str) -> Text:
-    return Text.assemble((time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{sender}  ", style), text)
+    return Text.assemble(
+        (time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{visible(sender)}  ", style), indented(text)
+    )
 
 
 def _quoted(text: str) -> str:

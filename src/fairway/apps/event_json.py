@@ -10,13 +10,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+
+_NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What JSON leaves as it is although nobody sees it: controls beyond ASCII's, bidirectional and separating marks."""
 
 
 def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]:
@@ -57,5 +61,8 @@ def as_json(value: Any) -> Any:
 
 
 def as_line(told: Mapping[str, Any]) -> bytes:
-    """Return an object as one line of JSON, in UTF-8."""
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
+    """Return an object as one line of JSON, in UTF-8; what could steer a terminal is escaped."""
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    if not text.isprintable():
+        text = _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text.encode("utf-8", "backslashreplace") + b"\n"

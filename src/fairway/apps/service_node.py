@@ -21,6 +21,7 @@ from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
+from fairway.visible import visible
 from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keeper import KeptPeer, KeptState
 from fairway.waku.libp2p.keys import PrivateKey
@@ -114,7 +115,7 @@ async def _tell_of_peers(peers: Subscription[KeptPeer], warn: Callable[[str], No
     async for kept in peers:
         reason = kept.detail.removeprefix(f"cannot connect to {kept.address}: ")
         words = f"{kept.state.value}: {reason}" if reason else kept.state.value
-        warn(f"peer {kept.address}: {words}{'' if kept.state is KeptState.CONNECTED else ' (trying on)'}")
+        warn(visible(f"peer {kept.address}: {words}{'' if kept.state is KeptState.CONNECTED else ' (trying on)'}"))
 
 
 def parse_duration(text: str) -> float | None:

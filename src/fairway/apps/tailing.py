@@ -7,7 +7,6 @@ channel has a store. Who leaves right after a message has not acknowledged it ye
 from __future__ import annotations
 
 import asyncio
-import unicodedata
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from fairway.apps.settings import ChannelSettings
 from fairway.channel.listeners import EventStream
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.events import ChannelStatus, Event, MessageReceived
+from fairway.visible import visible
 
 _POLL_S: Final = 0.05
-_STEERING: Final = frozenset({"Cc", "Cs", "Co", "Cn"})
-"""Unicode categories: controls, surrogates, private use, not assigned."""
-_REORDERING: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Make a text look like another one (Unicode bidirectional controls)."""
+_MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
+"""Belong to texts although nobody sees them: breaks, and marks that word processors leave."""
+_INDENT: Final = "\n    "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,5 +108,9 @@ def as_text(payload: bytes) -> str | None:
         text = payload.decode()
     except UnicodeDecodeError:
         return None
-    steering = any(unicodedata.category(character) in _STEERING for character in text if character not in "\n\t")
-    return None if steering or not _REORDERING.isdisjoint(text) else text
+    return text if visible(text, keep=_MARKS) == text else None
+
+
+def indented(text: str) -> str:
+    """Return a text of several lines as one that no line of which looks like a line of the program."""
+    return visible(text.rstrip("\n"), keep="\n\t").replace("\n", _INDENT)

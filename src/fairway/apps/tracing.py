@@ -26,9 +26,11 @@ from fairway.events import (
     MessageSendError,
     MessageSending,
     MessageSent,
+    MessageSetAside,
 )
 from fairway.storage.channel_store import StoredRequest
 from fairway.storage.store_reader import Owner, StoreReader
+from fairway.visible import visible
 
 _SHORTEST_PREFIX: Final = 4
 _SHOWN_IDS: Final = 5
@@ -136,7 +138,11 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
 
 
 def describe(event: Event) -> str:
-    """Return what an event of a message means, in a few words."""
+    """Return what an event of a message means, in a few words that a terminal may show."""
+    return visible(_described(event))
+
+
+def _described(event: Event) -> str:
     match event:
         case MessageSending(attempt=0):
             return "goes over the wire"
@@ -158,6 +164,8 @@ def describe(event: Event) -> str:
             return f"given up: {detail}"
         case EphemeralMessageDropped(reason=reason):
             return f"dropped: {reason.value}"
+        case MessageSetAside(attempts=attempts, error=error):
+            return f"set aside: handlers raised {attempts} times, {error}"
         case MessageReceived():
             return ", ".join(["received", *_remarks(event)])
         case _:

@@ -22,6 +22,7 @@ import typer
 
 from fairway.cli._lazy import lazy_class, lazy_command
 from fairway.errors import FairwayError
+from fairway.visible import visible
 
 __all__ = ["app", "main"]
 
@@ -84,7 +85,7 @@ def main() -> NoReturn:
         app()
     except FairwayError as error:
         called = " ".join(["fairway", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
-        typer.echo(f"fairway: {' '.join(str(error).split())}; see '{called} --help'", err=True)
+        typer.echo(visible(f"fairway: {' '.join(str(error).split())}; see '{called} --help'"), err=True)
         sys.exit(_COULD_NOT_RUN)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)

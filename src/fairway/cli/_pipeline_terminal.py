@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def broken_off(then: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        Console(highlight=False, stderr=True).print(f"broken off; {then}")
+        PlainConsole(highlight=False, stderr=True).print(f"broken off; {then}")
         raise
     finally:
         root.removeFilter(_is_no_broken_call)
@@ -84,7 +85,7 @@ def broken_off(then: str) -> Iterator[None]:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that is wide enough for tables where nobody looks."""
-    made = Console(highlight=False, stderr=stderr)
+    made = PlainConsole(highlight=False, stderr=stderr)
     if not made.is_terminal:
         made.width = _WIDTH_OF_A_FILE
     return made
@@ -154,7 +155,7 @@ class StepColumn(ProgressColumn):
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Show a bar on stderr for as long as the block lasts, if that is a terminal."""
-    on_stderr = Console(highlight=False, stderr=True)
+    on_stderr = PlainConsole(highlight=False, stderr=True)
     columns = (
         BarColumn(bar_width=_BAR_WIDTH),
         MofNCompleteColumn(),

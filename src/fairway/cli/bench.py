@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[3]
@@ -76,7 +76,7 @@ def _benchmarks_of_the_checkout() -> ModuleType:
 
 
 def _measure(benchmarks: ModuleType, selected: Sequence[Any], session: Any, rows: list[Any]) -> None:
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(escape(selected[0].name), total=len(selected))
@@ -86,7 +86,7 @@ def _measure(benchmarks: ModuleType, selected: Sequence[Any], session: Any, rows
 
 
 def _print_table(rows: Sequence[Any], machine: dict[str, Any], *, quick: bool) -> None:
-    console = Console(highlight=False)
+    console = PlainConsole(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_FILE
     table = Table("figure", "unit")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fairway.apps.chat import chat
 from fairway.apps.screen import PipeScreen, TerminalScreen
 from fairway.apps.settings import ChannelSettings
 from fairway.cli._channel_options import with_settings
+from fairway.cli._console import PlainConsole
 
 
 @with_settings
@@ -35,7 +35,7 @@ def command(
 
 
 async def _converse(settings: ChannelSettings, save: Path | None) -> None:
-    console = Console(highlight=False)
+    console = PlainConsole(highlight=False)
     if sys.stdin.isatty() and console.is_terminal:
         screen = TerminalScreen(console, f"{settings.sender_id}> ")
         with screen.taken_over():

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fairway.cli._console import PlainConsole
 from fairway.conformance.replay import replay
 from fairway.conformance.report import FileReport, GroupReport, as_json, outcome_of
 
@@ -36,7 +37,7 @@ def command(
     if machine:
         typer.echo(json.dumps(as_json(reports), indent=2))
     else:
-        console = Console(highlight=False)
+        console = PlainConsole(highlight=False)
         for report in reports:
             _print_file(console, report)
         groups = [group for report in reports for group in report.groups]

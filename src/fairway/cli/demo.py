@@ -21,6 +21,7 @@ from fairway.apps.demonstration_display import progress_view, said_line, summary
 from fairway.apps.demonstration_picture import make_picture
 from fairway.apps.demonstration_processes import ProcessDiedError
 from fairway.apps.demonstration_result import DemonstrationPlan, DemonstrationResult
+from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 
 _FRAMES_PER_SECOND: Final = 10
@@ -57,7 +58,7 @@ def command(
 
     [bold]fairway demo holiday.jpg --participants 5 --loss 0.5 --keep demo-run[/bold]
     """
-    console = Console(highlight=False, stderr=machine)
+    console = PlainConsole(highlight=False, stderr=machine)
     if archive is not None and archive.exists():
         raise ConfigurationError(f"{archive} is there already; give --archive a path that is new")
     with _run_folder(keep) as folder:

@@ -20,7 +20,9 @@ from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress
 from fairway.cli._channel_options import with_settings
+from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
+from fairway.visible import visible
 
 
 @with_settings
@@ -52,7 +54,7 @@ def command(
         report = asyncio.run(send_message(settings, payload, wish, Watching(event=_print_event)))
         _print_line({"event": "send-report", **as_json(report)})
     else:
-        console = Console(highlight=False)
+        console = PlainConsole(highlight=False)
         with _picture(console) as watching:
             report = asyncio.run(send_message(settings, payload, wish, watching))
         _print_report(console, report, settings)
@@ -91,7 +93,7 @@ def _drawn(progress: Progress) -> Group:
             cells.append("█", "green")
         else:
             cells.append("▒" if chunk in sent else "·", "yellow" if chunk in sent else "dim")
-    names = f" by {', '.join(progress.acknowledged_by)}" if progress.acknowledged_by else ""
+    names = f" by {visible(', '.join(progress.acknowledged_by))}" if progress.acknowledged_by else ""
     line = f"{len(sent)}/{total} sent, {len(progress.chunks_acknowledged)}/{total} acknowledged{names}"
     if progress.possible_ack_count and not progress.acknowledged_by:
         line += f" (probably by {progress.possible_ack_count})"
@@ -101,11 +103,11 @@ def _drawn(progress: Progress) -> Group:
 def _print_report(console: Console, report: SendReport, settings: ChannelSettings) -> None:
     what = f"{report.message_id[:12]} ({report.size_bytes:,} bytes)"
     if report.reached and report.delivered_to:
-        line = Text.assemble(("delivered ", "green"), f"{what} to {', '.join(report.delivered_to)}")
+        line = Text.assemble(("delivered ", "green"), f"{what} to {visible(', '.join(report.delivered_to))}")
     elif report.reached:
         line = Text.assemble(("accepted ", "green"), what)
     else:
-        line = Text.assemble((f"{report.detail} ", "red"), what)
+        line = Text.assemble((f"{visible(report.detail)} ", "red"), what)
     console.print(line, soft_wrap=True)
     if report.earlier_open:
         earlier = "an earlier send" if report.earlier_open == 1 else f"{report.earlier_open} earlier sends"

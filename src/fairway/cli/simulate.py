@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fairway.cli._console import PlainConsole
 from fairway.options import Delivery, Profile
 from fairway.simulation.archiving import require_new, truth_path, write_archive
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
@@ -158,7 +158,7 @@ def command(
     )
     if archive is not None:
         require_new(archive)
-    console = Console(highlight=False, stderr=True)
+    console = PlainConsole(highlight=False, stderr=True)
     began_s = time.perf_counter()
     columns = (
         TextColumn("{task.description}"),

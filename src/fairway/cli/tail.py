@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from fairway.apps.event_json import as_line, event_as_json
 from fairway.apps.settings import ChannelSettings
-from fairway.apps.tailing import Until, as_text, tail
+from fairway.apps.tailing import Until, as_text, indented, tail
 from fairway.cli._channel_options import with_settings
+from fairway.cli._console import PlainConsole
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.visible import visible
 
 _QUIET_S: Final = 10.0
 _NANOSECONDS_PER_SECOND: Final = 1_000_000_000
@@ -56,7 +57,7 @@ def command(
 
     [bold]fairway tail --channel team --sender bob --count 1 --save received --json[/bold]
     """
-    console = Console(highlight=False)
+    console = PlainConsole(highlight=False)
 
     def show(event: Event, saved: Path | None) -> None:
         if not events and not isinstance(event, MessageReceived):
@@ -96,9 +97,9 @@ def _message(message: MessageReceived, saved: Path | None) -> Text:
     text = as_text(message.payload)
     return Text.assemble(
         (time.strftime("%H:%M:%S ", time.localtime(at_s)), "dim"),
-        (f"{as_text(message.sender_id.encode()) or ascii(message.sender_id)} ", "bold cyan"),
+        (f"{visible(message.sender_id)} ", "bold cyan"),
         (f"{len(message.payload):,} bytes  ", "dim"),
-        text.rstrip("\n") if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
+        indented(text) if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
         (f"  [{', '.join(marks)}]" if marks else "", "dim"),
     )
 
@@ -113,5 +114,5 @@ def _other(event: Event) -> Text:
 def _short(value: object) -> str:
     if isinstance(value, dict):
         return "/".join(str(item) for item in value.values())
-    text = ascii(value) if not isinstance(value, str) else as_text(value.encode()) or ascii(value)
+    text = ascii(value) if not isinstance(value, str) else visible(value)
     return f"{text[:12]}..." if len(text) == 64 and text.isalnum() else text

@@ -14,7 +14,9 @@ from rich.table import Table
 
 from fairway.apps.event_json import as_json, event_as_json
 from fairway.apps.tracing import MessageTrace, Sending, Step, describe, trace_message
+from fairway.cli._console import PlainConsole
 from fairway.events import DeliveryError, MessageDelivered, MessageReceived
+from fairway.visible import visible
 
 _SHOWN_STEPS: Final = 40
 _SHOWN_SEGMENTS: Final = 40
@@ -45,7 +47,7 @@ def command(
     if machine:
         typer.echo(json.dumps({"known": trace is not None} | (_told(trace) if trace is not None else {})))
     else:
-        console = Console(highlight=False)
+        console = PlainConsole(highlight=False)
         if not console.is_terminal:
             console.width = _WIDTH_OF_A_FILE
         if trace is None:
@@ -84,7 +86,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
-    console.print(f"[bold]message {trace.message_id}[/bold] in {escape(trace.channel_id)}", soft_wrap=True)
+    console.print(f"[bold]message {trace.message_id}[/bold] in {_plain(trace.channel_id)}", soft_wrap=True)
     for sending in trace.sendings:
         _print_sending(console, sending)
     start_ms = trace.steps[0].at_ms if trace.steps else 0
@@ -101,7 +103,7 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
         for step in rest[-(limit // 2) :]:
             table.add_row(*_row(step, start_ms))
     console.print(table)
-    receivers = ", ".join(dict.fromkeys(escape(step.who) for step in trace.receipts))
+    receivers = ", ".join(dict.fromkeys(_plain(step.who) for step in trace.receipts))
     if receivers:
         console.print(f"received by {receivers}", style="green")
 
@@ -110,7 +112,7 @@ def _print_sending(console: Console, sending: Sending) -> None:
     request = sending.request
     size = f", {request.size_bytes:,} bytes" if request is not None else ""
     console.print(
-        f"sent by {escape(sending.who)}{size}, request {escape(sending.request_id)}: {escape(_outcome(sending))}",
+        f"sent by {_plain(sending.who)}{size}, request {_plain(sending.request_id)}: {_plain(_outcome(sending))}",
         soft_wrap=True,
     )
     table = Table(title="Its segments", title_justify="left")
@@ -118,11 +120,11 @@ def _print_sending(console: Console, sending: Sending) -> None:
         table.add_column(heading, justify="right" if heading in {"segment", "attempts"} else "left")
     for segment in sending.segments[:_SHOWN_SEGMENTS]:
         if segment.acknowledged:
-            state = f"[green]by {escape(', '.join(segment.acknowledged_by))}[/green]"
+            state = f"[green]by {_plain(', '.join(segment.acknowledged_by))}[/green]"
         elif segment.possible_ack_count:
             state = f"[yellow]probably, by {segment.possible_ack_count}[/yellow]"
         else:
-            state = f"[red]{escape(segment.error)}[/red]" if segment.error else "parity" if segment.is_parity else "no"
+            state = f"[red]{_plain(segment.error)}[/red]" if segment.error else "parity" if segment.is_parity else "no"
         hashes = " ".join(message_hash.hex()[:16] for message_hash in dict.fromkeys(segment.message_hashes))
         table.add_row(str(segment.chunk_index), str(segment.attempts), hashes, state)
     if len(sending.segments) > _SHOWN_SEGMENTS:
@@ -149,4 +151,9 @@ def _row(step: Step, start_ms: int) -> tuple[str, ...]:
     segment = "" if chunk is None else f"{chunk.chunk_index}{'p' if chunk.is_parity else ''}"
     at = time.strftime("%H:%M:%S", time.localtime(step.at_ms / 1000))
     after = f"{(step.at_ms - start_ms) / 1000:,.3f} s"
-    return (f"{at}.{step.at_ms % 1000:03}", after, escape(step.who), segment, escape(describe(step.event)))
+    return (f"{at}.{step.at_ms % 1000:03}", after, _plain(step.who), segment, _plain(describe(step.event)))
+
+
+def _plain(text: str) -> str:
+    """Return a text of others as rich shall print it: visible, and no markup."""
+    return escape(visible(text))
