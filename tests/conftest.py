@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 GROUPS = {
@@ -10,6 +12,14 @@ GROUPS = {
     "py_libp2p_python": "interop",
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what programs keep of themselves out of the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook

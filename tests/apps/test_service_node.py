@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, default_state, parse_duration, parse_size, request_rate, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
@@ -111,6 +111,52 @@ def test_programs_are_told_nothing_of_peers():
         assert told == ["peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)"]
 
     asyncio.run(work())
+
+
+def test_a_node_comes_back_with_its_peer_id_and_says_where_that_is_kept(tmp_path):
+    settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "state" / "fairway")
+    first, second = (first_words(settings).splitlines() for _ in range(2))
+    kept = tmp_path / "state" / "fairway" / "node.key"
+    assert first[0] == second[0] == f"node {PeerId.from_public_key(PrivateKey.load(kept).public_key)}"
+    assert f"its key, and so its peer id, is kept in {kept}" in first
+    assert kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_second_node_beside_the_first_has_a_new_key_and_says_why(tmp_path):
+    settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path)
+
+    async def work():
+        told, others = [], []
+        async with serving(settings, told.append), serving(settings, others.append):
+            return told, others
+
+    told, others = asyncio.run(work())
+    assert told == []
+    assert len(others) == 1
+    assert "new peer id: another node runs with" in others[0]
+    assert "--state" in others[0]
+
+
+def test_a_node_whose_folder_of_state_cannot_be_made_serves_with_a_new_key(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "file" / "state")
+
+    async def work():
+        told = []
+        async with serving(settings, told.append):
+            return told
+
+    (told,) = asyncio.run(work())
+    assert "cannot be used" in told
+    assert "--state" in told
+
+
+def test_the_folder_of_state_is_where_the_desktop_keeps_such_things(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_state() == tmp_path / "fairway"
+    monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert str(default_state()) == "/somewhere/.local/state/fairway"
 
 
 def test_a_key_file_is_made_once_and_keeps_the_peer_id(tmp_path):

@@ -108,6 +108,15 @@ def test_a_key_keeps_others_out(fairway: Run):
     assert "secret" in result.output
 
 
+def test_a_key_may_come_from_a_file_and_one_on_the_command_line_is_warned_of(fairway: Run, tmp_path: Path):
+    file = tmp_path / "key"
+    file.write_text("ab" * 32 + "\n")
+    assert "--key shows the key to everybody" in sent(fairway, "--key", "ab" * 32, "secret").stderr
+    result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--key-file", str(file))
+    assert "secret" in result.output
+    assert "everybody" not in result.stderr
+
+
 def test_a_profile_is_another_wire(fairway: Run):
     sent(fairway, "--profile", "logos", "hello")
     assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
@@ -124,6 +133,8 @@ def test_a_profile_is_another_wire(fairway: Run):
         (["send", "--node", "smoke:signals", "x"], ConfigurationError, "smoke:signals"),
         (["send", "--topic", "no topic", "x"], ConfigurationError, "content topic"),
         (["send", "--key", "abc", "x"], ConfigurationError, "64"),
+        (["send", "--key-file", "/no/such/file", "x"], ConfigurationError, "openssl rand"),
+        (["send", "--key", "abc", "--key-file", "/no/such/file", "x"], ConfigurationError, "not both"),
         (["send", "--options", "nowhere.json", "x"], ConfigurationError, "nowhere.json"),
         (["send", "--file", "nowhere", "x"], ConfigurationError, "not both"),
         (["send", "--file", "nowhere"], ConfigurationError, "nowhere cannot be read"),

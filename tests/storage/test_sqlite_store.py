@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -21,6 +23,26 @@ WAIT_S = 30.0
 
 def names(path):
     return sorted(file.name for file in path.parent.iterdir())
+
+
+def test_nobody_else_can_read_a_store_or_the_files_beside_it(tmp_path, make, keeper):
+    before = os.umask(0o022)
+    try:
+        kept = keeper(SqliteStore(tmp_path / "alice.db"))
+        kept.keep(delivered=((1, make.received(1)),))
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        kept.store.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(["alice.db", "alice.db-wal", "alice.db-shm", "alice.db.lock"], 0o600)
+
+
+def test_a_store_that_everybody_could_read_is_taken_from_others_and_stays_with_its_group(tmp_path, keeper):
+    path = tmp_path / "alice.db"
+    keeper(SqliteStore(path)).store.close()
+    path.chmod(0o644)
+    keeper(SqliteStore(path)).store.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_making_a_store_touches_nothing(path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -17,10 +18,11 @@ from pathlib import Path
 from socket import gaierror
 from typing import Any, Final
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
+from fairway.storage.store_lock import StoreLock
 from fairway.visible import visible
 from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keeper import KeptPeer, KeptState
@@ -45,7 +47,9 @@ class NodeSettings:
     rest: RestOptions | None = field(default_factory=RestOptions)
     """The REST API; None for none."""
     key: Path | None = None
-    """File with the node's key, made if it is not there; a new key each time if None."""
+    """File with the node's key, made if it is not there."""
+    state: Path | None = None
+    """Folder for that file if none is named; without either there is a new key each time."""
     until_stdin_closes: bool = False
     as_json: bool = False
 
@@ -62,18 +66,26 @@ async def serve(
     `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
-    key = None if settings.key is None else _key_in(settings.key)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
     ):
+        key, kept = None, settings.key
+        if kept is not None:
+            key = _key_in(kept)
+        elif settings.state is not None:
+            try:
+                kept = exits.enter_context(_key_of_state(settings.state))
+                key = _key_in(kept)
+            except _NoStateError as error:
+                warn(f"the node has a new key, and with it a new peer id: {error}")
         with _listening(""):
             node = await exits.enter_async_context(await ServiceNode.start(settings.options, key=key))
         rest = None
         if settings.rest is not None:
             with _listening(f"REST API at {settings.rest.host}:{settings.rest.port}: "):
                 rest = await exits.enter_async_context(await RestServer.start(node, settings.rest))
-        said = introduction(node, rest)
+        said = introduction(node, rest, kept if key is not None else None)
         say(json.dumps(said) if settings.as_json else _for_people(said))
         if not settings.as_json:
             tasks = OwnedTasks()
@@ -88,14 +100,15 @@ async def serve(
         )
 
 
-def introduction(node: ServiceNode, rest: RestServer | None) -> dict[str, Any]:
-    """Return who a node is and where, as JSON knows it."""
+def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = None) -> dict[str, Any]:
+    """Return who a node is and where, as JSON knows it; ``key`` is the file that keeps its peer id."""
     return {
         "peer_id": str(node.peer_id),
         "multiaddrs": [str(address) for address in node.addresses],
         "rest": rest.url if rest else None,
         "cluster": node.options.cluster_id,
         "shards": list(node.options.shards),
+        "key": None if key is None else str(key),
     }
 
 
@@ -160,6 +173,34 @@ def _listening(where: str) -> Iterator[None]:
         raise ConfigurationError(f"the node cannot listen: {where}{error}; {hint}") from error
 
 
+class _NoStateError(Exception):
+    """The folder of state cannot be used now."""
+
+
+@contextmanager
+def _key_of_state(folder: Path) -> Iterator[Path]:
+    """Return the file of the node's key in a folder, which no other node of this machine uses meanwhile."""
+    path = folder.absolute() / "node.key"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = StoreLock(path)
+    except StoreLockedError:
+        raise _NoStateError(f"another node runs with {path}; give each one a folder of its own with --state") from None
+    except OSError as error:
+        raise _NoStateError(f"{folder} cannot be used ({error.strerror}); name another one with --state") from error
+    try:
+        yield path
+    finally:
+        lock.release()
+
+
+def default_state() -> Path:
+    """Return where state is kept if nothing else is said (XDG Base Directory Specification, XDG_STATE_HOME)."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
+    return home / "fairway"
+
+
 def _key_in(path: Path) -> PrivateKey:
     try:
         if path.exists():
@@ -182,6 +223,7 @@ def _for_people(said: dict[str, Any]) -> str:
         *(f"  WebSocket  {address}" for address in said["multiaddrs"] if address not in tcp),
         *([f"  REST       {said['rest']} (/docs is a page about it)"] if said["rest"] else []),
         *([f"in other terminals: export FAIRWAY_NODE={tcp[0]}"] if tcp else []),
+        f"its key, and so its peer id, is kept in {said['key']}" if said["key"] else "its peer id ends with it",
         "Ctrl-C ends it",
     ]
     return "\n".join(lines)

@@ -95,6 +95,19 @@ def shared_key(text: str) -> Encryption:
     return SymmetricPayload(key)
 
 
+def key_in(file: Path) -> str:
+    """Return the key that a file holds, without the white space around it; raise `ConfigurationError` if it cannot."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MAX_KEY_FILE_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the key file {file} cannot be read ({error.strerror}); make one with 'openssl rand -hex 32'"
+        ) from error
+    return text.strip()
+
+
+_MAX_KEY_FILE_BYTES: Final = 4_096
 _LOCAL: Final = (
     "local:",
     "/ip4/127.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -10,9 +11,10 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from fairway.apps.settings import ChannelSettings, load_options, shared_key
+from fairway.apps.settings import ChannelSettings, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
+from fairway.protocol.encryption import Encryption
 
 _TAKING_PART = "Taking part"
 _TUNING = "Tuning"
@@ -72,8 +74,18 @@ _Key = Annotated[
     typer.Option(
         "--key",
         metavar="HEX",
-        envvar="FAIRWAY_KEY",
-        help="Key that the group shares, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD.",
+        help="Key that the group shares, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. Everybody on this machine "
+        "can read it here: better put it into a file, or into the variable FAIRWAY_KEY.",
+        rich_help_panel=_TAKING_PART,
+    ),
+]
+_KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        envvar="FAIRWAY_KEY_FILE",
+        help="File with that key, as 'openssl rand -hex 32' prints it.",
         rich_help_panel=_TAKING_PART,
     ),
 ]
@@ -116,6 +128,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "topic": _Topic,
     "store": _Store,
     "key": _Key,
+    "key_file": _KeyFile,
     "profile": _WireProfile,
     "options": _OptionsFile,
     "retry_interval_ms": _RetryInterval,
@@ -153,6 +166,7 @@ def _settings_of(
     topic: str | None,
     store: Path | None,
     key: str | None,
+    key_file: Path | None,
     profile: Profile | None,
     options: Path | None,
     retry_interval_ms: int | None,
@@ -174,8 +188,18 @@ def _settings_of(
             sync_interval_ms=sync_interval_ms,
             max_message_bytes=max_message_bytes,
         ),
-        encryption=shared_key(key) if key is not None else None,
+        encryption=_cipher(key, key_file),
     )
+
+
+def _cipher(key: str | None, file: Path | None) -> Encryption | None:
+    if key is not None and file is not None:
+        raise ConfigurationError("give --key or --key-file, not both")
+    if key is not None:
+        typer.echo("fairway: --key shows the key to everybody on this machine; use --key-file or FAIRWAY_KEY", err=True)
+        return shared_key(key)
+    text = key_in(file) if file is not None else os.environ.get("FAIRWAY_KEY") or None
+    return None if text is None else shared_key(text)
 
 
 def _given(value: str | None, option: str, variable: str, hint: str) -> str:

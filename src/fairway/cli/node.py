@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from fairway.apps.service_node import NodeSettings, parse_duration, parse_size, request_rate, serve
+from fairway.apps.service_node import NodeSettings, default_state, parse_duration, parse_size, request_rate, serve
 from fairway.service.archives import Retention
 from fairway.service.options import DEFAULT_CLUSTER, DEFAULT_SHARD_COUNT, ServiceOptions
 from fairway.service.rest.options import NWAKU_CACHE_MESSAGES, RestOptions
@@ -43,10 +43,21 @@ def command(
     key: Annotated[
         Path | None,
         typer.Option(
+            "--key-file",
+            "--key",
             **_LISTENING,
             metavar="FILE",
             help="The node's key, made if it is not there: keeps the peer id over restarts.",
-            show_default="a new key",
+            show_default="node.key in the folder of --state",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="DIR",
+            help="Folder for what the node keeps of itself; one for each node.",
+            show_default="~/.local/state/fairway, or in XDG_STATE_HOME",
         ),
     ] = None,
     rest_port: Annotated[int, typer.Option(**_PORT, help="REST API and metrics, as nwaku has them.")] = 0,
@@ -134,7 +145,7 @@ def command(
     A node for the programs of this machine, at the same place after every start:
 
     [bold]fairway node --tcp-port 60000 --ws-port 8000 --rest-port 8645 \
-             --key node.key --archive sqlite:messages.db[/bold]
+             --archive sqlite:messages.db[/bold]
 
     One of a network of your own, which keeps at most 20 GB in PostgreSQL:
 
@@ -163,6 +174,7 @@ def command(
         options=options,
         rest=None if no_rest else rest,
         key=key,
+        state=state or default_state(),
         until_stdin_closes=until_stdin_closes,
         as_json=as_json,
     )

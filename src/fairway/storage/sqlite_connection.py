@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ BUSY_TIMEOUT_S: Final = 5.0
 """How long to wait for a reader of another process that is in the way for a moment."""
 SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
+_PRIVATE: Final = 0o600
 STATEMENTS_CACHED: Final = 256
 """The writer has a statement for every number of rows that it writes at once, of six kinds."""
 
@@ -30,6 +33,21 @@ def refuse_other_files(path: Path) -> None:
             f"{path} is no SQLite database, for those have {SMALLEST_PAGE_BYTES} bytes at least: "
             "give the path of a fairway store, or one where nothing is yet"
         )
+
+
+def keep_private(path: Path) -> None:
+    """Create a file that only its owner may read, or take the right to from all but its owner and group.
+
+    SQLite makes the files beside it with the same rights.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE))
+    except FileExistsError:
+        for each in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))):
+            with suppress(FileNotFoundError, PermissionError):
+                mode = stat.S_IMODE(each.stat().st_mode)
+                if mode & stat.S_IRWXO:
+                    each.chmod(mode & ~stat.S_IRWXO)
 
 
 def connect(path: Path, *, uri: str | None = None) -> sqlite3.Connection:

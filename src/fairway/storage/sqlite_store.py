@@ -4,7 +4,9 @@ Write-ahead log, an fsync per transaction, and one process at a time (`StoreLock
 (`GroupCommit`); look-ups read over a connection of their own, and see what is still queued as well.
 
 Beside the file ``alice.db`` lie ``alice.db-wal`` and ``alice.db-shm`` while it is in use, which belong to it, and
-``alice.db.lock``. After a crash the next `open` goes on with them. To copy a store, close it first.
+``alice.db.lock``. Nobody but their owner may read them, for they hold what was said, also in an encrypted channel; who
+shares a store gives the group the right to. After a crash the next `open` goes on with them. To copy a store, close it
+first.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from fairway.storage.channel_store import (
 from fairway.storage.group_commit import GroupCommit
 from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, migrate
-from fairway.storage.sqlite_connection import check_structure, connect, refuse_other_files, use_log
+from fairway.storage.sqlite_connection import check_structure, connect, keep_private, refuse_other_files, use_log
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_message, find_points, find_request
 from fairway.storage.sqlite_writer import SqliteWriter
@@ -91,6 +93,7 @@ class SqliteStore(ChannelStore):
             path = self._path.resolve()
             refuse_other_files(path)
             resources.callback(StoreLock(path).release)
+            keep_private(path)
             connection = resources.enter_context(closing(connect(path)))
             migrate(connection, path)
             use_log(connection, path)

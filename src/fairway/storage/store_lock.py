@@ -66,7 +66,7 @@ class StoreLock:
 
 
 def _open_locked(path: Path, store: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         try:
             _acquire(descriptor)
