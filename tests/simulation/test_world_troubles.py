@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.events import EphemeralMessageDropped, MessageDelivered, MessageReceived, MessageSending
+from fairway.events import (
+    EphemeralMessageDropped,
+    IrretrievableMessage,
+    MessageDelivered,
+    MessageReceived,
+    MessageSending,
+)
 from fairway.protocol.effects import Publish, QueryStore
 from fairway.simulation import NetworkFaults, World
 
@@ -130,3 +136,66 @@ def test_nobody_asks_a_store_that_cannot_be_reached():
     world.mend()
     world.run(2 * MINUTE_MS)
     assert received(world, "carol") == [b"one"]
+
+
+# Short lives
+
+
+@pytest.fixture
+def world_with_a_loss():
+    """Dave sent two things and left; the first reached nobody, not even the store, and the second cites it."""
+    world = World(["alice", "carol", "dave"], seed=1, faults=NetworkFaults(min_delay_ms=20, max_delay_ms=60))
+    world.network.faults = NetworkFaults(loss=0.999999, store_loss=1.0)
+    world.send("dave", b"lost to all")
+    world.run(10_000)
+    world.network.faults = NetworkFaults(min_delay_ms=20, max_delay_ms=60)
+    world.send("dave", b"second")
+    world.run(5_000)
+    world.leave("dave")
+    return world
+
+
+def live_in_pieces(world, interrupt, piece_ms, pieces):
+    sent = []
+    for number in range(pieces):
+        world.run(piece_ms - MINUTE_MS)
+        sent.append(b"%d" % number)
+        world.send("alice", sent[-1])
+        world.run(MINUTE_MS)
+        interrupt(world)
+    world.run(MINUTE_MS)
+    return sent
+
+
+def offline_for_a_minute(world):
+    world.go_offline("carol")
+    world.run(MINUTE_MS)
+    world.go_online("carol")
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "piece_ms"),
+    [(lambda world: world.crash("carol"), 50 * MINUTE_MS), (offline_for_a_minute, 30 * MINUTE_MS)],
+    ids=["restarts every 50 minutes", "reconnects every 30 minutes"],
+)
+def test_a_message_that_is_lost_to_all_holds_up_whoever_is_never_connected_for_an_hour_no_longer_than_others(
+    world_with_a_loss, interrupt, piece_ms
+):
+    world = world_with_a_loss
+    sent = live_in_pieces(world, interrupt, piece_ms, 4)
+    assert sorted(received(world, "carol")) == [*sent, b"second"]
+    assert len(told(world, "carol", IrretrievableMessage)) == 1
+
+
+def test_nothing_is_given_up_while_a_store_is_being_read_and_a_silent_one_holds_up_nothing(world_with_a_loss):
+    world = world_with_a_loss
+    carol = world.participants["carol"]
+    world.run(50 * MINUTE_MS)
+    carol.stack.set_connected(False, world.now_ms)
+    carol.stack.set_connected(True, world.now_ms)
+    assert any(isinstance(effect, QueryStore) for effect in carol.stack.store_connected(world.now_ms))
+    before_ms = carol.stack.sds.dependencies.clock.waited_ms
+    world.run(2 * MINUTE_MS - 1_000)
+    assert carol.stack.sds.dependencies.clock.waited_ms == before_ms
+    world.run(15 * MINUTE_MS)
+    assert received(world, "carol") == [b"second"], "the store, asked by nobody here, brought nothing for long"

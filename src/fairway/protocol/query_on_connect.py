@@ -22,6 +22,8 @@ CAUGHT_UP: Final = "caught_up"
 
 _MARGIN_MS: Final = 60_000
 """Clocks of senders differ, and a message reaches the store a moment after it was stamped."""
+_PATIENCE_MS: Final = 120_000
+"""A store that brings nothing new for this long does not keep anything from being given up."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
@@ -38,6 +40,8 @@ class QueryOnConnect:
         self._last_success_ms: int | None = None
         self._succeeded = False
         self._offline_at_ms: int | None = None
+        self._asked_at_ms: int | None = None
+        """When the query that is under way was made, or last brought something; None if there is none."""
 
     def was_offline(self, now_ms: int) -> None:
         """Note that the node is offline, or was until now."""
@@ -47,6 +51,7 @@ class QueryOnConnect:
         """Return what to ask a store node that became reachable, or None if nothing can have been missed."""
         if not self._enabled or not self._is_due(now_ms):
             return None
+        self._asked_at_ms = now_ms
         start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # What a clock that was ahead noted tells nothing of when that was.
@@ -57,10 +62,15 @@ class QueryOnConnect:
             catch_up=True,
         )
 
+    def is_under_way(self, now_ms: int) -> bool:
+        """Return whether a store is being read for the time away, and still brings something."""
+        return self._asked_at_ms is not None and abs(now_ms - self._asked_at_ms) <= _PATIENCE_MS
+
     def caught_up(self, end_ns: int, now_ms: int) -> None:
         """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""
         end_ms = end_ns // _NANOSECONDS_PER_MILLISECOND
         self._succeeded = True
+        self._asked_at_ms = None
         self._last_success_ms = min(end_ms, now_ms)
         self._journal.touch(CAUGHT_UP, "")
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:

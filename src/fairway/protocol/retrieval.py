@@ -62,7 +62,7 @@ class Retrieval:
                 if hint is not None:
                     hashes.append(hint)
                 if hint is None or tries >= _TRIES_BEFORE_SPACING:
-                    by_time.append(message.since_ms)
+                    by_time.append(min(message.since_ms, now_ms))
                 tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
             wanted[message_id] = (tries, at_ms)
         self._tries = wanted

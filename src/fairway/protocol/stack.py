@@ -232,6 +232,7 @@ class Stack:
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
+        self._say_what_can_come(now_ms)
         self._effects.tell(*self._inbound.expire(now_ms))
         if self._outbound.connected:
             sweep_at = self._sweep_at()
@@ -251,11 +252,10 @@ class Stack:
         Seed 000, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nor is anything
         declared lost meanwhile, for nothing could come.
         """
-        if connected and not self._outbound.connected:
-            self.sds.dependencies.restart_clocks(now_ms)
         if not (connected and self._outbound.connected):
             self._query_on_connect.was_offline(now_ms)
         self._outbound.connected = connected
+        self._say_what_can_come(now_ms)
         self._sending.dispatch(now_ms)
         return self._finish(now_ms)
 
@@ -264,11 +264,13 @@ class Stack:
         query = self._query_on_connect.store_connected(now_ms)
         if query is not None:
             self._effects.add(query)
+        self._say_what_can_come(now_ms)
         return self._finish(now_ms)
 
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that a query for the time away went through; ``end_ns`` is that of the query."""
         self._query_on_connect.caught_up(end_ns, now_ms)
+        self._say_what_can_come(now_ms)
         return self._finish(now_ms)
 
     def set_node_quota(
@@ -330,7 +332,6 @@ class Stack:
         Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
-        self.sds.dependencies.restart_clocks(now_ms)
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms, NORMAL)
         self._sending.resume(now_ms)
@@ -375,6 +376,11 @@ class Stack:
             return None
         return self.sync_timer.for_repair_at(self.sds.repair.next_request_at())
 
+    def _say_what_can_come(self, now_ms: int) -> None:
+        """Nothing is given up while we are offline, or read a store that may have it."""
+        possible = self._outbound.connected and not self._query_on_connect.is_under_way(now_ms)
+        self.sds.dependencies.can_come(possible, now_ms)
+
     def _send_sync(self, now_ms: int) -> None:
         times = (self.sync_timer.at_ms, self._sync_for_repair_at())
         if any(at is not None and at <= now_ms for at in times):
@@ -386,7 +392,6 @@ class Stack:
     def _clock_went_back(self, now_ms: int) -> None:
         """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""
         self._next_sweep_at = min(self._next_sweep_at, now_ms + self.options.sweep_in_buf_interval_ms)
-        self.sds.dependencies.restart_clocks(now_ms)
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.clock_went_back(now_ms)
         self._sending.clock_went_back(now_ms)

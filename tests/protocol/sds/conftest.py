@@ -5,7 +5,7 @@ import pytest
 from fairway.options import RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import WAKU_DIALECT
-from fairway.protocol.sds.outcome import MessageReady
+from fairway.protocol.sds.outcome import DependenciesMissing, MessageReady
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 START = 1_700_000_000_000
@@ -61,3 +61,19 @@ def found():
 def ready():
     """Return the ids of the messages that became ready, in order."""
     return lambda outcomes: [outcome.message.message_id for outcome in outcomes if isinstance(outcome, MessageReady)]
+
+
+@pytest.fixture(scope="session")
+def sweep_until():
+    """Sweep the incoming buffer as often as a channel does, up to a time; return what happened at the end of it.
+
+    Time that passes in one leap is not waited for.
+    """
+
+    def sweep(channel, from_ms, until_ms):
+        outcomes = []
+        for now_ms in (*range(from_ms, until_ms, 60_000), until_ms):
+            outcomes = [o for o in outcomes if not isinstance(o, DependenciesMissing)] + channel.sweep_incoming(now_ms)
+        return outcomes
+
+    return sweep

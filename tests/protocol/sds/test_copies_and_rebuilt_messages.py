@@ -180,10 +180,10 @@ def test_what_is_here_is_not_adopted(new_channel, a_message, start, state):
     assert bob.history.get("m1")[:4] == (start, "m1", b"hint", "zoe")
 
 
-def test_an_adopted_message_was_not_lost_to_what_cites_it(new_channel, a_message, found, start):
+def test_an_adopted_message_was_not_lost_to_what_cites_it(new_channel, a_message, found, sweep_until, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.sweep_incoming(start + 3_600_001)
+    sweep_until(bob, start, start + 3_600_001)
     bob.adopt("m1", start, "zoe", start + 3_600_002)
     (outcome,) = found(bob.receive(a_message("m3", "m1"), None, start + 3_600_003), MessageReady)
     assert outcome.dependencies_met

@@ -1,9 +1,13 @@
 """Giving up: losses, circles and bounds (SDS spec, "Periodic Incoming Buffer Sweep"; design.md 5.4, 5.6, 5.9)."""
 
+import pytest
+
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, Ignored, MessageArrived, MessageReady
+from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
 
 AN_HOUR = 3_600_000
+START = 1_700_000_000_000
 
 
 def missing_ids(outcomes):
@@ -17,12 +21,14 @@ def lost_ids(outcomes):
 # Losses
 
 
-def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(new_channel, a_message, ready, start):
+def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(
+    new_channel, a_message, ready, sweep_until, start
+):
     """js-waku drops the dependants, nim-sds waits for ever."""
     bob = new_channel("bob")
     bob.receive(a_message("m2", HistoryEntry("m1", b"hint", "zoe")), None, start)
     bob.receive(a_message("m3", "m2"), None, start)
-    assert missing_ids(bob.sweep_incoming(start + AN_HOUR)) == ["m1"]
+    assert missing_ids(sweep_until(bob, start, start + AN_HOUR)) == ["m1"]
     assert bob.next_deadline() <= start + AN_HOUR + 1
 
     outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
@@ -33,10 +39,10 @@ def test_a_lost_dependency_is_announced_and_its_dependants_are_delivered(new_cha
     assert bob.sweep_incoming(start + AN_HOUR * 3) == []
 
 
-def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_message, ready, start):
+def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_message, ready, sweep_until, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.sweep_incoming(start + AN_HOUR + 1)
+    sweep_until(bob, start, start + AN_HOUR + 1)
     late = a_message("m1", lamport=start - 1)
     assert bob.receive(late, None, start + AN_HOUR + 2) == [
         MessageArrived(message=late, kind=late.kind),
@@ -48,11 +54,11 @@ def test_a_lost_message_that_arrives_late_is_still_delivered(new_channel, a_mess
 
 
 def test_a_message_tells_whether_something_it_cites_was_lost_also_if_it_comes_after_the_loss(
-    new_channel, a_message, found, start
+    new_channel, a_message, found, sweep_until, start
 ):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.sweep_incoming(start + AN_HOUR + 1)
+    sweep_until(bob, start, start + AN_HOUR + 1)
 
     def met(message):
         (outcome,) = found(bob.receive(message, None, start + AN_HOUR + 2), MessageReady)
@@ -65,12 +71,12 @@ def test_a_message_tells_whether_something_it_cites_was_lost_also_if_it_comes_af
 
 
 def test_what_was_lost_while_a_message_waited_and_came_before_it_was_ready_was_not_lost_to_it(
-    new_channel, a_message, found, start
+    new_channel, a_message, found, sweep_until, start
 ):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
     bob.receive(a_message("m3", "m1", "m0"), None, start + 1_000)
-    bob.sweep_incoming(start + AN_HOUR + 1)
+    sweep_until(bob, start + 1_000, start + AN_HOUR + 1)
     bob.receive(a_message("m1"), None, start)
     (outcome,) = found(bob.receive(a_message("m0"), None, start), MessageReady)[1:]
     assert outcome.message_id == "m3"
@@ -84,12 +90,56 @@ def test_without_a_timeout_nothing_is_ever_declared_lost(new_channel, a_message,
     assert missing_ids(bob.sweep_incoming(start + 10**12)) == ["m1"]
 
 
-def test_the_time_away_does_not_count(new_channel, a_message, start):
+def test_the_time_away_does_not_count_and_what_was_waited_before_does(new_channel, a_message, sweep_until, start):
+    bob, now_ms = new_channel("bob"), start
+    bob.receive(a_message("m2", "m1"), None, start)
+    for _ in range(3):
+        assert lost_ids(sweep_until(bob, now_ms, now_ms + AN_HOUR // 3)) == []
+        bob.dependencies.can_come(False, now_ms + AN_HOUR // 3)
+        assert bob.next_deadline() is None or bob.next_deadline() == bob.repair.next_request_at()
+        now_ms += 5 * AN_HOUR
+        bob.dependencies.can_come(True, now_ms)
+    assert lost_ids(bob.sweep_incoming(now_ms)) == []
+    assert lost_ids(bob.sweep_incoming(now_ms + 1)) == ["m1"]
+
+
+def test_waiting_adds_up_over_restarts(new_channel, a_message, sweep_until, start):
+    bob, now_ms, lives = new_channel("bob"), start, 0
+    bob.receive(a_message("m2", "m1"), None, start)
+    while not (lost := lost_ids(sweep_until(bob, now_ms, now_ms + 50_000 * 60))):
+        now_ms += 50_000 * 60 + AN_HOUR
+        rows = list(SdsState(bob).rows())
+        bob = new_channel("bob", now_ms)
+        SdsState(bob).load(rows)
+        lives += 1
+        assert lives < 3, "50 minutes and 50 minutes are more than an hour"
+    assert lost == ["m1"]
+    assert lives == 1
+
+
+def test_no_leap_of_a_clock_is_taken_for_time_waited_and_none_stops_the_waiting(new_channel, a_message, start):
+    bob, now_ms = new_channel("bob"), start
+    bob.receive(a_message("m2", "m1"), None, start + 1_000 * AN_HOUR)
+    for leap in (10 * AN_HOUR, -20 * AN_HOUR, 1_000 * AN_HOUR, -2_000 * AN_HOUR):
+        now_ms += leap
+        assert lost_ids(bob.sweep_incoming(now_ms)) == []
+    swept = 0
+    while not lost_ids(bob.sweep_incoming(now_ms := now_ms + 30_000)):
+        swept += 1
+        assert bob.dependencies.next_loss_at() <= now_ms + 60_000
+    assert 115 <= swept <= 120, "an hour, whatever the clock says"
+
+
+@pytest.mark.parametrize("stored_ms", [0, 10_000, START + 10**12])
+def test_no_time_that_an_earlier_life_stored_stops_the_waiting(new_channel, a_message, sweep_until, start, stored_ms):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    bob.dependencies.restart_clocks(start + AN_HOUR)
-    assert lost_ids(bob.sweep_incoming(start + AN_HOUR * 2)) == []
-    assert lost_ids(bob.sweep_incoming(start + AN_HOUR * 2 + 1)) == ["m1"]
+    rows = {(table, key): row for table, key, row in SdsState(bob).rows()}
+    rows["missing", "m1"] = (None, None, stored_ms)
+    rows["parked", "m2"] = (*rows["parked", "m2"][:3], stored_ms)
+    reborn = new_channel("bob")
+    SdsState(reborn).load((table, key, row) for (table, key), row in rows.items())
+    assert lost_ids(sweep_until(reborn, start, start + AN_HOUR + 20_000)) == ["m1"]
 
 
 def test_what_was_recovered_without_being_received_is_settled(new_channel, a_message, ready, found, start):
@@ -105,10 +155,11 @@ def test_what_was_recovered_without_being_received_is_settled(new_channel, a_mes
     assert ready(bob.receive(a_message("m1"), None, start)) == ["m1"], "if it comes after all, it counts as received"
 
 
-def test_a_loss_is_found_out_message_by_message(new_channel, a_message, start):
+def test_a_loss_is_found_out_message_by_message(new_channel, a_message, sweep_until, start):
     bob = new_channel("bob")
     for number in range(3):
         bob.receive(a_message(f"b{number}", f"a{number}"), None, start + number * 1_000)
+    assert lost_ids(sweep_until(bob, start + 2_000, start + AN_HOUR)) == []
     assert bob.dependencies.next_loss_at() == start + AN_HOUR + 1
     assert lost_ids(bob.sweep_incoming(start + AN_HOUR + 1_001)) == ["a0", "a1"]
     assert bob.dependencies.next_loss_at() == start + AN_HOUR + 2_001
@@ -128,33 +179,37 @@ def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_
 # Circles
 
 
-def test_messages_that_cite_each_other_are_released_after_the_timeout(new_channel, a_message, ready, start):
+def test_messages_that_cite_each_other_are_released_after_the_timeout(
+    new_channel, a_message, ready, sweep_until, start
+):
     bob = new_channel("bob")
     bob.receive(a_message("a", "c"), None, start)
     bob.receive(a_message("b", "a"), None, start)
     bob.receive(a_message("c", "b"), None, start)
     bob.receive(a_message("d", "c"), None, start)
     assert not bob.dependencies.incoming.missing
+    assert ready(sweep_until(bob, start, start + AN_HOUR)) == []
     assert bob.next_deadline() == start + AN_HOUR + 1
-    assert ready(bob.sweep_incoming(start + AN_HOUR)) == []
     assert sorted(ready(bob.sweep_incoming(start + AN_HOUR + 1))) == ["a", "b", "c", "d"]
     assert not bob.dependencies.incoming.parked
     assert bob.dependencies.incoming.parked_bytes == 0
 
 
-def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel, a_message, ready, start):
+def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel, a_message, ready, sweep_until, start):
     bob = new_channel("bob")
     bob.receive(a_message("a", "b"), None, start)
     bob.receive(a_message("b", "a"), None, start)
+    sweep_until(bob, start, start + AN_HOUR)
     bob.receive(a_message("y", "x"), None, start + AN_HOUR)
     outcomes = bob.sweep_incoming(start + AN_HOUR + 1)
     assert sorted(ready(outcomes)) == ["a", "b"]
     assert missing_ids(outcomes) == ["x"]
 
 
-def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_message, ready, start):
+def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_message, ready, sweep_until, start):
     bob = new_channel("bob")
     bob.receive(a_message("c", "b"), None, start)
+    sweep_until(bob, start, start + AN_HOUR)
     bob.receive(a_message("b", "a"), None, start + AN_HOUR)
     assert ready(bob.sweep_incoming(start + AN_HOUR + 1)) == []
     assert ready(bob.receive(a_message("a"), None, start + AN_HOUR + 2)) == ["a", "b", "c"]

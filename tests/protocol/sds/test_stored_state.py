@@ -179,9 +179,9 @@ class Rows(RuleBasedStateMachine):
         self.both(lambda c: c.sweep_incoming(self.now_ms))
         self.both(lambda c: c.sweep_repair(self.now_ms))
 
-    @rule()
-    def come_back_after_being_away(self):
-        self.both(lambda c: c.dependencies.restart_clocks(self.now_ms))
+    @rule(possible=st.booleans())
+    def go_or_come_back(self, possible):
+        self.both(lambda c: c.dependencies.can_come(possible, self.now_ms))
 
     @rule()
     def restart(self):
@@ -193,6 +193,7 @@ class Rows(RuleBasedStateMachine):
             # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again. Nor
             # is what was answered a moment ago.
             twin.owed = deepcopy(self.channel.owed)
+            twin.dependencies.clock = deepcopy(self.channel.dependencies.clock)
             twin.repair._answers_awaited = deepcopy(self.channel.repair._answers_awaited)
             twin.repair._rests_until = deepcopy(self.channel.repair._rests_until)
             self.twin = twin

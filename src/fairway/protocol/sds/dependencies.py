@@ -24,11 +24,13 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
 )
 from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.waiting import WaitingClock
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 PARKED: Final = "parked"
 MISSING: Final = "missing"
 SETTLED: Final = "settled"
+WAITED: Final = "waited"
 
 _MAX_SETTLED: Final = 100_000
 """Ids remembered as needing no waiting for; each was lost, or recovered without being received."""
@@ -49,6 +51,7 @@ class Dependencies:
     ) -> None:
         """Make an empty buffer; ``deliver(parked, now_ms)`` puts a released message into the history."""
         self.incoming = IncomingBuffer()
+        self.clock = WaitingClock()
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that nobody waits for, with whether they were lost (or else recovered without being received)."""
         self._config = config
@@ -89,7 +92,8 @@ class Dependencies:
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
     ) -> None:
         """Keep a message until what is missing has come. Parked, it is no longer missing itself."""
-        self.incoming.park(message, encoded, hint, missing, now_ms)
+        self._let_time_pass(now_ms)
+        self.incoming.park(message, encoded, hint, missing, self.clock.waited_ms)
         self._journal.touch(PARKED, message.message_id)
         if self.incoming.missing.pop(message.message_id, None) is not None:
             self._journal.touch(MISSING, message.message_id)
@@ -109,8 +113,9 @@ class Dependencies:
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         """Remember what is cited and not here, and plan to ask for it."""
         outcomes: list[SdsOutcome] = []
+        self._let_time_pass(now_ms)
         for entry in missing:
-            if self.incoming.note_missing(entry, now_ms):
+            if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
                 self._journal.touch(MISSING, entry.message_id)
             at_ms = self._repair.schedule_request(entry, now_ms)
             if at_ms is not None:
@@ -151,15 +156,18 @@ class Dependencies:
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
         """Declare lost what has been missing for too long, and report what still is missing."""
         outcomes: list[SdsOutcome] = []
+        self._let_time_pass(now_ms)
+        waited_ms = self.clock.waited_ms
         # An own message may enter the history after somebody cited it, which is not the time to deliver others'.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
-            overdue = [(m.since_ms, i) for i, m in self.incoming.missing.items() if now_ms - m.since_ms > timeout]
+            known = self.incoming.missing.items()
+            overdue = [(m.since_waited_ms, i) for i, m in known if waited_ms - m.since_waited_ms > timeout]
             # In an order that does not depend on whether the program was restarted meanwhile.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
-            outcomes += self._release_circles(now_ms, timeout)
+            outcomes += self._release_circles(now_ms, waited_ms - timeout)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
@@ -176,21 +184,24 @@ class Dependencies:
         return outcomes
 
     def next_loss_at(self) -> int | None:
-        """Return when a sweep is next to give something up."""
+        """Return when a sweep is next to look whether something is to be given up."""
         timeout = self._config.lost_timeout_ms
         if not timeout:
             return None
         for missing in self.incoming.missing.values():
-            return missing.since_ms + timeout + 1
+            return self.clock.reaches_at(missing.since_waited_ms + timeout + 1)
         for parked in self.incoming.parked.values():
-            return parked.since_ms + timeout + 1
+            return self.clock.reaches_at(parked.since_waited_ms + timeout + 1)
         return None
 
-    def restart_clocks(self, now_ms: int) -> None:
-        """Count the time that something has been missing from now: while we were away nothing could come."""
-        for message_id, missing in self.incoming.missing.items():
-            missing.since_ms = now_ms
-            self._journal.touch(MISSING, message_id)
+    def can_come(self, possible: bool, now_ms: int) -> None:
+        """Say whether what is missing can come from now on; only such time counts before it is given up."""
+        self._let_time_pass(now_ms)
+        self.clock.runs = possible
+
+    def _let_time_pass(self, now_ms: int) -> None:
+        if self.clock.advance(now_ms, counts=bool(self.incoming.missing or self.incoming.parked)):
+            self._journal.touch(WAITED, "")
 
     def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         if not message_ids:
@@ -212,16 +223,16 @@ class Dependencies:
         # What is left of them waits in a circle.
         return outcomes + self._declare_lost(list(parked.waiting_for), now_ms)
 
-    def _release_circles(self, now_ms: int, timeout_ms: int) -> list[SdsOutcome]:
+    def _release_circles(self, now_ms: int, not_since_ms: int) -> list[SdsOutcome]:
         """Release messages that cite each other in a circle, for nothing that comes will.
 
         Nobody can cite a message that cites his own, so that only a forger makes one.
         """
         outcomes: list[SdsOutcome] = []
         oldest = next(iter(self.incoming.parked.values()), None)
-        if oldest is None or now_ms - oldest.since_ms <= timeout_ms:
+        if oldest is None or oldest.since_waited_ms >= not_since_ms:
             return outcomes
         for parked in self.incoming.waits_in_vain():
-            if parked.message.message_id in self.incoming and now_ms - parked.since_ms > timeout_ms:
+            if parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms:
                 outcomes += self._release(parked, now_ms)
         return outcomes

@@ -24,7 +24,8 @@ class Parked:
     message: SdsMessage
     encoded: bytes
     retrieval_hint: bytes | None
-    since_ms: int
+    since_waited_ms: int
+    """The waiting clock when it came (`fairway.protocol.sds.waiting`)."""
     order: int
     """Counts parked messages; the order in which they came."""
     waiting_for: dict[str, None]
@@ -39,6 +40,9 @@ class MissingMessage:
 
     entry: HistoryEntry
     since_ms: int
+    """When that was noticed."""
+    since_waited_ms: int
+    """The waiting clock at that time."""
 
 
 class IncomingBuffer:
@@ -63,7 +67,7 @@ class IncomingBuffer:
         encoded: bytes,
         hint: bytes | None,
         missing: Iterable[HistoryEntry],
-        now_ms: int,
+        waited_ms: int,
         order: int | None = None,
     ) -> None:
         """Keep a message until the missing entries are met; ``order`` is given only to one that was parked before."""
@@ -75,7 +79,7 @@ class IncomingBuffer:
             message=message,
             encoded=encoded,
             retrieval_hint=hint,
-            since_ms=now_ms,
+            since_waited_ms=waited_ms,
             order=order,
             waiting_for=waiting_for,
             size_bytes=len(encoded) + _WAIT_BYTES * len(waiting_for),
@@ -85,7 +89,7 @@ class IncomingBuffer:
         for message_id in waiting_for:
             self._waiters.setdefault(message_id, []).append(message.message_id)
 
-    def note_missing(self, entry: HistoryEntry, now_ms: int) -> bool:
+    def note_missing(self, entry: HistoryEntry, now_ms: int, waited_ms: int) -> bool:
         """Note that an entry is cited and not here; return whether that, or its hint or author, is news.
 
         The hint told last counts: the first to cite a message is mostly its author, and js-waku's authors cite their
@@ -95,7 +99,7 @@ class IncomingBuffer:
         known = self.missing.get(message_id)
         if known is None:
             entry = HistoryEntry(message_id, hint or None, sender_id or None)
-            self.missing[message_id] = MissingMessage(entry=entry, since_ms=now_ms)
+            self.missing[message_id] = MissingMessage(entry=entry, since_ms=now_ms, since_waited_ms=waited_ms)
             return True
         old = known.entry
         known.entry = HistoryEntry(message_id, hint or old.retrieval_hint, old.sender_id or sender_id or None)

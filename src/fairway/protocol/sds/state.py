@@ -7,6 +7,7 @@ cited. Where they are not kept, at worst an acknowledgement that rests on a desc
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from sys import intern
@@ -16,12 +17,13 @@ from fairway.errors import DecodeError, SnapshotError
 from fairway.protocol.journal import Row
 from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Evidence, OutgoingMessage
 from fairway.protocol.sds.channel import HISTORY, META, PARTICIPANTS, MessageChannel
-from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
+from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming import MissingMessage
 from fairway.protocol.sds.repair import RepairBuffer
 from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.sds.retained import RETAINED
+from fairway.protocol.sds.waiting import STORED_STEP_MS
 from fairway.wire.sds import HistoryEntry
 
 TABLES: Final = (
@@ -30,6 +32,7 @@ TABLES: Final = (
     SETTLED,
     OUTGOING,
     ACKNOWLEDGEMENTS,
+    WAITED,
     PARKED,
     MISSING,
     REPAIR_REQUESTS,
@@ -68,13 +71,16 @@ class SdsState:
                 parked = channel.dependencies.incoming.parked.get(key)
                 if parked is None:
                     return None
-                return (parked.order, parked.encoded, parked.retrieval_hint, parked.since_ms)
+                return (parked.order, parked.encoded, parked.retrieval_hint, parked.since_waited_ms)
             case "missing":
                 missing = channel.dependencies.incoming.missing.get(key)
                 if missing is None:
                     return None
                 _, hint, sender = missing.entry
-                return (hint, sender, missing.since_ms)
+                return (hint, sender, missing.since_ms, missing.since_waited_ms)
+            case "waited":
+                stored_ms = channel.dependencies.clock.stored_ms
+                return (stored_ms,) if stored_ms else None
             case "repair_requests":
                 return self._repair_row(channel.repair.requests, key)
             case "repair_responses":
@@ -95,6 +101,7 @@ class SdsState:
             SETTLED: channel.dependencies.settled,
             OUTGOING: channel.outgoing.messages,
             ACKNOWLEDGEMENTS: channel.outgoing.messages,
+            WAITED: ("",),
             PARKED: channel.dependencies.incoming.parked,
             MISSING: channel.dependencies.incoming.missing,
             REPAIR_REQUESTS: (scheduled.message_id for scheduled in channel.repair.requests),
@@ -136,15 +143,24 @@ class SdsState:
         for key, (acknowledged, possible) in tables[ACKNOWLEDGEMENTS]:
             self._load_acknowledgement(key, acknowledged, possible)
         incoming = channel.dependencies.incoming
-        for key, (hint, sender, since_ms) in sorted(tables[MISSING], key=lambda item: (item[1][2], item[0])):
-            incoming.missing[key] = MissingMessage(entry=HistoryEntry(key, hint, sender), since_ms=since_ms)
-        for _, (order, encoded, hint, since_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
+        for _, (waited_ms,) in tables[WAITED]:
+            channel.dependencies.clock.waited_ms = operator.index(waited_ms)
+        # What an earlier version stored has waited for an unknown time, by a wall clock that is far ahead of this one.
+        latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
+        for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=lambda item: (item[1][2:], item[0])):
+            [since_waited_ms] = waited or [latest_ms]
+            incoming.missing[key] = MissingMessage(
+                entry=HistoryEntry(key, hint, sender),
+                since_ms=since_ms,
+                since_waited_ms=min(since_waited_ms, latest_ms),
+            )
+        for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.dialect.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
             unmet = channel.dependencies.unmet(message.message_id, cited)
             # What is noted as missing is waited for until the next sweep, even if it is in the history by now.
             waited_for = [entry for entry in cited if entry in unmet or entry.message_id in incoming.missing]
-            incoming.park(message, encoded, hint, waited_for, since_ms, order)
+            incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
