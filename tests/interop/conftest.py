@@ -1,9 +1,13 @@
 """Peers of other makers, as processes that speak JSON lines.
 
 js-waku and js-libp2p are installed once into the build folder from ``js/package-lock.json``, py-libp2p into a virtual
-environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP). Where a toolchain or
-its package registry is missing the tests are skipped with the reason; in CI (``CI=true``) that is a failure.
-``FAIRWAY_INTEROP_SEED`` chooses other payloads, losses and meshes than those of an ordinary run.
+environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP); go-waku is built there
+from ``go/go.sum``. Where a toolchain or its package registry is missing the tests are skipped with the reason; in CI
+(``CI=true``) that is a failure. ``FAIRWAY_INTEROP_SEED`` chooses other payloads, losses and meshes than those of an
+ordinary run.
+
+A test that is marked ``enclosed`` runs, with all processes that it starts, where no network can be reached: go-waku's
+program looks for the live one by itself. What it needs is installed before.
 """
 
 import asyncio
@@ -13,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +31,11 @@ _INSTALL_SECONDS = 600
 _START_SECONDS = 120
 _LINE_BYTES = 4_194_304
 _OLDEST_NODE = 20
+_BUILD_SECONDS = 1_500
+_ENCLOSED = "FAIRWAY_INTEROP_ENCLOSED"
+_ENCLOSED_SECONDS = 900
+_NO_WAY_IN = 77
+"""How `enclosed.py` ends where the system does not allow it."""
 SEED = int(os.environ.get("FAIRWAY_INTEROP_SEED", "1"))
 
 
@@ -44,7 +54,7 @@ def _alone(folder):
         yield
 
 
-def _install(folder, versions, *commands):
+def _install(folder, versions, *commands, seconds=_INSTALL_SECONDS):
     """Run commands in a folder unless they were run there for the same versions before."""
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in versions)).hexdigest()
     mark = folder / "installed"
@@ -54,11 +64,9 @@ def _install(folder, versions, *commands):
     for command in commands:
         name = " ".join(map(str, command[:4]))
         try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
-            )
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
-            _missing(f"{name} took longer than {_INSTALL_SECONDS} s")
+            _missing(f"{name} took longer than {seconds} s")
         if done.returncode:
             _missing(f"{name} failed: {(done.stderr or done.stdout)[-700:]}")
     mark.write_text(wanted)
@@ -100,6 +108,51 @@ def py_libp2p_python():
     with _alone(folder):
         _install(folder, [versions], [sys.executable, "-m", "venv", "--clear", folder / "venv"], pip)
     return python
+
+
+@pytest.fixture(scope="session")
+def go_folder():
+    """Where go-waku is built: ``peer``, which the tests drive, and ``waku``, the program as its makers ship it."""
+    go = shutil.which("go")
+    if go is None:
+        _missing("there is no Go")
+    folder = BUILD / "interop-go"
+    versions = [HERE / "go" / name for name in ("go.mod", "go.sum", "tools.go", "peer/main.go")]
+    # Without RLN, which is a library in Rust; the rest of go-waku is Go alone.
+    build = [go, "build", "-C", HERE / "go", "-buildvcs=false", "-tags=gowaku_no_rln", "-o", f"{folder}/"]
+    with _alone(folder):
+        _install(folder, versions, [*build, "./peer", "github.com/waku-org/go-waku/cmd/waku"], seconds=_BUILD_SECONDS)
+    return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is marked ``enclosed`` in a process of its own that reaches no network."""
+    if pyfuncitem.get_closest_marker("enclosed") is None or _ENCLOSED in os.environ:
+        return None
+    command = [sys.executable, HERE / "enclosed.py", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [*command, pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _ENCLOSED: "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=_ENCLOSED_SECONDS)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    print(output)  # noqa: T201 - what a failure is explained with
+    if process.returncode == _NO_WAY_IN:
+        _missing(f"nothing can be enclosed here: {output.strip()}")
+    if process.returncode:
+        pytest.fail(f"the test failed where no network is reached:\n{output}", pytrace=False)
+    return True
 
 
 class Peer:
@@ -205,6 +258,17 @@ def py_peer(py_libp2p_python, tmp_path):
 
     def start(script, name, settings):
         command = [py_libp2p_python, "-W", "ignore", HERE / "py" / script, json.dumps(settings)]
+        return _running(name, command, tmp_path, tmp_path / f"{name}.log")
+
+    return start
+
+
+@pytest.fixture
+def go_peer(go_folder, tmp_path):
+    """Start go-waku nodes: ``async with go_peer(name, port=..., client=...) as peer``."""
+
+    def start(name, **settings):
+        command = [go_folder / "peer", json.dumps({"cluster": 16, "shard": 0, **settings})]
         return _running(name, command, tmp_path, tmp_path / f"{name}.log")
 
     return start

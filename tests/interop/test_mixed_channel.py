@@ -1,4 +1,7 @@
-"""One reliable channel of a js-waku participant and a fairway participant, through one service node."""
+"""One reliable channel of a js-waku participant and a fairway participant, through one service node or through two.
+
+The second one is go-waku: we are its client, js-waku is the client of ours, and the two nodes relay to each other.
+"""
 
 import asyncio
 import base64
@@ -86,10 +89,12 @@ def payloads(who, seed, count):
 
 
 @asynccontextmanager
-async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws"):
+async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws", beyond=None):
+    """``beyond`` is the address of a node behind ours, and where our participant is."""
     cipher, told = ciphers(kind)
+    peers = () if beyond is None else (beyond,)
     node = await ServiceNode.start(
-        ServiceOptions(cluster_id=16, shards=(0,), shard_count=1, request_rate=None, loss=loss, seed=seed)
+        ServiceOptions(cluster_id=16, shards=(0,), shard_count=1, request_rate=None, loss=loss, seed=seed, peers=peers)
     )
     address = next(str(one) for one in node.addresses if ("/ws" in str(one)) == (transport == "ws"))
     settings = {
@@ -103,7 +108,10 @@ async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws"):
         "encryption": told,
     }
     try:
-        async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(address) as client:
+        async with asyncio.timeout(TIMEOUT_S):
+            while peers and not node.relay.peer_count(SHARD):  # noqa: ASYNC110 - a figure has no event
+                await asyncio.sleep(0.05)
+        async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
                 client, "mixed", "python", TOPIC, options=OUR_OPTIONS, encryption=cipher
             )
@@ -209,5 +217,18 @@ def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_p
                 group.create_task(part())
                 sent, got = await converse(js, channel, seed=seed, count=18, pause_s=0.1)
             assert sorted(got) == sorted(sent), f"seed {seed}"
+
+    run(work())
+
+
+@pytest.mark.enclosed
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_with_go_waku_between_us_and_js_waku_nothing_is_lost_either(js_peer, go_peer, seed, loss):
+    async def work():
+        async with go_peer("go") as go:
+            (ready,) = go.of("ready")
+            async with mixed(js_peer, loss=loss, seed=seed, beyond=ready["multiaddrs"][0]) as (js, channel, _):
+                sent, got = await converse(js, channel, seed=seed, count=12, pause_s=0.2)
+                assert sorted(got) == sorted(sent), f"seed {seed}"
 
     run(work())

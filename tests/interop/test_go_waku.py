@@ -1,0 +1,347 @@
+"""go-waku, which nobody here wrote: as the node of our clients, as the client of our node, and as a relay between ours.
+
+All of it runs where no network is reached but loopback. go-waku 0.10 has light push in version 2 and no store of
+version 3, so what is lost on the way through it comes again by retransmission alone.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import random
+import secrets
+import socket
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+import fairway
+from fairway.apps.demonstration_bookkeeping import Bookkeeping
+from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_command
+from fairway.options import ReliableChannelOptions
+from fairway.service.node import ServiceNode
+from fairway.service.options import ServiceOptions
+from fairway.waku.light import LightNode
+from fairway.waku.node import RoutedMessage
+from fairway.wire.waku_message import WakuMessage
+
+pytestmark = [pytest.mark.enclosed, pytest.mark.xdist_group("go-waku")]
+
+SHARD = "/waku/2/rs/16/0"
+TOPIC = "/fairway-interop/1/go/proto"
+SIZES = (10, 1_000, 50_000, 95_000)
+PATIENCE_S = 120.0
+OPTIONS = ReliableChannelOptions(
+    cluster_id=16,
+    shard_count=1,
+    sync_min_interval_ms=1_000,
+    retry_interval_ms=4_000,
+    max_retry_attempts=100,
+)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def service(*peers, **changes):
+    return ServiceNode.start(
+        ServiceOptions(
+            **{"cluster_id": 16, "shards": (0,), "shard_count": 1, "request_rate": None, "peers": peers, **changes}
+        )
+    )
+
+
+def payloads(who, seed, count, sizes=SIZES):
+    rng = random.Random(f"{who}/{seed}")
+    return [rng.randbytes(sizes[number % len(sizes)]) for number in range(count)]
+
+
+def routed(payload):
+    return RoutedMessage.of(SHARD, WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=time.time_ns()))
+
+
+def text(payload):
+    return base64.b64encode(payload).decode()
+
+
+def payloads_of(events):
+    return [base64.b64decode(event["payload"]) for event in events]
+
+
+def address_of(peer, transport="tcp"):
+    """The address at which a go-waku node is reached."""
+    (ready,) = peer.of("ready")
+    return next(one for one in ready["multiaddrs"] if ("/ws" in one) == (transport == "ws"))
+
+
+async def received(subscription, count):
+    got = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(got) < count:
+            got += [one.message.payload for one in await subscription.next_batch()]
+    return got
+
+
+async def until(condition, what):
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():  # noqa: ASYNC110 - other processes, no event
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"not within {PATIENCE_S} s: {what()}")
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work, 4 * PATIENCE_S))
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_what_one_light_client_sends_through_go_waku_another_one_gets(go_peer, seed, transport):
+    async def work():
+        async with (
+            go_peer("go", ws_port=free_port()) as go,
+            await LightNode.start([address_of(go, transport)], connect_timeout_s=PATIENCE_S) as alice,
+            await LightNode.start([address_of(go)], connect_timeout_s=PATIENCE_S) as bob,
+        ):
+            subscription = await bob.subscribe(SHARD, [TOPIC])
+            sent = payloads("alice", seed, 40)
+            for payload in sent:
+                result = await alice.send(routed(payload))
+                assert result.accepted, result.detail
+            assert sorted(await received(subscription, len(sent))) == sorted(sent)
+            await go.wait("relayed", len(sent), PATIENCE_S)
+            assert not go.of("failed"), go.state()
+
+    run(work())
+
+
+async def converse(alice, bob, count, seed):
+    """Both send; each must get all of the other, once, in the other's order, and have all of its own acknowledged."""
+    sizes = (*SIZES, 120_000)
+    said = {name: payloads(name, seed, count, sizes) for name in ("alice", "bob")}
+    got = {"alice": [], "bob": []}
+
+    async def read(name, channel):
+        async for message in channel.messages():
+            got[name].append(bytes(message))
+
+    readers = [asyncio.create_task(read(name, channel)) for name, channel in (("alice", alice), ("bob", bob))]
+    try:
+        receipts = []
+        for ours, theirs in zip(said["alice"], said["bob"], strict=True):
+            receipts += [await alice.send(ours), await bob.send(theirs)]
+        async with asyncio.timeout(PATIENCE_S):
+            for receipt in receipts:
+                await receipt.delivered()
+        await until(
+            lambda: len(got["alice"]) >= count and len(got["bob"]) >= count,
+            lambda: f"alice got {len(got['alice'])} of {count}, bob {len(got['bob'])}; seed {seed}",
+        )
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    assert (got["alice"], got["bob"]) == (said["bob"], said["alice"]), f"seed {seed}"
+
+
+@asynccontextmanager
+async def channel_at(address, name):
+    async with await fairway.connect(address, connect_timeout_s=PATIENCE_S) as node:
+        channel = await fairway.create_reliable_channel(node, "go", name, TOPIC, options=OPTIONS)
+        async with channel:
+            yield channel
+
+
+def test_a_channel_runs_over_go_waku_by_tcp_and_websocket(go_peer, seed):
+    async def work():
+        async with (
+            go_peer("go", ws_port=free_port()) as go,
+            channel_at(address_of(go), "alice") as alice,
+            channel_at(address_of(go, "ws"), "bob") as bob,
+        ):
+            await converse(alice, bob, 20, seed)
+
+    run(work())
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_messages_are_relayed_to_go_waku_and_from_it(go_peer, seed, transport):
+    async def work():
+        async with (
+            go_peer("go", ws_port=free_port()) as go,
+            await service(address_of(go, transport)) as node,
+        ):
+            subscription = await node.subscribe(SHARD, [TOPIC])
+            (ready,) = go.of("ready")
+            await until(lambda: node.relay.peer_count(SHARD), lambda: f"no relay with {ready['peerId']}")
+            ours, theirs = payloads("ours", seed, 20), payloads("theirs", seed, 20)
+            for payload in ours:
+                result = await node.send(routed(payload))
+                assert result.accepted, result.detail
+            assert sorted(payloads_of(await go.wait("relayed", len(ours), PATIENCE_S))) == sorted(ours)
+            for payload in theirs:
+                go.tell("publish", payload=text(payload), topic=TOPIC)
+            await go.wait("published", len(theirs), PATIENCE_S)
+            got = await received(subscription, len(ours) + len(theirs))
+            assert sorted(got) == sorted(ours + theirs)
+
+    run(work())
+
+
+def test_a_go_waku_client_pushes_subscribes_pings_and_asks_the_store_at_our_node(go_peer, seed):
+    async def work():
+        async with await service() as node, go_peer("client", client=True) as client:
+            peer = str(node.peer_id)
+            client.tell("dial", peer=str(node.addresses[0]))
+            await client.wait("dialled")
+            client.tell("subscribe", peer=peer, topic=TOPIC)
+            await client.wait("subscribed")
+            subscription = await node.subscribe(SHARD, [TOPIC])
+            # One message alone, and a burst: go-waku reads one of a stream, and 15 a second beyond the first 20.
+            ours = payloads("ours", seed, 31, sizes=(10, 3_000))
+            await node.send(routed(ours[0]))
+            await client.wait("filtered", 1, PATIENCE_S)
+            for payload in ours[1:]:
+                await node.send(routed(payload))
+            await client.wait("filtered", len(ours), PATIENCE_S)
+            theirs = payloads("theirs", seed, 30)
+            for payload in theirs:
+                client.tell("push", peer=peer, payload=text(payload), topic=TOPIC)
+            await client.wait("pushed", len(theirs), PATIENCE_S)
+            assert sorted(await received(subscription, len(ours) + len(theirs))) == sorted(ours + theirs)
+            filtered = payloads_of(await client.wait("filtered", len(ours) + len(theirs), PATIENCE_S))
+            assert sorted(filtered) == sorted(ours + theirs)
+            client.tell("ping", peer=peer)
+            await client.wait("ponged")
+            client.tell("query", peer=peer, topic=TOPIC, pageSize=20)
+            (queried,) = await client.wait("queried")
+            assert (len(set(queried["hashes"])), queried["pages"]) == (len(ours) + len(theirs), 4)
+            assert not client.of("failed"), client.state()
+
+    run(work())
+
+
+class Line:
+    """Four processes in a line: alice, go-waku, our node, bob; what the participants say, and who was killed when."""
+
+    names = ("alice", "bob")
+
+    def __init__(self, folder, go, *, loss, seed):
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.books = Bookkeeping(self.names)
+        self.commands = {}
+        self.addresses = {}
+        self.ready = {name: asyncio.Event() for name in ("go", "node", *self.names)}
+        self.errors = []
+        self.started_s = time.monotonic()
+        (folder / "options.json").write_text(
+            json.dumps(
+                {
+                    "cluster_id": 16,
+                    "shard_count": 1,
+                    "sync_min_interval_ms": 1_000,
+                    "retry_interval_ms": 2_000,
+                    "max_retry_attempts": 1_000,
+                    "sds": {"repair": {"t_min_ms": 1_000, "t_max_ms": 3_000}},
+                }
+            )
+        )
+        go_settings = {"cluster": 16, "shard": 0, "port": free_port(), "key": secrets.token_hex(32)}
+        self.go = [go / "peer", json.dumps(go_settings)]
+        self.node = ["node", "--json", "--until-stdin-closes", "--no-rest", "--cluster", 16, "--shard", 0]
+        self.node += ["--tcp-port", free_port(), "--key", folder / "node.key", "--requests-per-second", 0]
+        self.node += ["--archive", f"sqlite:{folder / 'archive.sqlite'}", "--loss", loss, "--seed", seed]
+        self.processes = {}
+
+    async def begin(self, group):
+        self.group = group
+        await self._add("go", self.go)
+        await self._add("node", fairway_command(*map(str, [*self.node, "--peer", self.addresses["go"]])))
+        for name, at in (("alice", "go"), ("bob", "node")):
+            words = ["participant", "--node", self.addresses[at], "--channel", "line", "--sender", name]
+            words += ["--store", self.folder / f"{name}.db", "--options", self.folder / "options.json"]
+            await self._add(name, fairway_command(*map(str, words)))
+
+    async def _add(self, name, command):
+        log = self.folder / f"{name}.log"
+        self.processes[name] = self.group.add(
+            Process(name, tuple(map(str, command)), log, lambda line: self._hear(name, line))
+        )
+        await self._start(name)
+
+    async def _start(self, name):
+        self.ready[name].clear()
+        await self.processes[name].start()
+        await until(lambda: self._is_ready(name), lambda: f"{name} is not ready; {self.story()}")
+
+    def _is_ready(self, name):
+        self.processes[name].check()
+        return self.ready[name].is_set()
+
+    def _hear(self, name, line):
+        if "multiaddrs" in line:
+            self.addresses[name] = next(one for one in line["multiaddrs"] if "/tcp/" in one and "/ws" not in one)
+            self.ready[name].set()
+        elif name not in self.names:
+            return
+        elif line["event"] == "ready":
+            self.ready[name].set()
+            for message in self.books.messages.values():
+                if message.sender == name and not message.has_ended:
+                    self.processes[name].tell(**self.commands[message.request_id])
+        elif line["event"] == "error":
+            self.errors.append((name, line))
+        else:
+            self.books.line(name, line, life=self.processes[name].lives, at_ms=self._now_ms())
+
+    def say(self, name, size):
+        """Have a participant send something new."""
+        request_id = f"{name}-{len(self.books.messages)}"
+        payload = request_id.encode() + self.random.randbytes(size)
+        content = {"base64": base64.b64encode(payload).decode(), "request_id": request_id}
+        self.commands[request_id] = {"command": "send", **content, "by": list(self.books.others(name))}
+        sha256 = hashlib.sha256(payload).hexdigest()
+        note = {"title": request_id, "sha256": sha256, "size_bytes": len(payload), "at_ms": self._now_ms()}
+        self.books.command(name, request_id, **note)
+        self.processes[name].tell(**self.commands[request_id])
+
+    async def kill(self, name):
+        """End a process in the middle of whatever it does, and start it again."""
+        self.processes[name].kill()
+        await self.processes[name].gone()
+        await self._start(name)
+
+    def unfinished(self):
+        lacking = [f"{name} lacks {message.title}" for message, name in self.books.lacking()]
+        return lacking + [f"{one.title} has not ended" for one in self.books.messages.values() if not one.has_ended]
+
+    def story(self):
+        return f"unfinished: {self.unfinished()}; errors: {self.errors}; faults: {self.books.faults}"
+
+    def _now_ms(self):
+        return int((time.monotonic() - self.started_s) * 1000)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_with_go_waku_in_the_middle_and_every_process_killed_once_nothing_is_lost(go_folder, tmp_path, seed, loss):
+    async def work():
+        line = Line(tmp_path, go_folder, loss=loss, seed=seed)
+        async with ProcessGroup() as group:
+            await line.begin(group)
+            for victim in ("bob", "go", "alice", "node", None):
+                for size in (20, 3_000, 60_000, 20):
+                    for name in line.names:
+                        line.say(name, size)
+                    await asyncio.sleep(line.random.uniform(0.0, 0.3))
+                if victim is not None:
+                    await line.kill(victim)
+            await until(lambda: not line.unfinished(), line.story)
+        assert line.books.verdict().is_good, f"{line.books.verdict()}; {line.story()}"
+        assert line.errors == []
+
+    run(work())
