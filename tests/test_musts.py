@@ -1,31 +1,106 @@
-"""The page that says where each MUST is kept tells the truth: the section's name stands in the files that it names."""
+"""The page that says what is kept names tests that show it: each is there, is never skipped, and is named."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shutil
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "musts.md").read_text(encoding="utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| section")]
+TESTS = Path(__file__).parent
+FOLDER = "musts"
+"""Below it is nothing that the page does not name."""
+EXCUSES = ("**not followed**", "**not the default**")
 
 
-def files_of(cell: str) -> list[Path]:
-    found = []
-    for name in re.findall(r"`((?:protocol|wire|channel)/[\w/]*(?:\.py)?|events\.py)", cell):
-        path = ROOT / "src" / "fairway" / name
-        found += sorted(path.glob("*.py")) if path.is_dir() else [path]
-    return found
+class Row(NamedTuple):
+    """A requirement, and the tests that show it: file and function."""
+
+    text: str
+    tests: tuple[tuple[str, str], ...]
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if files_of(row)], ids=lambda row: row[2:60])
-def test_a_section_is_named_where_the_page_says(row: str):
-    sections = re.findall(r'"([^"]+)"', row.split("|")[1]) or [row.split("|")[1].strip()]
-    text = "\n".join(path.read_text(encoding="utf-8") for path in files_of(row))
-    assert [name for name in sections if name not in re.sub(r"\s+", " ", text)] == []
+def rows_of(page: str) -> list[Row]:
+    rows, file = [], ""
+    for line in page.splitlines():
+        if (named := re.search(r"Tests: `([\w/]+\.py)`", line)) is not None:
+            file = named[1]
+        elif line.startswith("| ") and not line.startswith("| section"):
+            section, requirement, shown = (cell.strip() for cell in line.strip("|").split("|"))
+            found = re.findall(r"`(?:([\w/]+\.py)::)?(test_\w+)`", shown)
+            excuse = next((excuse for excuse in EXCUSES if excuse in shown), "")
+            rows.append(Row(f"{section} {requirement} {excuse}", tuple((path or file, name) for path, name in found)))
+    return rows
 
 
-def test_the_page_has_rows():
-    assert len(ROWS) > 30
+PAGE = rows_of((TESTS.parent / "docs" / "musts.md").read_text(encoding="utf-8"))
+
+
+@cache
+def functions_of(file: str) -> list[str]:
+    """Return the names of the tests at the top of a file, as they stand there."""
+    path = TESTS / file
+    if not path.is_file():
+        return []
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    return [node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+
+
+@pytest.mark.parametrize("row", PAGE, ids=lambda row: row.text[:60])
+def test_each_requirement_has_a_test_that_is_there_once_and_cannot_be_skipped(row: Row):
+    assert row.tests or any(excuse in row.text for excuse in EXCUSES), "no test shows it"
+    for file, name in row.tests:
+        assert functions_of(file).count(name) == 1, f"there must be one {file}::{name}"
+        assert file.startswith(f"{FOLDER}/") or "skip" not in (TESTS / file).read_text(encoding="utf-8")
+
+
+def test_each_test_of_the_folder_stands_on_the_page():
+    named = {test for row in PAGE for test in row.tests}
+    there = {
+        (f"{FOLDER}/{path.name}", name)
+        for path in (TESTS / FOLDER).glob("test_*.py")
+        for name in functions_of(f"{FOLDER}/{path.name}")
+    }
+    assert len(there) > 60
+    assert there - named == set()
+
+
+def test_a_requirement_without_a_test_or_with_one_that_is_not_there_is_noticed():
+    page = "Tests: `musts/test_sds.py`.\n| A | it MUST | nothing |\n| B | it MUST | `test_that_is_not_there` |"
+    without, gone = rows_of(page)
+    for row in (without, gone):
+        with pytest.raises(AssertionError):
+            test_each_requirement_has_a_test_that_is_there_once_and_cannot_be_skipped(row)
+
+
+SKIPPED = """
+import pytest
+
+@pytest.mark.skip
+def test_marked():
+    pass
+
+def test_in_the_middle():
+    pytest.skip("not here")
+
+@pytest.mark.xfail
+def test_expected_to_fail():
+    assert False
+
+def test_that_runs():
+    pass
+"""
+
+
+def test_what_is_skipped_in_the_folder_fails(tmp_path):
+    shutil.copy(TESTS / FOLDER / "conftest.py", tmp_path)
+    (tmp_path / "test_skipped.py").write_text(SKIPPED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert "2 failed, 1 passed, 1 error" in done.stdout, done.stdout[-2_000:] + done.stderr[-2_000:]
