@@ -192,7 +192,7 @@ def test_what_strangers_wrote_is_text(tmp_path):
     assert "\x00" not in page
     checked = Checked(page)
     assert "script" not in checked.seen
-    assert "<script>alert(1)</script>\"'>&\\u{202e}\\u{0}" in checked.text
+    assert "<script>alert(1)</script>\"'>&\\u202e\\x00" in checked.text
     assert "n" * 24 + "…" + "m" * 12 in checked.text
     assert "n" * 25 not in checked.text
 

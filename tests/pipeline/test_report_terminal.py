@@ -163,7 +163,7 @@ def test_a_report_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
 def test_names_from_the_network_can_neither_style_nor_steer_the_terminal():
     hostile = replace(FULL, channels=(replace(CHANNEL, channel_id="[red]x[/]\x1b[2J\x07"),))
     text = rendered(hostile, width=160)
-    assert "[red]x[/]" in text
+    assert "[red]x[/]\\x1b[2J\\x07" in text
     assert "\x1b" not in text
     assert "\x07" not in text
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.visible import visible
 
 _SHORT_ID: Final = 12
 _NARROWEST: Final = 8
@@ -249,8 +250,7 @@ def _short(identifier: str) -> Text:
 
 def plain(text: str) -> Text:
     """Return text from the network as text: no markup, and nothing that would steer the terminal."""
-    visible = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-    return Text(visible, no_wrap=True, overflow="ellipsis")
+    return Text(visible(text), no_wrap=True, overflow="ellipsis")
 
 
 _SECTIONS: Final[tuple[tuple[Callable[[ArchiveReport], Table], Callable[[ArchiveReport], object]], ...]] = (

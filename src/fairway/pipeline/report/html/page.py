@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from fairway.visible import visible
+
 _HEAD: Final = 24
 _TAIL: Final = 12
 _TOOLTIP: Final = 1_000
@@ -28,29 +30,24 @@ class Column:
     """Whether it holds figures, which stand at the right."""
 
 
-def visible(told: object) -> str:
-    """Return text in which every character can be seen, others by their code points; not escaped."""
-    if told is None:
-        return "unknown"
-    return "".join(
-        letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in str(told)[: 2 * _TOOLTIP]
-    )
+def _told(told: object) -> str:
+    return "unknown" if told is None else visible(str(told)[: 2 * _TOOLTIP])
 
 
 def shortened(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
     """Return visible text of bounded length, with what is left out in its middle marked; not escaped."""
-    whole = visible(told)
+    whole = _told(told)
     return whole if len(whole) <= head + tail + _FIRST_LETTERS else f"{whole[:head]}…{whole[-tail:]}"
 
 
 def text(told: object) -> str:
     """Return what somebody wrote as HTML, whole up to a bound."""
-    return f"<bdi>{escape(visible(told)[:_TOOLTIP])}</bdi>"
+    return f"<bdi>{escape(_told(told)[:_TOOLTIP])}</bdi>"
 
 
 def name(told: object) -> str:
     """Return a name or an id as HTML: shortened, with the whole of it in its tooltip."""
-    whole, short = visible(told), shortened(told)
+    whole, short = _told(told), shortened(told)
     if told is None:
         return f"<i>{whole}</i>"
     tooltip = "" if whole == short else f' title="{escape(whole[:_TOOLTIP])}"'
