@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,17 @@ def test_the_same_keys_go_on_and_are_not_in_the_folder(tmp_path):
     assert again.is_whole("quarantine")
     again.close()
     assert "ab" * 32 not in (tmp_path / "run" / "manifest.json").read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have other rights there")
+def test_a_new_folder_for_what_keys_open_is_its_owners_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        for name, keys, others_may in (("sealed", KEYS, False), ("open", None, True)):
+            opened(tmp_path / name, keys=keys).close()
+            assert bool((tmp_path / name).stat().st_mode & 0o077) is others_may
+    finally:
+        os.umask(before)
 
 
 def test_a_table_that_somebody_removed_is_written_again(tmp_path):

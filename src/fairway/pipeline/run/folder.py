@@ -59,6 +59,11 @@ class TableResult:
     """Whether only later stages need it; it is removed when these are done."""
 
 
+def make_folder(path: Path, keys: ChannelKeys | None) -> None:
+    """Make a folder if it is not there; with keys only its owner may look into it, for what they open will be there."""
+    path.mkdir(mode=0o777 if keys is None else 0o700, parents=True, exist_ok=True)
+
+
 class RunFolder:
     """A folder that this process works on, from `open_for` to `close`."""
 
@@ -80,7 +85,7 @@ class RunFolder:
         path = path.absolute()
         with taking(path, "another run"):
             _refuse_foreign(path)
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path, keys)
             lock = StoreLock(path / MANIFEST)
             try:
                 plan = {"schema_version": SCHEMA_VERSION, "sources": described_sources, "options": dict(options)}

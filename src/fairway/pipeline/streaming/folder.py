@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from fairway.errors import ConfigurationError
 from fairway.pipeline.durable import make_durable, write_json
 from fairway.pipeline.keys import ChannelKeys, digest_of
-from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, taking
+from fairway.pipeline.run.folder import MANIFEST, SALT_BYTES, make_folder, taking
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.streaming.batches import Batches
@@ -67,7 +67,8 @@ class StreamFolder:
         path = path.absolute()
         with taking(path, "another stream or run"):
             _refuse_foreign(path)
-            (path / STREAM).mkdir(parents=True, exist_ok=True)
+            make_folder(path, keys)
+            (path / STREAM).mkdir(exist_ok=True)
             lock = StoreLock(path / MANIFEST)
             try:
                 folder = cls(path, lock)
