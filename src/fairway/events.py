@@ -50,6 +50,8 @@ class LossReason(Enum):
 
     TIMEOUT = "timeout"
     """It was cited, asked for, and did not come within lost_timeout_ms."""
+    NO_ROOM = "no-room"
+    """It came, but buffers stayed full (see `Limit`) until lost_timeout_ms had passed, so that it was not taken in."""
     SEGMENTS_EXPIRED = "segments-expired"
     SEGMENTS_EVICTED = "segments-evicted"
     HASH_MISMATCH = "hash-mismatch"
@@ -66,7 +68,12 @@ class Limit(Enum):
     """A bound against exhaustion (seed 000, "Security/Privacy Considerations"), named after what it bounds."""
 
     MISSING_MESSAGES = "missing-messages"
-    """``max_missing``: what is missing beyond it is not asked for until something else came or was given up."""
+    """``max_missing``: a message that cites further missing ones is not taken in, as if it had not been received, until
+    something came or was given up. It comes again, by its sender's retry, a repair or from a store."""
+    INCOMING_BUFFER = "incoming-buffer"
+    """``sds.max_incoming_buffer``: the same for a message that would have to wait for others."""
+    INCOMING_BUFFER_BYTES = "incoming-buffer-bytes"
+    """``sds.max_incoming_buffer_bytes``: the same."""
     ACTIVE_RETRIES = "active-retries"
     """``max_active_retries``: retries beyond it wait; they count as no attempt meanwhile."""
     STORE_QUERIES = "store-queries"

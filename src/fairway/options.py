@@ -145,9 +145,10 @@ class SdsConfig:
     max_repair_requests: int = 100
     """Repair requests of a received message that are looked at."""
     max_incoming_buffer: int = 10_000
-    """Messages parked until their dependencies come; the longest waiting is released first when full."""
+    """Messages parked until their dependencies come. When full, what would have to be parked is not taken in, so that
+    it comes again; except what a parked message waits for, up to twice as many."""
     max_incoming_buffer_bytes: int = 134_217_728
-    """Bytes of parked messages."""
+    """Bytes of parked messages; up to twice as many with what they wait for."""
     id_rule: IdRule = IdRule.UNIQUE
     """How ids of own messages are made."""
     repair: RepairConfig = field(default_factory=RepairConfig)
@@ -223,7 +224,8 @@ class ReliableChannelOptions:
     bloom_filter_size: int | None = None
     """Messages the bloom filter is sized for, by the seeds' name; given, it replaces ``sds.bloom_capacity``."""
     max_missing: int = 10_000
-    """Missing messages tracked for retrieval (seed 000, "Resource exhaustion")."""
+    """Missing messages tracked and asked for (seed 000, "Resource exhaustion"). A message that cites more than 20 new
+    ones is taken in up to half of it, and one that is waited for up to twice of it."""
     max_active_retries: int = 1_000
     """Segments whose retransmission is queued or in flight at once; further ones wait (seed 000)."""
     max_store_queries_per_minute: int = 60

@@ -147,12 +147,12 @@ class Inbound:
         """Give up sets that gained nothing for too long."""
         yield from self._lost(self.reassembler.expire(now_ms))
 
-    def given_up(self, entries: Iterable[HistoryEntry]) -> Iterator[IrretrievableMessage]:
+    def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> Iterator[IrretrievableMessage]:
         """Tell what SDS waits for no longer, unless its content came otherwise."""
         for message_id, hint, sender_id in entries:
             if not self.siblings.is_rebuilt(message_id):
                 yield IrretrievableMessage(
-                    message_id=message_id, reason=LossReason.TIMEOUT, sender_id=sender_id, retrieval_hint=hint
+                    message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint
                 )
 
     def _completed(self, outcome: MessageCompleted) -> Iterator[Event]:

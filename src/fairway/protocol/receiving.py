@@ -145,8 +145,8 @@ class Receiving:
                 self._sending.reviewed(review, now_ms)
             case DependenciesMissing(entries=entries):
                 self._siblings.missed(entry.message_id for entry in entries)
-            case DependenciesLost(entries=entries):
-                self._effects.tell(*self._inbound.given_up(entries))
+            case DependenciesLost(entries=entries, reason=reason):
+                self._effects.tell(*self._inbound.given_up(entries, reason))
             case MessageIgnored(why=why):
                 self._tally.add(why.value)
                 if why is Ignored.DUPLICATE:

@@ -31,7 +31,6 @@ class Retrieval:
     def __init__(self, options: ReliableChannelOptions) -> None:
         self._frequency_ms = options.retrieve_frequency_ms
         self._max_hashes = options.max_hashes_per_query
-        self._max_missing = options.max_missing
         self._tries: dict[str, tuple[int, int]] = {}
         self._next_range_at = 0
         self.at_ms: int | None = None
@@ -53,9 +52,7 @@ class Retrieval:
         hashes: list[bytes] = []
         by_time: list[int] = []
         wanted: dict[str, tuple[int, int]] = {}
-        for count, message in enumerate(missing):
-            if count >= self._max_missing:
-                break
+        for message in missing:
             message_id, hint, _ = message.entry
             tries, at_ms = self._tries.get(message_id, (0, now_ms))
             if at_ms <= now_ms:

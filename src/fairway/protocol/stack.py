@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.events import ChannelStatus, Limit, StatusChanged
+from fairway.events import ChannelStatus, StatusChanged
 from fairway.options import IdRule, Profile, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
@@ -89,7 +89,13 @@ class Stack:
         self._effects = effects = Effects()
         self._tally = tally = Tally()
         self.sds = sds = MessageChannel(
-            channel_id, sender_id, options.sds, now_ms=now_ms, dialect=DIALECTS[options.profile], journal=journal
+            channel_id,
+            sender_id,
+            options.sds,
+            now_ms=now_ms,
+            dialect=DIALECTS[options.profile],
+            journal=journal,
+            max_missing=options.max_missing,
         )
         self._segmenter = segmenter = Segmenter(options.segmentation, segment_format)
         reassembler = Reassembler(
@@ -404,8 +410,8 @@ class Stack:
         self._now_ms = now_ms
         missing = self.sds.dependencies.incoming.missing
         self._retrieval.plan(missing.values(), now_ms)
-        bound = self.options.max_missing
-        self._effects.tell(*self._limits.note(Limit.MISSING_MESSAGES, bound, bites=len(missing) > bound))
+        for limit, bound, bites in self.sds.dependencies.limits():
+            self._effects.tell(*self._limits.note(limit, bound, bites=bites))
         status = ChannelStatus.SYNCING if missing else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status

@@ -36,6 +36,8 @@ class StackStatistics:
     """Opened, but no SDS message."""
     reassembly: ReassemblyStatistics
     """What became of received segments."""
+    no_room: int
+    """Messages that were not taken in because they would have to wait and there was no room."""
     not_taken: int
     """Transmissions that the node did not take."""
     not_sealed: int
@@ -102,6 +104,7 @@ class Tally:
             undecryptable=counts["undecryptable"],
             undecodable=counts["undecodable"],
             reassembly=reassembly,
+            no_room=counts["no-room"],
             not_taken=counts["not_taken"],
             not_sealed=counts["not_sealed"],
             refused=counts["refused"],

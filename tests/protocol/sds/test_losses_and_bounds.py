@@ -2,7 +2,17 @@
 
 import pytest
 
-from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, Ignored, MessageArrived, MessageReady
+from fairway.events import Limit, LossReason
+from fairway.options import SdsConfig
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.outcome import (
+    DependenciesLost,
+    DependenciesMissing,
+    Ignored,
+    MessageArrived,
+    MessageIgnored,
+    MessageReady,
+)
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
 
@@ -218,35 +228,83 @@ def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_messa
 # Bounds (design.md 5.9)
 
 
-def test_of_too_many_parked_messages_the_longest_waiting_is_released(new_channel, a_message, ready, start):
+def ignored_as(outcomes):
+    return [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
+
+
+def biting(channel):
+    return [limit for limit, _, bites in channel.dependencies.limits() if bites]
+
+
+def everything(channel):
+    return list(SdsState(channel).rows()), channel.bloom.set_positions()
+
+
+def test_what_does_not_fit_is_not_received_at_all_and_is_taken_in_when_it_comes_again(
+    new_channel, a_message, ready, start
+):
     bob = new_channel("bob", max_incoming_buffer=3)
     for number in range(3):
-        assert ready(bob.receive(a_message(f"b{number}", f"a{number}"), None, start)) == []
-    outcomes = bob.receive(a_message("b3", "a3"), None, start)
-    assert lost_ids(outcomes) == ["a0"]
-    assert ready(outcomes) == ["b0"]
-    assert len(bob.dependencies.incoming) == 3
+        bob.receive(a_message(f"b{number}", f"a{number}"), None, start)
+    before, late = everything(bob), a_message("b3", "a3", sender="a stranger")
+    assert not bob.is_new_content(late)
+    assert ignored_as(bob.receive(late, b"hint", start)) == [Ignored.NO_ROOM]
+    assert everything(bob) == before, "whatever tells that it was received, nothing does"
+    assert biting(bob) == [Limit.INCOMING_BUFFER]
+    assert ready(bob.receive(a_message("lacks nothing"), None, start)) == ["lacks nothing"]
+
+    assert ready(bob.receive(a_message("a1"), None, start)) == ["a1", "b1"]
+    assert bob.is_new_content(late)
+    assert ignored_as(bob.receive(late, b"hint", start)) == []
+    assert ready(bob.receive(a_message("a3"), None, start)) == ["a3", "b3"]
 
 
-def test_what_the_released_one_waits_for_is_given_up_to_the_last_and_nothing_else(new_channel, a_message, ready, start):
-    bob = new_channel("bob", max_incoming_buffer=3)
-    bob.receive(a_message("c", "b"), None, start)
-    bob.receive(a_message("z", "y"), None, start)
-    bob.receive(a_message("b", "a", "a2"), None, start)
-    outcomes = bob.receive(a_message("q", "p"), None, start)
-    assert lost_ids(outcomes) == ["a", "a2"]
-    assert ready(outcomes) == ["b", "c"]
-    assert list(bob.dependencies.incoming.missing) == ["y", "p"]
+def test_nothing_is_given_up_because_a_buffer_is_full(new_channel, a_message, sweep_until, start):
+    bob, outcomes = new_channel("bob", max_incoming_buffer=3, max_incoming_buffer_bytes=3_000), []
+    for number in range(50):
+        outcomes += bob.receive(a_message(f"b{number}", f"a{number}"), None, start)
+    outcomes += sweep_until(bob, start, start + AN_HOUR)
+    assert lost_ids(outcomes) == []
 
 
-def test_forged_circles_do_not_crowd_out_what_others_wait_for(new_channel, a_message, ready, start):
+def test_a_full_buffer_empties_when_what_it_waits_for_comes_also_if_that_waits_itself(
+    new_channel, a_message, ready, start
+):
+    bob = new_channel("bob", max_incoming_buffer=5)
+    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 11))]
+    for message in chain[6:]:
+        bob.receive(message, None, start)
+    assert len(bob.dependencies.incoming) == 5
+    for message in reversed(chain[1:6]):
+        assert ignored_as(bob.receive(message, None, start)) == [], "a parked one waits for it"
+    assert len(bob.dependencies.incoming) == 10
+    assert ready(bob.receive(chain[0], None, start)) == [message.message_id for message in chain]
+
+
+def test_even_what_is_waited_for_is_bounded_and_that_is_the_reason_if_it_is_given_up(
+    new_channel, a_message, sweep_until, ready, found, start
+):
+    bob = new_channel("bob", max_incoming_buffer=5)
+    for number in range(20, 0, -1):
+        bob.receive(a_message(f"m{number}", f"m{number - 1}"), None, start)
+    assert list(bob.dependencies.incoming.parked) == [f"m{n}" for n in range(20, 10, -1)]
+    assert ready(bob.receive(a_message("m0"), None, start)) == ["m0"]
+    outcomes = sweep_until(bob, start, start + AN_HOUR + 1)
+    [lost] = found(outcomes, DependenciesLost)
+    assert [entry.message_id for entry in lost.entries] == ["m10"]
+    assert lost.reason is LossReason.NO_ROOM
+    assert ready(outcomes) == [f"m{n}" for n in range(11, 21)]
+
+
+def test_forged_circles_keep_nobody_out_for_long(new_channel, a_message, ready, start):
     bob = new_channel("bob", max_incoming_buffer=10)
     for number in range(5):
         bob.receive(a_message(f"a{number}", f"b{number}", sender="mallory"), None, start)
         bob.receive(a_message(f"b{number}", f"a{number}", sender="mallory"), None, start)
-    for number in range(10):
-        bob.receive(a_message(f"n{number}", "o"), None, start)
-    assert list(bob.dependencies.incoming.parked) == [f"n{number}" for number in range(10)]
+    assert ready(bob.sweep_incoming(start)) == []
+    assert ignored_as(bob.receive(a_message("n", "o"), None, start)) == [Ignored.NO_ROOM]
+    assert len(ready(bob.sweep_incoming(start + 5_000))) == 10
+    assert ignored_as(bob.receive(a_message("n", "o"), None, start)) == []
     assert list(bob.dependencies.incoming.missing) == ["o"]
 
 
@@ -256,9 +314,11 @@ def test_parked_bytes_are_bounded(new_channel, a_message, ready, start):
         bob.receive(a_message(f"b{number}", f"a{number}", content=bytes(1_000)), None, start)
         assert bob.dependencies.incoming.parked_bytes <= 10_000
     assert 5 < len(bob.dependencies.incoming) < 10
-    too_much = bob.receive(a_message("huge", "x", content=bytes(20_000)), None, start)
-    assert ready(too_much)[-1] == "huge"
-    assert bob.dependencies.incoming.parked_bytes == 0
+    assert biting(bob) == [Limit.INCOMING_BUFFER_BYTES]
+    huge = a_message("huge", "x", content=bytes(20_000))
+    assert ignored_as(bob.receive(huge, None, start)) == [Ignored.NO_ROOM]
+    bob.receive(a_message("x"), None, start)
+    assert ready(bob.receive(huge, None, start)) == ["huge"], "what need not wait needs no room"
 
 
 def test_waiting_for_many_messages_counts_as_bytes(new_channel, a_message, start):
@@ -276,11 +336,36 @@ def test_only_the_newest_entries_of_a_long_history_are_looked_at(new_channel, a_
     assert missing_ids(blind.receive(a_message("m", "a"), None, start)) == []
 
 
-def test_missing_messages_are_bounded_and_the_longest_missing_go_first(new_channel, a_message, start):
-    bob = new_channel("bob", repair={"enabled": False})
-    lost = []
+def test_messages_that_cite_many_missing_ones_fill_half_of_what_may_be_missing(new_channel, a_message, start):
+    """21 forged messages must not crowd out what honest ones cite."""
+    bob = new_channel("bob", max_causal_history=1_000)
+    bob.receive(a_message("honest 1", "first"), None, start)
+    ignored = []
+    for number in range(21):
+        ids = [f"a{number}-{i}" for i in range(1_000)]
+        ignored += ignored_as(bob.receive(a_message(f"forged {number}", *ids, sender="mallory"), None, start))
+    assert ignored == [Ignored.NO_ROOM] * 17
+    assert biting(bob) == [Limit.MISSING_MESSAGES]
+    for number in range(2, 100):
+        assert ignored_as(bob.receive(a_message(f"honest {number}", f"late {number}"), None, start)) == []
+    assert "first" in bob.dependencies.incoming.missing
+    assert len(bob.dependencies.incoming.missing) == 4_000 + 99
+
+
+def test_what_sync_messages_cite_is_bounded_too(new_channel, a_message, start):
+    bob, outcomes = new_channel("bob", repair={"enabled": False}), []
     for number in range(25):
         ids = [f"a{number}-{i}" for i in range(1_000)]
-        lost += lost_ids(bob.receive(a_message(f"sync-{number}", *ids, content=None), None, start))
-    assert len(bob.dependencies.incoming.missing) == 20_000
-    assert lost == [f"a{number}-{i}" for number in range(5) for i in range(1_000)]
+        outcomes += bob.receive(a_message(f"sync-{number}", *ids, content=None), None, start)
+    assert len(bob.dependencies.incoming.missing) == 5_000
+    assert lost_ids(outcomes) == []
+
+
+def test_missing_messages_never_pass_twice_their_bound(a_message, start):
+    bob = MessageChannel("ch", "bob", SdsConfig(bloom_capacity=300), now_ms=start, max_missing=10)
+    bob.receive(a_message("m0", "m1"), None, start)
+    for number in range(1, 40):
+        cited = (f"m{number + 1}", f"x{number}", f"y{number}")
+        bob.receive(a_message(f"m{number}", *cited), None, start)
+        assert len(bob.dependencies.incoming.missing) <= 20
+    assert len(bob.dependencies.incoming.missing) > 10

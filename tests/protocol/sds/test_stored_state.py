@@ -218,7 +218,7 @@ class Rows(RuleBasedStateMachine):
     @invariant()
     def everything_is_bounded_and_consistent(self):
         incoming = self.channel.dependencies.incoming
-        assert len(incoming) <= self.config.max_incoming_buffer
+        assert len(incoming) <= 2 * self.config.max_incoming_buffer
         assert len(self.channel.repair.requests) <= self.config.repair.max_tracked
         assert len(self.channel.retained) <= self.config.repair.retained_messages
         assert len(self.channel.bloom) <= self.config.bloom_capacity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ class JsDependencies(Dependencies):
         notice: Notice,
     ) -> None:
         """Make an empty buffer; ``deliver_waiting(waiting, now_ms)`` puts a swept message into the history."""
-        super().__init__(config, journal, history, repair, deliver)
+        super().__init__(config, journal, history, repair, deliver, max_missing=sys.maxsize)
         self.waiting: list[Waiting] = []
         self.time_received: dict[str, int] = {}
         """When a message was parked, or an own one sent: the only messages whose copies js-waku recognises."""

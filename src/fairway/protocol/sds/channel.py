@@ -87,9 +87,11 @@ class MessageChannel:
         now_ms: int,
         dialect: SdsDialect = WAKU_DIALECT,
         journal: Journal | None = None,
+        max_missing: int = 10_000,
     ) -> None:
         """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state").
 
+        ``max_missing`` bounds what is missing (see `fairway.options.ReliableChannelOptions`).
         Every message MUST name both (SDS spec, "Message"): `ConfigurationError` if one is empty or too long.
         """
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
@@ -111,7 +113,9 @@ class MessageChannel:
         self.repair = Repair(
             sender_id, config.repair, dialect.repair, self.journal, max_heard=config.max_repair_requests
         )
-        self.dependencies = Dependencies(config, self.journal, self.history, self.repair, self._deliver_parked)
+        self.dependencies = Dependencies(
+            config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
+        )
         self.owed = OwedCitations()
         self.participants: set[str] = set()
         self.ephemeral_count = 0
@@ -203,6 +207,15 @@ class MessageChannel:
         message = self._compose(f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}", None, now_ms)
         return message if message.causal_history or message.repair_request else None
 
+    def is_new_content(self, message: SdsMessage) -> bool:
+        """Return whether `receive` would take in a content message of another participant, which acknowledges it."""
+        if message.kind is not Kind.CONTENT or message.channel_id != self.channel_id:
+            return False
+        if message.sender_id == self.sender_id:
+            return False
+        verdict = self._judge(message)
+        return verdict is Verdict.ANOTHER or (verdict is Verdict.NEW and not self.dependencies.no_room_for(message))
+
     def receive(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None = None
     ) -> list[SdsOutcome]:
@@ -224,6 +237,8 @@ class MessageChannel:
                 return [self._came_again(message_id, hint)]
             if verdict is Verdict.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
+            if verdict is Verdict.NEW and self.dependencies.no_room_for(message):
+                return [MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)]
             # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
             self.repair.forget(message_id)
             if verdict is Verdict.ANOTHER:
@@ -499,7 +514,7 @@ class MessageChannel:
         outcomes = self.dependencies.note_missing(absent, now_ms)
         if absent:
             outcomes.append(DependenciesMissing(entries=absent))
-        return outcomes + self.dependencies.keep_within_bounds(now_ms)
+        return outcomes
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
         """SDS spec, "Deliver Message": the clock moves to the message's timestamp if that is greater."""

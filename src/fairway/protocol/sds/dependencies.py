@@ -8,9 +8,10 @@ dependants are delivered (design.md 5.4; js-waku drops them, nim-sds waits for e
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from fairway.events import Limit, LossReason
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
@@ -34,8 +35,15 @@ WAITED: Final = "waited"
 
 _MAX_SETTLED: Final = 100_000
 """Ids remembered as needing no waiting for; each was lost, or recovered without being received."""
-_MAX_MISSING: Final = 20_000
-"""Missing messages tracked at once; the longest missing is declared lost beyond it."""
+_ENTRY_BYTES: Final = 210
+"""A history entry with hint and short author, and what it costs to wait for it."""
+_FEW_CITATIONS: Final = 20
+"""New missing messages of one citing message that are nothing unusual. What brings more of them may fill only half of
+what may be missing: one forged message invents a thousand citations, and must not crowd out honest ones."""
+_FOR_PROGRESS: Final = 2
+"""How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
+_RELIEVED: Final = 0.9
+"""A bound bites no longer when so much of it, or less, is in use."""
 
 
 class Dependencies:
@@ -48,6 +56,7 @@ class Dependencies:
         history: LocalHistory,
         repair: Repair,
         deliver: Callable[[Parked, int], None],
+        max_missing: int,
     ) -> None:
         """Make an empty buffer; ``deliver(parked, now_ms)`` puts a released message into the history."""
         self.incoming = IncomingBuffer()
@@ -55,6 +64,8 @@ class Dependencies:
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that nobody waits for, with whether they were lost (or else recovered without being received)."""
         self._config = config
+        self._max_missing = max_missing
+        self._biting: set[Limit] = set()
         self._journal = journal
         self._history = history
         self._repair = repair
@@ -88,6 +99,64 @@ class Dependencies:
         if self.settled.pop(message_id, None) is not None:
             self._journal.touch(SETTLED, message_id)
 
+    def no_room_for(self, message: SdsMessage) -> bool:
+        """Return whether a content message cannot be taken in now, because it would have to wait and buffers are full.
+
+        Nothing is received that might have to be thrown away later, for whoever receives a message acknowledges it;
+        and nothing is given up while it can still come. What is turned away comes again. A parked message that waits
+        for it has it let in all the same, so that a full buffer empties when what is missing comes.
+        """
+        if not self._is_near_a_bound(message):
+            return False
+        incoming, message_id = self.incoming, message.message_id
+        unmet = self.unmet(message_id, self.cited(message))
+        if not unmet:
+            return False
+        new = sum(e.message_id not in incoming.missing and e.message_id not in incoming for e in unmet)
+        awaited = incoming.missing.get(message_id)
+        factor = 1 if awaited is None else _FOR_PROGRESS
+        used = {
+            Limit.INCOMING_BUFFER: len(incoming) + 1,
+            Limit.INCOMING_BUFFER_BYTES: incoming.parked_bytes + _size_of(message),
+            Limit.MISSING_MESSAGES: len(incoming.missing) + new if new else 0,
+        }
+        bounds = self._bounds()
+        if awaited is None and new > _FEW_CITATIONS:
+            bounds[Limit.MISSING_MESSAGES] //= 2
+        exceeded = {limit for limit, bound in bounds.items() if used[limit] > bound * factor}
+        self._biting |= exceeded
+        if exceeded and awaited is not None:
+            awaited.turned_away = True
+        return bool(exceeded)
+
+    def limits(self) -> Iterator[tuple[Limit, int, bool]]:
+        """Yield each bound, and whether it turned a message away since the last time, or may still do so."""
+        incoming = self.incoming
+        used = {
+            Limit.INCOMING_BUFFER: len(incoming),
+            Limit.INCOMING_BUFFER_BYTES: incoming.parked_bytes,
+            Limit.MISSING_MESSAGES: 2 * len(incoming.missing),
+        }
+        for limit, bound in self._bounds().items():
+            yield limit, bound, limit in self._biting
+            if used[limit] <= bound * _RELIEVED:
+                self._biting.discard(limit)
+
+    def _bounds(self) -> dict[Limit, int]:
+        return {
+            Limit.INCOMING_BUFFER: self._config.max_incoming_buffer,
+            Limit.INCOMING_BUFFER_BYTES: self._config.max_incoming_buffer_bytes,
+            Limit.MISSING_MESSAGES: self._max_missing,
+        }
+
+    def _is_near_a_bound(self, message: SdsMessage) -> bool:
+        incoming, config = self.incoming, self._config
+        return (
+            len(incoming) >= config.max_incoming_buffer
+            or incoming.parked_bytes + _size_of(message) > config.max_incoming_buffer_bytes
+            or len(incoming.missing) + len(message.causal_history) > self._max_missing // 2
+        )
+
     def park(
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
     ) -> None:
@@ -115,6 +184,9 @@ class Dependencies:
         outcomes: list[SdsOutcome] = []
         self._let_time_pass(now_ms)
         for entry in missing:
+            if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id):
+                self._biting.add(Limit.MISSING_MESSAGES)
+                continue
             if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
                 self._journal.touch(MISSING, entry.message_id)
             at_ms = self._repair.schedule_request(entry, now_ms)
@@ -167,21 +239,17 @@ class Dependencies:
             overdue = [(m.since_waited_ms, i) for i, m in known if waited_ms - m.since_waited_ms > timeout]
             # In an order that does not depend on whether the program was restarted meanwhile.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
-            outcomes += self._release_circles(now_ms, waited_ms - timeout)
+            # What can never be released must not keep others out.
+            full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
+            outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
         return outcomes
 
-    def keep_within_bounds(self, now_ms: int) -> list[SdsOutcome]:
-        """Give up waiting while the buffers are over their limits, for what has been waited for longest."""
-        outcomes: list[SdsOutcome] = []
-        config, incoming = self._config, self.incoming
-        while len(incoming) > config.max_incoming_buffer or incoming.parked_bytes > config.max_incoming_buffer_bytes:
-            outcomes += self._release(next(iter(incoming.parked.values())), now_ms)
-        while len(incoming.missing) > _MAX_MISSING:
-            outcomes += self._declare_lost([next(iter(incoming.missing))], now_ms)
-        return outcomes
+    def _may_track_more(self, message_id: str) -> bool:
+        """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not."""
+        return len(self.incoming.missing) < self._max_missing // 2 or self.incoming.is_waited_for(message_id)
 
     def next_loss_at(self) -> int | None:
         """Return when a sweep is next to look whether something is to be given up."""
@@ -204,10 +272,16 @@ class Dependencies:
             self._journal.touch(WAITED, "")
 
     def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
-        if not message_ids:
-            return []
-        outcomes: list[SdsOutcome] = [DependenciesLost(entries=tuple(map(self._entry_of, message_ids)))]
+        outcomes: list[SdsOutcome] = []
+        for reason in (LossReason.TIMEOUT, LossReason.NO_ROOM):
+            entries = tuple(self._entry_of(i) for i in message_ids if self._reason_for(i) is reason)
+            if entries:
+                outcomes.append(DependenciesLost(entries=entries, reason=reason))
         return outcomes + self.settle(message_ids, now_ms, lost=True)
+
+    def _reason_for(self, message_id: str) -> LossReason:
+        missing = self.incoming.missing.get(message_id)
+        return LossReason.NO_ROOM if missing is not None and missing.turned_away else LossReason.TIMEOUT
 
     def _entry_of(self, message_id: str) -> HistoryEntry:
         missing, parked = self.incoming.missing.get(message_id), self.incoming.parked.get(message_id)
@@ -236,3 +310,9 @@ class Dependencies:
             if parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms:
                 outcomes += self._release(parked, now_ms)
         return outcomes
+
+
+def _size_of(message: SdsMessage) -> int:
+    """Return about what it costs to park a message."""
+    entries = len(message.causal_history) + len(message.repair_request)
+    return len(message.content or b"") + len(message.bloom_filter or b"") + _ENTRY_BYTES * entries

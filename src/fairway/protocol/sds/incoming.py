@@ -43,6 +43,8 @@ class MissingMessage:
     """When that was noticed."""
     since_waited_ms: int
     """The waiting clock at that time."""
+    turned_away: bool = False
+    """Whether it came and there was no room for it."""
 
 
 class IncomingBuffer:

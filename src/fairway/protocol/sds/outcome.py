@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from fairway.events import LossReason
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 
@@ -18,6 +19,8 @@ class Ignored(Enum):
     """Its sender seems not to know that it is here."""
     FORGED = "forged"
     """It bears an id that is not its own: our sender id without being ours, or the id of another message."""
+    NO_ROOM = "no-room"
+    """It would have to wait, and there is no room: it was not received, and has to come again."""
     ANSWER = "answer"
     """A duplicate that answers somebody's repair request: it tells nothing about what its sender knows."""
 
@@ -78,6 +81,7 @@ class DependenciesLost:
     """Messages were missing for so long that nobody waits for them any more."""
 
     entries: tuple[HistoryEntry, ...]
+    reason: LossReason = LossReason.TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
