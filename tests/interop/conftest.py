@@ -4,7 +4,8 @@ js-waku and js-libp2p are installed once into the build folder from ``js/package
 environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP); go-waku is built there
 from ``go/go.sum``. Where a toolchain or its package registry is missing the tests are skipped with the reason; in CI
 (``CI=true``) that is a failure. ``FAIRWAY_INTEROP_SEED`` chooses other payloads, losses and meshes than those of an
-ordinary run.
+ordinary run. ``FAIRWAY_INTEROP_JS=latest``, or another release of ``@waku/sdk``, has that one run in place of the
+pinned one, with the packages that it names, so that a release that breaks us is seen.
 
 A test that is marked ``enclosed`` runs, with all processes that it starts, where no network can be reached: go-waku's
 program looks for the live one by itself. What it needs is installed before.
@@ -79,6 +80,24 @@ def _age_of(node):
     return int(found[1]) if found else 0
 
 
+def _of_release(npm, release):
+    """Return the packages that a release of js-waku needs, with their versions, in place of the pinned ones."""
+    asked = [npm, "view", f"@waku/sdk@{release}", "version", "dependencies", "--json"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+    if done.returncode:
+        _missing(f"npm does not know @waku/sdk@{release}: {done.stderr[-700:]}")
+    told = json.loads(done.stdout)
+    package = json.loads((HERE / "js" / "package.json").read_text())
+    pinned = package["dependencies"]
+    if told["version"] == pinned["@waku/sdk"]:
+        pytest.skip(f"@waku/sdk@{release} is the pinned release, {told['version']}, which other tests run")
+    print(f"@waku/sdk {told['version']} in place of {pinned['@waku/sdk']}")  # noqa: T201 - for who reads a failure
+    # What the release does not name, like the encryption of messages, is taken as it is newest.
+    ours = {name: "latest" if name.startswith("@waku/") else version for name, version in pinned.items()}
+    named = {name: version for name, version in told["dependencies"].items() if name in ours}
+    return {**package, "dependencies": {**ours, **named, "@waku/sdk": told["version"]}}
+
+
 @pytest.fixture(scope="session")
 def js_folder():
     """Where the js packages are installed, with the scripts of this repository beside them."""
@@ -87,14 +106,22 @@ def js_folder():
         _missing("there is no Node.js with npm")
     if _age_of(node) < _OLDEST_NODE:
         _missing(f"Node.js must be {_OLDEST_NODE} or newer, {node} is {_age_of(node)}")
-    folder = BUILD / "interop-js"
+    release = os.environ.get("FAIRWAY_INTEROP_JS")
+    folder = BUILD / ("interop-js" if release is None else "interop-js-release")
     with _alone(folder):
         for path in (HERE / "js").iterdir():
             copy = folder / path.name
+            if release is not None and path.name.startswith("package"):
+                continue
             if not copy.exists() or copy.read_bytes() != path.read_bytes():  # another run may be reading it
                 shutil.copyfile(path, copy)
-        versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
-        _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
+        if release is None:
+            versions = [HERE / "js" / name for name in ("package.json", "package-lock.json")]
+            _install(folder, versions, [npm, "ci", "--no-audit", "--no-fund"])
+        else:
+            (folder / "package.json").write_text(json.dumps(_of_release(npm, release), indent=2))
+            install = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"]
+            _install(folder, [folder / "package.json"], install)
     return folder
 
 
