@@ -14,6 +14,7 @@ from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.recent import RecentHashes
 from fairway.waku.rest.shapes import hex_of, store_shape
+from fairway.waku.rest.store_reader import StoreReader
 
 HEALTH = "/health"
 ENDED_STREAM = (
@@ -78,6 +79,7 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
                 seen=RecentHashes(),
                 hand_on=lambda _: None,
                 changed=lambda: None,
+                store=StoreReader(http),
             )
             feed.start()
             await rest.until(lambda: attempts)

@@ -83,7 +83,8 @@ def test_what_nwaku_says_of_a_push_is_what_the_sender_hears(rest, lightpush, acc
 
 
 @pytest.mark.parametrize(
-    ("status", "permanent"), [(400, True), (413, True), (420, True), (421, False), (500, False), (504, False)]
+    ("status", "permanent"),
+    [(400, True), (413, True), (420, True), (421, False), (500, False), (503, False), (504, False), (505, False)],
 )
 def test_other_refusals_are_for_good_or_not_as_seed_004_has_it(rest, status, permanent):
     async def work():
@@ -200,6 +201,7 @@ def test_a_health_report_is_a_status(rest, name, health, store):
         (200, b"Node is healthy", NodeHealth.MINIMALLY_HEALTHY),
         (503, b"Node is not ready", NodeHealth.UNHEALTHY),
         (400, b"Bad request initiated. Invalid path or method used.", NodeHealth.MINIMALLY_HEALTHY),
+        (501, b'"Non RLN healthcheck is not implemented"', NodeHealth.MINIMALLY_HEALTHY),
         (500, b"", NodeHealth.UNHEALTHY),
         (200, b"[1", NodeHealth.MINIMALLY_HEALTHY),
         (200, b'{"nodeHealth": 7}', NodeHealth.MINIMALLY_HEALTHY),

@@ -53,6 +53,7 @@ class TopicFeed:
         seen: RecentHashes,
         hand_on: Callable[[RoutedMessage], None],
         changed: Callable[[], None],
+        store: StoreReader,
     ) -> None:
         self.criterion: Final = criterion
         self.live = False
@@ -65,7 +66,7 @@ class TopicFeed:
         self._options: Final = options
         self._changed: Final = changed
         self._catch_up: Final = CatchUp(
-            StoreReader(http),
+            store,
             criterion,
             seen=seen,
             hand_on=hand_on,

@@ -1,7 +1,7 @@
 """What ``GET /health`` says, as a status.
 
 Pure. nwaku, ``waku/node/health_monitor``: a state of the node and one of each protocol. Older versions answer with a
-sentence. Invariant: whatever the answer is, it is a status.
+sentence, and go-waku that it has none to give. Invariant: whatever the answer is, it is a status.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def status_of(status: int, body: bytes) -> NodeStatus:
     except DecodeError:
         # No report: the node is there, and says no more than whether it is well.
         known = 200 <= status < 300
-        missing = status in {400, 404, 405}
+        missing = status in {400, 404, 405, 501}
         return _status(NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY, store=True)
     states = {name: str(state).lower() for protocol in report.protocols_health for name, state in protocol.items()}
     store = not states or any(states.get(name) == _READY for name in _STORING)

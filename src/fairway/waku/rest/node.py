@@ -47,12 +47,15 @@ class RestNode(WatchedNode):
             address, timeout_s=options.request_timeout_s, max_connections=options.max_connections
         )
         self._sender: Final = Sender(self._http, options.send)
-        self._store: Final = StoreReader(self._http)
+        self._store: Final = StoreReader(self._http, told=self._store_told)
+        self._has_store = True
         self._seen: Final = RecentHashes()
         self._feeds: dict[Criterion, TopicFeed] = {}
         self._listeners: Final = Listeners(gone=self._unsubscribed)
         self._reached: NodeStatus | None = None
         """What the node said of itself at last; None while it does not answer."""
+        self._fault = ""
+        """Why it did not at last."""
         self._answered: Final = asyncio.Event()
         self._look: Final = asyncio.Event()
         self._tasks: Final = OwnedTasks()
@@ -106,7 +109,13 @@ class RestNode(WatchedNode):
         subscription = self._listeners.add(criteria)
         for criterion in criteria - self._feeds.keys():
             feed = self._feeds[criterion] = TopicFeed(
-                self._http, criterion, self._options, seen=self._seen, hand_on=self._hear, changed=self._feed_changed
+                self._http,
+                criterion,
+                self._options,
+                seen=self._seen,
+                hand_on=self._hear,
+                changed=self._feed_changed,
+                store=self._store,
             )
             feed.start()
         self._show()
@@ -155,10 +164,11 @@ class RestNode(WatchedNode):
                 reply = await self._http.request("GET", "/health")
             except NodeUnavailableError as error:
                 _LOG.debug("%s", error)
-                self._reached = None
+                self._reached, self._fault = None, str(error)
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._options.health_interval_s)
             else:
                 if self._reached is None:
+                    self._has_store = True
                     self._sender.reset()
                     for feed in self._feeds.values():
                         feed.wake()
@@ -179,6 +189,11 @@ class RestNode(WatchedNode):
         self._look.set()
         self._show()
 
+    def _store_told(self, has_store: bool) -> None:
+        if has_store is not self._has_store:
+            self._has_store = has_store
+            self._show()
+
     def _unsubscribed(self, criteria: frozenset[Criterion]) -> None:
         if self._closed:
             return
@@ -188,7 +203,10 @@ class RestNode(WatchedNode):
         self._show()
 
     def _show(self) -> None:
-        status = self._reached or AWAY
-        if any(not feed.live for feed in self._feeds.values()):
-            status = replace(status, health=NodeHealth.UNHEALTHY)
+        status = self._reached or replace(AWAY, detail=self._fault)
+        if not self._has_store:
+            status = replace(status, store=False)
+        if broken := [feed.criterion[1] for feed in self._feeds.values() if not feed.live]:
+            detail = status.detail or f"{self.address.name}: messages of {broken[0]} do not come in"
+            status = replace(status, health=NodeHealth.UNHEALTHY, detail=detail)
         self._board.show(status)

@@ -20,6 +20,8 @@ class SendWay(Enum):
     """``/lightpush/v3``, whose answer says what became of the message."""
     RELAY = "relay"
     """``/relay/v1``."""
+    LIGHTPUSH_V1 = "lightpush-v1"
+    """``/lightpush/v1``, which go-waku and older nodes have."""
 
 
 class ReceiveWay(Enum):
@@ -37,7 +39,7 @@ class ReceiveWay(Enum):
 class RestNodeOptions:
     """How a `RestNode` behaves."""
 
-    send: tuple[SendWay, ...] = (SendWay.LIGHTPUSH, SendWay.RELAY)
+    send: tuple[SendWay, ...] = (SendWay.LIGHTPUSH, SendWay.RELAY, SendWay.LIGHTPUSH_V1)
     """In this order, the next one if the node does not offer one."""
     receive: tuple[ReceiveWay, ...] = (ReceiveWay.EVENTS, ReceiveWay.RELAY, ReceiveWay.FILTER)
     """The same."""

@@ -23,6 +23,8 @@ from fairway.waku.rest.shapes import FilterRequest, JsonMessage, StoredEntry, js
 from fairway.wire.topics import StaticShard, autoshard
 
 _NOT_THERE: Final = frozenset({400, 404, 405, 501})
+_NOTHING: Final = b"null"
+"""What go-waku says of an empty cache."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -104,7 +106,7 @@ async def _poll(http: HttpClient, path: str, pubsub_topic: str, sink: Sink, opti
             # 404 and 400: the node was started anew and knows of no subscription.
             raise NodeUnavailableError(f"{path}: {reply.status} {reply.text}")
         try:
-            shapes = read_json(reply.body, list[JsonMessage])
+            shapes = [] if reply.body == _NOTHING else read_json(reply.body, list[JsonMessage])
         except DecodeError as error:
             raise NodeUnavailableError(f"{path}: {error}") from error
         _hand_on(shapes, pubsub_topic, sink)

@@ -1,12 +1,13 @@
-"""Sending over HTTP: by light push, or by relay where a node has no light push.
+"""Sending over HTTP: by light push, by relay where a node has no light push, or by the light push of older nodes.
 
 nwaku's light push needs a service peer or the service itself, its relay endpoints need relay; what a node does not have
-it answers with 404, and the other way is taken from then on until the node was away.
+it answers with 404, and the next way is taken from then on until the node was away. go-waku has relay, and light push
+only as nwaku had it before version 3: with words in place of codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from fairway.waku.rest.options import SendWay
 from fairway.waku.rest.shapes import PushAnswer, PushRequest, json_of, read_json, relay_shape
 from fairway.wire.lightpush import ClientAction, StatusCode, client_action
 
+_NO_SERVICE_PEER: Final = "no suitable service peer"
 _NOT_SUBSCRIBED: Final = "not subscribed to topic"
 
 
@@ -27,6 +29,11 @@ class Sender:
         self._http: Final = http
         self._ways: Final = tuple(ways)
         self._first = 0
+        self._by: Final[dict[SendWay, Callable[[RoutedMessage], Awaitable[SendResult | HttpReply]]]] = {
+            SendWay.LIGHTPUSH: self._push,
+            SendWay.RELAY: self._relay,
+            SendWay.LIGHTPUSH_V1: self._push_v1,
+        }
 
     def reset(self) -> None:
         """Forget which way the node offers: it may be another one now."""
@@ -38,7 +45,7 @@ class Sender:
         for index in range(self._first, len(self._ways)):
             way = self._ways[index]
             try:
-                result = await (self._push(message) if way is SendWay.LIGHTPUSH else self._relay(message))
+                result = await self._by[way](message)
             except NodeUnavailableError as error:
                 return SendResult(accepted=False, detail=str(error))
             if isinstance(result, SendResult):
@@ -59,8 +66,8 @@ class Sender:
             if reply.status in {400, 404, 405}:
                 return reply  # not the words of a light push: there is none
             detail = reply.text
-        if reply.status == StatusCode.SERVICE_NOT_AVAILABLE:
-            return reply  # nobody to push to; the node itself may be a relay
+        if client_action(reply.status) is ClientAction.NO_PEERS and _NO_SERVICE_PEER in detail.lower():
+            return reply  # nobody to push to; the node itself may be a relay, and this is not its relay's answer
         permanent = client_action(reply.status) is ClientAction.NEVER_RESEND_UNCHANGED
         return SendResult(accepted=False, permanent=permanent, detail=f"{reply.status} {detail}".strip())
 
@@ -68,7 +75,9 @@ class Sender:
         path = f"/relay/v1/messages/{quote(message.pubsub_topic, safe='')}"
         body = json_of(relay_shape(message.message))
         reply = await self._http.request("POST", path, body)
-        if reply.status == 400 and _NOT_SUBSCRIBED in reply.text.lower():
+        # go-waku says nothing at all of a shard that it does not relay.
+        said_nothing = reply.status == StatusCode.INTERNAL_SERVER_ERROR and not reply.body
+        if said_nothing or (reply.status == StatusCode.BAD_REQUEST and _NOT_SUBSCRIBED in reply.text.lower()):
             await self._http.request("POST", "/relay/v1/subscriptions", json_of([message.pubsub_topic]))
             reply = await self._http.request("POST", path, body)
         if reply.status == 200:
@@ -77,3 +86,12 @@ class Sender:
             return reply
         permanent = reply.status == StatusCode.PAYLOAD_TOO_LARGE or "size exceeded" in reply.text.lower()
         return SendResult(accepted=False, permanent=permanent, detail=f"{reply.status} {reply.text}")
+
+    async def _push_v1(self, message: RoutedMessage) -> SendResult | HttpReply:
+        request = PushRequest(message=relay_shape(message.message), pubsub_topic=message.pubsub_topic)
+        reply = await self._http.request("POST", "/lightpush/v1/message", json_of(request))
+        if reply.status == StatusCode.SUCCESS:
+            return SendResult(accepted=True)
+        if reply.status in {404, 405}:
+            return reply
+        return SendResult(accepted=False, detail=f"{reply.status} {reply.text}")

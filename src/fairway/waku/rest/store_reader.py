@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
@@ -12,13 +13,19 @@ from fairway.waku.rest.store_messages import store_answer, store_hashes, store_r
 from fairway.wire.waku_message import encode_waku_message
 
 _LOG: Final = logging.getLogger(__name__)
+_NO_STORE: Final = frozenset({404, 405, 412, 501})
+"""nwaku: 412 if it neither keeps messages nor knows who does; and no such endpoint."""
+_NO_PEER: Final = "no suitable peers"
+"""The same from go-waku, with a 500."""
 
 
 class StoreReader:
     """The store behind one node."""
 
-    def __init__(self, http: HttpClient) -> None:
+    def __init__(self, http: HttpClient, *, told: Callable[[bool], None] = lambda _: None) -> None:
+        """Call ``told`` with whether the node has a store to ask, whenever an answer shows it."""
         self._http: Final = http
+        self._told: Final = told
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page, without entries that no WakuMessage can be; raise `StoreQueryError`."""
@@ -50,6 +57,7 @@ class StoreReader:
             reply = await self._http.request("GET", path)
         except NodeUnavailableError as error:
             raise StoreQueryError(str(error)) from error
+        self._told(reply.status not in _NO_STORE and _NO_PEER not in reply.text)
         if reply.status != 200:
             raise StoreQueryError(f"{self._http.address.name}: the node answers {reply.status}: {reply.text}")
         return reply.body
