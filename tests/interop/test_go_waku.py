@@ -22,6 +22,8 @@ from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_
 from fairway.options import ReliableChannelOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
+from fairway.waku.libp2p.keys import KeyType, PrivateKey
+from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light import LightNode
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
@@ -221,6 +223,53 @@ def test_a_go_waku_client_pushes_subscribes_pings_and_asks_the_store_at_our_node
             (queried,) = await client.wait("queried")
             assert (len(set(queried["hashes"])), queried["pages"]) == (len(ours) + len(theirs), 4)
             assert not client.of("failed"), client.state()
+
+    run(work())
+
+
+@asynccontextmanager
+async def stock_waku(go_folder, folder):
+    """go-waku's own program as its makers ship it: the addresses of its libp2p port and of its REST API."""
+    port, rest_port, secret = free_port(), free_port(), secrets.token_bytes(32)
+    given = {
+        "address": "127.0.0.1",
+        "tcp-port": port,
+        "nodekey": secret.hex(),
+        "cluster-id": 16,
+        "pubsub-topic": SHARD,
+        "min-relay-peers-to-publish": 0,
+        "ip-colocation-limit": 0,
+        "rest-port": rest_port,
+    }
+    words = ["--relay", "--filter", "--lightpush", "--rest"]
+    words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    with (folder / "waku.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            go_folder / "waku",
+            "--relay",
+            "--filter",
+            "--lightpush",
+            "--rest",
+            *words,
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    rest = f"http://127.0.0.1:{rest_port}"
+    peer_id = PeerId.from_public_key(PrivateKey.from_secret(secret, KeyType.SECP256K1).public_key)
+    try:
+        yield f"/ip4/127.0.0.1/tcp/{port}/p2p/{peer_id}", rest
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def test_a_channel_runs_over_the_rest_api_of_go_waku(go_folder, tmp_path, seed):
+    async def work():
+        async with stock_waku(go_folder, tmp_path) as (address, rest), await service(address) as node:
+            await until(lambda: node.relay.peer_count(SHARD), lambda: (tmp_path / "waku.log").read_text()[-2000:])
+            async with channel_at(rest, "alice") as alice, channel_at(str(node.addresses[0]), "bob") as bob:
+                await converse(alice, bob, 10, seed)
 
     run(work())
 
