@@ -32,6 +32,15 @@ def command(
     ] = False,
     tcp_port: Annotated[int, typer.Option(**_PORT, help="libp2p over TCP.")] = 0,
     ws_port: Annotated[int, typer.Option(**_PORT, help="libp2p over WebSocket, for browsers.")] = 0,
+    ws_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            **_LISTENING,
+            metavar="ORIGIN",
+            help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'; may be repeated.",
+            show_default="those of this machine",
+        ),
+    ] = None,
     host: Annotated[
         str,
         typer.Option(
@@ -160,6 +169,7 @@ def command(
         host=host,
         tcp_port=tcp_port,
         ws_port=ws_port,
+        ws_origins=tuple(ws_origin or ()),
         peers=tuple(peer or ()),
         archive=archive,
         retention=Retention(max_age_s=parse_duration(keep), max_bytes=parse_size(keep_size)),

@@ -126,7 +126,13 @@ class ServiceNode(WatchedNode):
             if chosen.archive is not None:
                 archive = await open_archive(chosen.archive, chosen.retention)
                 exits.push_async_callback(archive.close)
-            host = await Host.start(key=key, listen=_listen(chosen), agent=_AGENT, limits=chosen.host_limits)
+            host = await Host.start(
+                key=key,
+                listen=_listen(chosen),
+                agent=_AGENT,
+                limits=chosen.host_limits,
+                web_origins=chosen.ws_origins,
+            )
             exits.push_async_callback(host.close)
             node = cls(chosen, host, archive, rng=rng, exits=exits)
             await node._serve()

@@ -11,6 +11,7 @@ from typing import Final
 from fairway.errors import ConfigurationError
 from fairway.service.archives import Retention
 from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.protocols.filter_service import FilterLimits
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
@@ -37,6 +38,9 @@ class ServiceOptions:
     """0 for any free one, None for none."""
     ws_port: int | None = 0
     """The same for WebSocket."""
+    ws_origins: tuple[str, ...] = ()
+    """Web pages that may connect to it, like ``https://example.org``, or ``*``. Those of this machine and of the node's
+    own IP address may in any case, and programs, which name no origin."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
@@ -54,6 +58,7 @@ class ServiceOptions:
     """For tests: what the losses follow from."""
 
     def __post_init__(self) -> None:
+        checked_origins(self.ws_origins)
         if not 0 <= self.loss <= 1:
             raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
         if not self.shards:

@@ -32,6 +32,7 @@ from fairway.service.rest.metrics import MetricsEndpoints
 from fairway.service.rest.openapi import PATHS
 from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import StoreEndpoints
+from fairway.waku.libp2p.transports.web_origins import is_loopback
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
@@ -152,7 +153,7 @@ class _Gate:
         if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             return False
         # Nor for what a page reads from its own site, which may have made its name point to this machine meanwhile.
-        return not host or _is_address(host) or not _is_loopback(options.host)
+        return not host or _is_address(host) or not is_loopback(options.host)
 
 
 def _is_address(host: str) -> bool:
@@ -160,14 +161,6 @@ def _is_address(host: str) -> bool:
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches what listens at an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
+from fairway.waku.libp2p.transports.web_origins import checked_origins
 
 NWAKU_CACHE_MESSAGES: Final = 50
 """What nwaku's message caches hold."""
-_ORIGIN: Final = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/?#@]+")
-"""As browsers write it (RFC 6454): no path, and no slash at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +55,4 @@ class RestOptions:
             raise ConfigurationError("the limits of the REST API must be at least 1")
         if min(self.heartbeat_s, self.request_timeout_s, self.stall_s) <= 0:
             raise ConfigurationError("the times of the REST API must be above 0")
-        for origin in self.allowed_origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise ConfigurationError(
-                    f"{origin!r} is no origin of a page; give one like https://app.example.org, without a path, or '*'"
-                )
+        checked_origins(self.allowed_origins)

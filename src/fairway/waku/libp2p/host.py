@@ -36,6 +36,7 @@ from fairway.waku.libp2p.ping import MAX_STREAMS_PER_PEER, PING_PROTOCOL, answer
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.libp2p.transports.dialing import welcome
 from fairway.waku.libp2p.transports.tcp import TcpTransport, listen_tcp
+from fairway.waku.libp2p.transports.web_origins import WebOrigins
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
@@ -83,7 +84,14 @@ class Host:
     """Made by `start`."""
 
     def __init__(
-        self, *, key: PrivateKey, agent: str, limits: HostLimits, muxers: Sequence[str], ssl: SSLContext | None
+        self,
+        *,
+        key: PrivateKey,
+        agent: str,
+        limits: HostLimits,
+        muxers: Sequence[str],
+        ssl: SSLContext | None,
+        origins: WebOrigins,
     ) -> None:
         self.key = key
         self.peer_id = PeerId.from_public_key(key.public_key)
@@ -98,6 +106,7 @@ class Host:
         credentials = NoiseCredentials.make(key)
         self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
         self._dialer = Dialer(upgrader=self._upgrader, limits=limits, ssl=ssl, run=self._run_outbound)
+        self._origins = origins
         self._servers: list[asyncio.Server] = []
         self._tasks = OwnedTasks()
         self._failed_handshakes = 0
@@ -115,6 +124,7 @@ class Host:
         announce: Sequence[Multiaddr | str] = (),
         listen_ssl: SSLContext | None = None,
         dial_ssl: SSLContext | None = None,
+        web_origins: Sequence[str] = (),
     ) -> Self:
         """Start a node.
 
@@ -127,9 +137,12 @@ class Host:
             announce: addresses to tell peers instead of those it listens on, for a node behind a proxy or NAT.
             listen_ssl: the certificate for ``/wss`` listeners.
             dial_ssl: whom to trust when dialling ``/wss``; by default the system's authorities.
+            web_origins: web pages that may connect besides those of this machine, like ``https://example.org``, or
+                ``*``; programs, which name no origin, may always.
 
         Raises:
             AddressError: an address cannot be listened on.
+            ConfigurationError: an origin is none.
             OSError: a port is taken.
 
         """
@@ -139,6 +152,7 @@ class Host:
             limits=limits or HostLimits(),
             muxers=muxers,
             ssl=dial_ssl,
+            origins=WebOrigins(web_origins),
         )
         host._handlers.add(PING_PROTOCOL, answer_pings, MAX_STREAMS_PER_PEER)
         host._handlers.add(IDENTIFY_PROTOCOL, host._identify.answer, None)
@@ -290,7 +304,7 @@ class Host:
         try:
             try:
                 async with asyncio.timeout(self.limits.handshake_timeout_s):
-                    link = Link(await welcome(raw, kind, ssl))
+                    link = Link(await welcome(raw, kind, ssl, self._origins))
                     upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
             except (Libp2pError, OSError) as error:
                 # TimeoutError, which the time limit raises, is an OSError as well.

@@ -8,6 +8,7 @@ from fairway.waku.libp2p.errors import AddressError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.transports.tcp import TcpTransport, dial_tcp
 from fairway.waku.libp2p.transports.transport import ByteTransport
+from fairway.waku.libp2p.transports.web_origins import WebOrigins
 from fairway.waku.libp2p.transports.websocket import WebSocketTransport
 
 
@@ -33,14 +34,14 @@ async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
         raise
 
 
-async def welcome(raw: TcpTransport, kind: str, ssl: SSLContext | None) -> ByteTransport:
+async def welcome(raw: TcpTransport, kind: str, ssl: SSLContext | None, origins: WebOrigins) -> ByteTransport:
     """Return what was accepted on a listener of that kind; ``ssl`` is the certificate of a wss listener.
 
     Raises:
         OSError: TLS failed.
-        ConnectionClosedError: the other side speaks no WebSocket.
+        ConnectionClosedError: the other side speaks no WebSocket, or is a web page that ``origins`` does not admit.
 
     """
     if kind == "wss" and ssl is not None:
         await raw.serve_tls(ssl)
-    return raw if kind == "tcp" else await WebSocketTransport.accept(raw, secure=kind == "wss")
+    return raw if kind == "tcp" else await WebSocketTransport.accept(raw, origins, secure=kind == "wss")

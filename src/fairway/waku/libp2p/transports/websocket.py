@@ -8,6 +8,7 @@ ends the connection before its body is read.
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final
 
 from websockets.client import ClientProtocol
@@ -22,6 +23,7 @@ from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.transports.tcp import TcpTransport
 from fairway.waku.libp2p.transports.transport import ByteTransport
+from fairway.waku.libp2p.transports.web_origins import WebOrigins
 
 _MAX_MESSAGE_BYTES: Final = 1_048_576
 _SEND_BYTES: Final = 262_144
@@ -39,6 +41,7 @@ class WebSocketTransport(ByteTransport):
         self.remote_address = _over(raw.remote_address, kind)
         raw.on_writable = self._writable
         self._ended = False
+        self._origins = WebOrigins()
 
     @classmethod
     async def connect(cls, raw: TcpTransport, address: Multiaddr) -> WebSocketTransport:
@@ -62,9 +65,13 @@ class WebSocketTransport(ByteTransport):
         return transport
 
     @classmethod
-    async def accept(cls, raw: TcpTransport, *, secure: bool) -> WebSocketTransport:
-        """Do the server's opening handshake on a connection that was just accepted; errors as for `connect`."""
+    async def accept(cls, raw: TcpTransport, origins: WebOrigins, *, secure: bool) -> WebSocketTransport:
+        """Do the server's opening handshake on a connection that was just accepted; errors as for `connect`.
+
+        A web page that ``origins`` does not admit gets 403.
+        """
         transport = cls(raw, ServerProtocol(max_size=_MAX_MESSAGE_BYTES), secure=secure)
+        transport._origins = origins
         await transport._open()
         return transport
 
@@ -139,7 +146,11 @@ class WebSocketTransport(ByteTransport):
         events = protocol.events_received()
         for event in events:
             if isinstance(event, Request):
-                protocol.send_response(protocol.accept(event))
+                headers = event.headers
+                admitted = self._origins.admit(headers.get_all("Origin"), "".join(headers.get_all("Host")))
+                protocol.send_response(
+                    protocol.accept(event) if admitted else protocol.reject(HTTPStatus.FORBIDDEN, "Origin not allowed")
+                )
             else:
                 protocol.events.append(event)
 
