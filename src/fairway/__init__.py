@@ -46,7 +46,11 @@ from fairway.events import (
     MessageSending,
     MessageSent,
     MessageSetAside,
+    MessagesUndecryptable,
+    NodeHealth,
+    NodeStatusChanged,
     RequestSent,
+    SenderIdInUse,
     StatusChanged,
 )
 from fairway.options import (
@@ -60,7 +64,7 @@ from fairway.options import (
     SegmentationConfig,
 )
 from fairway.waku.connect import connect
-from fairway.waku.node import NodeHealth, NodeStatus, WakuNode
+from fairway.waku.node import NodeStatus, WakuNode
 
 __all__ = [
     "EVENT_NAMES",
@@ -92,9 +96,11 @@ __all__ = [
     "MessageSent",
     "MessageSetAside",
     "MessageTooLargeError",
+    "MessagesUndecryptable",
     "NetworkError",
     "NodeHealth",
     "NodeStatus",
+    "NodeStatusChanged",
     "Profile",
     "Progress",
     "RateLimitConfig",
@@ -105,6 +111,7 @@ __all__ = [
     "RequestSent",
     "SdsConfig",
     "SegmentationConfig",
+    "SenderIdInUse",
     "StatusChanged",
     "StorageError",
     "WakuNode",

@@ -58,10 +58,19 @@ class LossReason(Enum):
 
 
 class ChannelStatus(Enum):
-    """Seed 002: whether messages are known to be missing."""
+    """Seed 002: whether messages may be missing."""
 
     SYNCING = "syncing"
+    """Messages are known to be missing, the node is offline, or the store has not answered for the time away."""
     SYNCED = "synced"
+
+
+class NodeHealth(Enum):
+    """How well a node is connected (WAKU-API)."""
+
+    UNHEALTHY = "unhealthy"
+    MINIMALLY_HEALTHY = "minimally-healthy"
+    SUFFICIENTLY_HEALTHY = "sufficiently-healthy"
 
 
 class Limit(Enum):
@@ -227,6 +236,47 @@ class StatusChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatusChanged:
+    """The node is gone, is back, or is connected better or worse. At the start it is told only of one that is gone.
+
+    Nothing is lost meanwhile: what is sent is kept, and goes out when the node is back.
+    """
+
+    connected: bool
+    """Whether messages can go out and come in."""
+    health: NodeHealth
+    store: bool
+    """Whether a store node can be asked for what was missed."""
+    detail: str = ""
+    """Why it is not connected, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesUndecryptable:
+    """Messages on the channel's topic could not be opened. The first is told at once, further ones once a minute.
+
+    They are another channel's, or somebody uses another key: this program, if it opened none at all.
+    """
+
+    count: int
+    """Since this was told last."""
+    opened: int
+    """Messages that could be opened, since the channel was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderIdInUse:
+    """Messages under the channel's own sender id came that it did not send. Told at once, then once a minute.
+
+    Another program takes part under the same name, or somebody pretends to. Names must be unique for acknowledgements
+    to mean anything.
+    """
+
+    count: int
+    """Since this was told last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
     """A bound began to bite. It is told again only after it had ceased to."""
 
@@ -278,6 +328,9 @@ Event = (
     | MessageReceived
     | IrretrievableMessage
     | StatusChanged
+    | NodeStatusChanged
+    | MessagesUndecryptable
+    | SenderIdInUse
     | LimitReached
     | HandlerFailed
     | MessageSetAside
@@ -299,6 +352,9 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
     IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
     StatusChanged: ("status",),
+    NodeStatusChanged: ("node-status",),
+    MessagesUndecryptable: ("messages-undecryptable",),
+    SenderIdInUse: ("sender-id-in-use",),
     LimitReached: ("limit-reached",),
     HandlerFailed: ("handler-failed",),
     MessageSetAside: ("message-set-aside",),

@@ -253,6 +253,7 @@ def test_a_channel_tells_when_it_begins_and_ceases_to_miss_messages(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         told = []
+        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
         bob.on("status", told.append)
         group.network.partition({"alice"}, {"bob"})
         await (await alice.send(b"missed")).sent()

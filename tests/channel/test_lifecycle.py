@@ -26,7 +26,7 @@ def test_a_channel_starts_by_itself_unless_told_not_to(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
         assert alice.is_started()
-        assert alice.status is ChannelStatus.SYNCED
+        await group.until(lambda: alice.status is ChannelStatus.SYNCED)
         bob = await group.channel("bob", options=replace(group.options, auto_start=False))
         assert not bob.is_started()
         with pytest.raises(ChannelClosedError, match="not started"):
@@ -56,6 +56,7 @@ def test_a_closed_channel_says_so_and_stays_closed(in_group):
 def test_iterations_end_when_the_channel_closes(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
+        await group.until(lambda: alice.status is ChannelStatus.SYNCED)
 
         async def read(stream):
             return [item async for item in stream]

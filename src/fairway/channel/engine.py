@@ -8,6 +8,7 @@ so that nothing is seen outside that the store could forget.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -27,13 +28,16 @@ from fairway.events import (
     MessageEvent,
     MessageReceived,
     MessageSetAside,
+    NodeStatusChanged,
 )
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
 from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Outcome, StoredRequest, TracePoint, Write
-from fairway.waku.node import RoutedMessage, SendResult, WakuNode
+from fairway.visible import visible
+from fairway.waku.node import NodeStatus, RoutedMessage, SendResult, WakuNode
 from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.status_board import AWAY
 from fairway.waku.subscription import Subscription
 from fairway.wire.topics import autoshard
 
@@ -43,6 +47,8 @@ _GOODBYE_S: Final = 1.0
 """How long stopping waits for the last acknowledgements to leave."""
 _TURN: Final = 64
 """Messages processed before others on the event loop get a turn."""
+
+_LOG: Final = logging.getLogger("fairway.channel.node")
 
 Outward = Publish | QueryStore | AwaitCipher | Event | Delivered
 
@@ -95,6 +101,7 @@ class Engine:
         self._is_running = False
         self._has_stopped = False
         self._had_store = False
+        self._node_status: NodeStatus | None = None
         self._quota: object = None
 
     async def start(self, changes: tuple[Change, ...], first_number: int) -> None:
@@ -109,6 +116,7 @@ class Engine:
         else:
             self.commits.add(Write(changes=stack.snapshot()), [])
         self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
+        self._see_node(self._node.status)
         for work in (self._watch_node(), self._take_in(self.subscription), self.retriever.run()):
             self._tasks.spawn(work)
 
@@ -260,14 +268,32 @@ class Engine:
     async def _watch_node(self) -> None:
         """Tell the protocol whether the node is connected, and when a store can be asked."""
         async for status in self._node.status_changes():
-            now_ms = self._clock()
-            self.carry_out(self.stack.set_connected(status.connected, now_ms))
-            self._learn_quota(now_ms)
-            has_store = status.connected and status.store
-            if has_store and not self._had_store:
-                self.carry_out(self.stack.store_connected(now_ms))
-            self._had_store = has_store
-        self.carry_out(self.stack.set_connected(False, self._clock()))
+            self._see_node(status)
+        self._see_node(replace(AWAY, detail="the node is closed"))
+
+    def _see_node(self, status: NodeStatus) -> None:
+        now_ms = self._clock()
+        effects = self.stack.set_connected(status.connected, now_ms)
+        self.carry_out((*self._changes_of_node(status), *effects))
+        self._learn_quota(now_ms)
+        has_store = status.connected and status.store
+        if has_store and not self._had_store:
+            self.carry_out(self.stack.store_connected(now_ms))
+        self._had_store = has_store
+
+    def _changes_of_node(self, status: NodeStatus) -> tuple[Emit, ...]:
+        """Return what to tell of a status; of the first one only that it is bad."""
+        before, self._node_status = self._node_status, status
+        if status == before or (before is None and status.connected):
+            return ()
+        if status.connected != (before is None or before.connected):
+            what = "the node is back" if status.connected else "the node is gone, and what is sent waits for it"
+            why = f": {status.detail}" if status.detail else ""
+            _LOG.warning("channel %s: %s", visible(self.stack.sds.channel_id), visible(f"{what}{why}"))
+        event = NodeStatusChanged(
+            connected=status.connected, health=status.health, store=status.store, detail=status.detail
+        )
+        return (Emit(event=event),)
 
     def _await_cipher(self, cipher: AwaitCipher) -> None:
         task = asyncio.ensure_future(cipher.awaitable)

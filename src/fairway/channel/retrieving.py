@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
 from fairway.errors import NetworkError
-from fairway.events import ChannelStatus, Limit, LimitReached
+from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.query_budget import QueryBudget
 from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
@@ -37,7 +38,7 @@ class Reading(Protocol):
         """Messages of the channel with causal history that were received so far."""
 
     @property
-    def status(self) -> ChannelStatus:
+    def has_gaps(self) -> bool:
         """Whether messages are known to be missing."""
 
 
@@ -78,12 +79,15 @@ class Retriever:
         self._is_limited = False
         self._waiting: deque[QueryStore] = deque()
         self._arrived = asyncio.Event()
+        self._reachable = asyncio.Event()
+        """Set when a store node became reachable anew, for whoever pauses after a failure."""
 
     def put(self, query: QueryStore) -> None:
         """Ask something, after what waits already; a newer question about the time away replaces an older one."""
         if query.catch_up:
             self._waiting = deque(waiting for waiting in self._waiting if not waiting.catch_up)
             self._waiting.appendleft(query)
+            self._reachable.set()
         elif query not in self._waiting and len(self._waiting) < _MAX_WAITING:
             self._waiting.append(query)
         self._arrived.set()
@@ -103,8 +107,11 @@ class Retriever:
                 if query.catch_up and not any(waiting.catch_up for waiting in self._waiting):
                     # Of everything else the protocol keeps track itself, and asks again.
                     self._waiting.append(query)
-                await asyncio.sleep(retry_s)
-                retry_s = min(_LAST_RETRY_S, 2 * retry_s)
+                self._reachable.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(retry_s):
+                        await self._reachable.wait()
+                retry_s = _FIRST_RETRY_S if self._reachable.is_set() else min(_LAST_RETRY_S, 2 * retry_s)
             else:
                 retry_s = _FIRST_RETRY_S
                 if query.catch_up:
@@ -131,7 +138,7 @@ class Retriever:
                 self.retrieved += 1
                 self._found(message)
             await self._settled()
-            known = self._reading.history_heard > heard and self._reading.status is ChannelStatus.SYNCED
+            known = self._reading.history_heard > heard and not self._reading.has_gaps
             if page.cursor is None or page.cursor == cursor or (by_time and known):
                 return
             cursor = page.cursor

@@ -33,6 +33,8 @@ class QueryOnConnect:
     def __init__(self, options: ReliableChannelOptions, journal: Journal) -> None:
         self.history_heard = 0
         """Messages of this channel with causal history that were received, copies included."""
+        self.pending = False
+        """Whether there was a time away that a store has not answered for; only where a store was ever asked."""
         self._enabled = options.query_on_connect
         self._interval_ms = options.query_on_connect_interval_ms
         self._max_window_ms = options.query_on_connect_max_window_ms
@@ -46,12 +48,14 @@ class QueryOnConnect:
     def was_offline(self, now_ms: int) -> None:
         """Note that the node is offline, or was until now."""
         self._offline_at_ms = now_ms
+        self.pending |= self._enabled and self._last_success_ms is not None
 
     def store_connected(self, now_ms: int) -> QueryStore | None:
         """Return what to ask a store node that became reachable, or None if nothing can have been missed."""
         if not self._enabled or not self._is_due(now_ms):
             return None
         self._asked_at_ms = now_ms
+        self.pending = True
         start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # What a clock that was ahead noted tells nothing of when that was.
@@ -70,6 +74,7 @@ class QueryOnConnect:
         """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""
         end_ms = end_ns // _NANOSECONDS_PER_MILLISECOND
         self._succeeded = True
+        self.pending = False
         self._asked_at_ms = None
         self._last_success_ms = min(end_ms, now_ms)
         self._journal.touch(CAUGHT_UP, "")

@@ -28,6 +28,7 @@ from fairway.protocol.sds.outcome import (
     MessageReady,
     MessageReviewed,
     SdsOutcome,
+    SenderIdInUse,
 )
 from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
@@ -116,6 +117,7 @@ class Receiving:
         except DecodeError:
             self._tally.add("undecodable")
             return
+        self._tally.add("opened")
         if message.repair_request and self._is_stale(carrier, now_ms):
             message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
@@ -147,6 +149,8 @@ class Receiving:
                 self._siblings.missed(entry.message_id for entry in entries)
             case DependenciesLost(entries=entries, reason=reason):
                 self._effects.tell(*self._inbound.given_up(entries, reason))
+            case SenderIdInUse():
+                self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):
                 self._tally.add(why.value)
                 if why is Ignored.DUPLICATE:

@@ -29,6 +29,7 @@ from fairway.protocol.inbound import Inbound, logical_message_id
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
+from fairway.protocol.notices import Notices
 from fairway.protocol.outbound import Outbound
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.query_on_connect import QueryOnConnect
@@ -131,6 +132,7 @@ class Stack:
             tally=tally,
         )
         self._retrieval = Retrieval(options)
+        self._notices = Notices(tally)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
         self._now_ms = now_ms
@@ -292,7 +294,7 @@ class Stack:
 
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
-        times = [self._inbound.reassembler.next_deadline()]
+        times = [self._inbound.reassembler.next_deadline(), self._notices.next_deadline()]
         if self._outbound.connected:
             times += [
                 self._sweep_at(),
@@ -307,8 +309,13 @@ class Stack:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages are known to be missing (seed 002)."""
+        """Whether messages may be missing (seed 002): some are known to be, or the time away is not looked at yet."""
         return self._status
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether messages are known to be missing."""
+        return bool(self.sds.dependencies.incoming.missing)
 
     @property
     def history_heard(self) -> int:
@@ -412,7 +419,9 @@ class Stack:
         self._retrieval.plan(missing.values(), now_ms)
         for limit, bound, bites in self.sds.dependencies.limits():
             self._effects.tell(*self._limits.note(limit, bound, bites=bites))
-        status = ChannelStatus.SYNCING if missing else ChannelStatus.SYNCED
+        self._effects.tell(*self._notices.take(now_ms))
+        is_behind = missing or not self._outbound.connected or self._query_on_connect.pending
+        status = ChannelStatus.SYNCING if is_behind else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status
             self._effects.tell(StatusChanged(status=status))

@@ -74,6 +74,10 @@ class Tally:
         """Count one."""
         self._counts[name] += 1
 
+    def count(self, name: str) -> int:
+        """Return how many were counted."""
+        return self._counts[name]
+
     def sent(self, purpose: Purpose, size_bytes: int) -> None:
         """Count a transmission."""
         self._transmissions[purpose] += 1

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from fairway.events import ChannelStatus
 from fairway.protocol.effects import Effect, QueryStore
 from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.stack import Stack
@@ -87,7 +86,7 @@ class StoreClient:
         heard, page = stack.history_heard, list(islice(rest, _PAGE))
         for message in page:
             self._carry_out(stack.receive(message, now_ms))
-        known = stack.history_heard > heard and stack.status is ChannelStatus.SYNCED
+        known = stack.history_heard > heard and not stack.has_gaps
         if page and (query.message_hashes or not known):
             at_ms = self._budget.next_at(now_ms)
             self._budget.spend(at_ms)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
 from typing import Self
 
+from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
 from fairway.waku.subscription import Subscription
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
@@ -54,14 +54,6 @@ class SendResult:
     """Whether trying again is in vain: the message itself is at fault."""
     detail: str = ""
     """Why not, for people."""
-
-
-class NodeHealth(Enum):
-    """How well a node is connected (WAKU-API)."""
-
-    UNHEALTHY = "unhealthy"
-    MINIMALLY_HEALTHY = "minimally-healthy"
-    SUFFICIENTLY_HEALTHY = "sufficiently-healthy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

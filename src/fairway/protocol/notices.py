@@ -1,0 +1,64 @@
+"""What an application should hear of although it concerns no message that it will ever get: at most once a minute.
+
+Messages that cannot be opened are everyday traffic where channels share a content topic, and the only sign of a wrong
+key where they do not. A message under one's own name that one did not send means that two programs share an identity,
+or that somebody pretends to be us. Both are told with a count, the first at once and further ones together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from fairway.events import MessagesUndecryptable, SenderIdInUse
+from fairway.protocol.statistics import Tally
+
+NOTICE_PAUSE_MS: Final = 60_000
+"""Least time between two notices of a kind."""
+
+Notice = MessagesUndecryptable | SenderIdInUse
+
+
+class _Counted:
+    """One thing that is counted and told now and then."""
+
+    def __init__(self, count: Callable[[], int], make: Callable[[int], Notice]) -> None:
+        self._count = count
+        self._make = make
+        self._told = 0
+        self._not_before_ms = 0
+
+    def take(self, now_ms: int) -> Notice | None:
+        """Return the notice that is due, if one is."""
+        new = self._count() - self._told
+        if not new or now_ms < self._not_before_ms:
+            return None
+        self._told += new
+        self._not_before_ms = now_ms + NOTICE_PAUSE_MS
+        return self._make(new)
+
+    def at_ms(self) -> int | None:
+        """Return when something that was held back is due."""
+        return self._not_before_ms if self._count() > self._told else None
+
+
+class Notices:
+    """Everything of which a count is told."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._kinds = (
+            _Counted(
+                lambda: tally.count("undecryptable") + tally.count("undecodable"),
+                lambda new: MessagesUndecryptable(count=new, opened=tally.count("opened")),
+            ),
+            _Counted(lambda: tally.count("sender_id_in_use"), lambda new: SenderIdInUse(count=new)),
+        )
+
+    def take(self, now_ms: int) -> list[Notice]:
+        """Return the notices that are due."""
+        taken = (kind.take(now_ms) for kind in self._kinds)
+        return [notice for notice in taken if notice is not None]
+
+    def next_deadline(self) -> int | None:
+        """Return when the next notice is due."""
+        return min((at for at in (kind.at_ms() for kind in self._kinds) if at is not None), default=None)

@@ -1,0 +1,128 @@
+"""What an application hears of its node, of a wrong key, and of others under its own name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from fairway.events import (
+    ChannelStatus,
+    MessageReceived,
+    MessagesUndecryptable,
+    NodeHealth,
+    NodeStatusChanged,
+    SenderIdInUse,
+    StatusChanged,
+)
+from fairway.protocol.encryption import AesGcm
+
+
+def test_a_node_that_goes_and_comes_back_is_told_and_logged(in_group, caplog):
+    caplog.set_level(logging.WARNING, logger="fairway.channel")
+
+    async def scenario(group):
+        alice = await group.channel("alice")
+        told = []
+        alice.on("node-status", told.append)
+        node = group.nodes["alice"]
+        for change in (node.go_offline, lambda: node.go_online(NodeHealth.MINIMALLY_HEALTHY), node.go_online):
+            before = len(told)
+            change()
+            await group.until(lambda before=before: len(told) > before)
+        assert [(event.connected, event.health) for event in told] == [
+            (False, NodeHealth.UNHEALTHY),
+            (True, NodeHealth.MINIMALLY_HEALTHY),
+            (True, NodeHealth.SUFFICIENTLY_HEALTHY),
+        ]
+
+    in_group(scenario)
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [
+        "channel harbour: the node is gone, and what is sent waits for it",
+        "channel harbour: the node is back",
+    ]
+
+
+def test_a_node_that_is_closed_is_told_too(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        told = []
+        alice.on(NodeStatusChanged, told.append)
+        await group.nodes["alice"].close()
+        await group.until(lambda: told)
+        assert not told[0].connected
+
+    in_group(scenario)
+
+
+def test_a_channel_whose_node_is_away_at_the_start_says_so_and_sends_when_it_is_there(in_group):
+    async def scenario(group):
+        bob = await group.channel("bob")
+        group.nodes["alice"] = group.network.node("alice")
+        group.nodes["alice"].go_offline()
+        alice = await group.channel("alice", options=replace(group.options, auto_start=False))
+        told = []
+        alice.on(NodeStatusChanged, told.append)
+        await alice.start()
+        receipt = await alice.send(b"later")
+        await group.until(lambda: [event.connected for event in told] == [False])
+        assert alice.status is ChannelStatus.SYNCING
+        group.nodes["alice"].go_online()
+        assert await group.take(bob.messages(), 1) == [b"later"]
+        await receipt.delivered()
+
+    in_group(scenario)
+
+
+def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_answered(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
+        told = []
+        bob.on(StatusChanged, lambda event: told.append(event.status))
+        bob.on(MessageReceived, lambda event: told.append(event.payload))
+        group.nodes["bob"].go_offline()
+        await group.until(lambda: bob.status is ChannelStatus.SYNCING)
+        await (await alice.send(b"while you were away")).sent()
+        group.nodes["bob"].go_online()
+        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
+        await group.until(lambda: len(told) == 3)
+        assert told == [ChannelStatus.SYNCING, b"while you were away", ChannelStatus.SYNCED]
+
+    # Nothing but the store brings what was missed, and only when the node is back.
+    in_group(scenario, sync_min_interval_ms=0, retry_interval_ms=0)
+
+
+def test_a_receiver_with_a_wrong_key_hears_of_messages_that_cannot_be_opened(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice", encryption=AesGcm(b"k" * 32))
+        eve = await group.channel("eve", encryption=AesGcm(b"w" * 32))
+        nokey = await group.channel("nokey")
+        told = {eve: [], nokey: []}
+        for channel, heard in told.items():
+            channel.on(MessagesUndecryptable, heard.append)
+        for number in range(3):
+            await (await alice.send(str(number).encode())).sent()
+        await group.until(lambda: all(told.values()))
+        await asyncio.sleep(0.05)
+        for heard in told.values():
+            # Whatever comes within a minute of the first is told together.
+            assert heard == [MessagesUndecryptable(count=1, opened=0)]
+
+    in_group(scenario)
+
+
+def test_two_programs_under_one_name_hear_of_each_other(in_group):
+    async def scenario(group):
+        group.nodes["second"] = group.network.node("second")
+        first = await group.channel("alice")
+        told = []
+        first.on("sender-id-in-use", told.append)
+        group.nodes["alice"] = group.nodes["second"]
+        second = await group.channel("alice")
+        await (await second.send(b"it is me")).sent()
+        await group.until(lambda: told)
+        assert told == [SenderIdInUse(count=1)]
+
+    in_group(scenario)
