@@ -24,6 +24,13 @@ from fairway.wire.filter import (
 )
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
+    LIGHTPUSH_V2_PROTOCOL,
+    LightPushRequest,
+    PushRequestV2,
+    decode_lightpush_response,
+    decode_push_response_v2,
+    encode_lightpush_request,
+    encode_push_request_v2,
 )
 from fairway.wire.store import (
     STORE_QUERY_PROTOCOL,
@@ -157,5 +164,44 @@ def test_a_store_query_for_more_hashes_than_anyone_needs_is_refused(crowd, count
             else:
                 assert (answer.status_code, answer.messages) == (400, ())
             await crowd.serves(node)
+
+    crowd.run(work())
+
+
+@pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
+@pytest.mark.parametrize("size", [4 * MIB, 20 * MIB], ids=["somewhat", "very"])
+def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_its_own_id(crowd, muxer, size):
+    async def work():
+        message = bytes(size)
+        asked = encode_lightpush_request(
+            LightPushRequest(request_id="mine", pubsub_topic=crowd.shard, message_bytes=message)
+        )
+        asked_v2 = encode_push_request_v2(
+            PushRequestV2(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
+        )
+        async with crowd.service() as node, crowd.client(node, muxer) as client:
+            assert len(asked) > node.lightpush.max_request_bytes
+            answer = decode_lightpush_response(await crowd.request(client, node, LIGHTPUSH_PROTOCOL, asked, 60.0))
+            assert (answer.request_id, answer.status_code) == ("mine", 413)
+            answer = decode_push_response_v2(await crowd.request(client, node, LIGHTPUSH_V2_PROTOCOL, asked_v2, 60.0))
+            assert (answer.request_id, answer.is_success) == ("mine too", False)
+            assert "message size exceeded" in answer.info
+            # The connection lives, and nothing of it is left in memory.
+            assert (await crowd.push(client, node))[0] == 200
+            await crowd.until(lambda: not node.host.statistics().buffered_bytes)
+
+    crowd.run(work())
+
+
+def test_a_light_push_without_an_id_or_end_that_is_too_long_is_answered_as_well(crowd):
+    async def work():
+        async with crowd.service() as node, crowd.client(node) as client:
+            for beginning in (b"", b"\xff" * 600, b"\x0a\x7fshort"):
+                stream = await client.open_stream(node.peer_id, [LIGHTPUSH_PROTOCOL])
+                await stream.write(encode_uvarint(100 * MIB) + beginning)
+                await stream.close_write()
+                answer = decode_lightpush_response(await stream.read_frame(MIB))
+                assert (answer.request_id, answer.status_code) == ("", 413)
+                await stream.close()
 
     crowd.run(work())

@@ -25,6 +25,7 @@ from fairway.wire.lightpush import (
     encode_lightpush_response,
     encode_push_request_v2,
     encode_push_response_v2,
+    request_id_of,
 )
 from fairway.wire.waku_message import WakuMessage, decode_waku_message, encode_waku_message
 
@@ -216,3 +217,16 @@ def test_a_status_code_says_what_a_client_should_do(code, action):
     assert client_action(code) is action
     assert response.action is action
     assert response.is_success is (code == 200)
+
+
+@given(requests)
+def test_the_id_of_a_request_is_read_from_its_beginning(request):
+    encoded = encode_lightpush_request(request)
+    wanted = request.request_id if len(request.request_id.encode()) < 128 else ""
+    assert request_id_of(encoded) == wanted
+    assert request_id_of(encoded[: 2 + len(wanted.encode())]) == wanted
+
+
+@given(st.binary())
+def test_the_beginning_of_anything_has_an_id_or_none(data):
+    assert isinstance(request_id_of(data), str)

@@ -209,8 +209,8 @@ class ServiceNode(WatchedNode):
         handle = partial(self.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
         push_bytes = self.lightpush.max_request_bytes
         answer = partial(answering, pending=self.pending_responses)
-        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes))
-        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes))
+        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes, refuse=self._refuse_push))
+        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes, refuse=self._refuse_push_v2))
         handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
         if self.store is not None:
             handle(STORE_QUERY_PROTOCOL, answer(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))
@@ -258,6 +258,12 @@ class ServiceNode(WatchedNode):
 
     async def _push_v2(self, peer: str, request: bytes) -> bytes:
         return await self.lightpush.respond_v2(peer, request, now_s=time.monotonic(), now_ns=time.time_ns())
+
+    async def _refuse_push(self, peer: str, beginning: bytes) -> bytes:
+        return self.lightpush.refuse_length(peer, beginning, now_s=time.monotonic())
+
+    async def _refuse_push_v2(self, peer: str, beginning: bytes) -> bytes:
+        return self.lightpush.refuse_length_v2(peer, beginning, now_s=time.monotonic())
 
     async def _filter(self, peer: str, request: bytes) -> bytes:
         return self.filters.respond(peer, request, time.monotonic())

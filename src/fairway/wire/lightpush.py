@@ -34,6 +34,12 @@ MAX_RESPONSE_BYTES: Final = 65_536
 """Longer responses are not parsed; all they hold is an id, two numbers and a sentence."""
 
 
+_REQUEST_ID_TAG: Final = 0x0A
+"""Field 1, length-delimited."""
+_LONGER_LENGTHS: Final = 0x80
+"""From here on a length takes two bytes."""
+
+
 class StatusCode(IntEnum):
     """Result codes of seed 004, "Examples of possible error codes", and those that node software added."""
 
@@ -203,6 +209,16 @@ class PushResponseV2:
     """Whether the node relayed the message."""
     info: str | None = None
     """An explanation for people."""
+
+
+def request_id_of(beginning: bytes) -> str:
+    """Return the request id at the beginning of a request that is not whole; empty if it is not there.
+
+    Both versions have it in field 1, which encoders write first.
+    """
+    if len(beginning) < 2 or beginning[0] != _REQUEST_ID_TAG or len(beginning) < 2 + beginning[1]:
+        return ""
+    return beginning[2 : 2 + beginning[1]].decode(errors="replace") if beginning[1] < _LONGER_LENGTHS else ""
 
 
 def encode_lightpush_request(request: LightPushRequest) -> bytes:

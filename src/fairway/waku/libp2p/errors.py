@@ -78,6 +78,10 @@ class FrameError(Libp2pError):
     """Bytes that break the framing or format of the layer that read them; nothing after them can be trusted."""
 
 
+class FrameTooLongError(FrameError):
+    """A message is longer than may be read, or a number is larger; what follows it is still to be read."""
+
+
 class LimitError(Libp2pError):
     """A limit of this node was reached; the text names the limit."""
 

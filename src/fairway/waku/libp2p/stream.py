@@ -99,7 +99,8 @@ class Stream:
         """Return one message behind its length (an unsigned varint), or None when the stream ends where one may begin.
 
         Raises:
-            FrameError: the message is longer than ``max_bytes``, its length is no varint, or the stream ends within it.
+            FrameTooLongError: the message is longer than ``max_bytes``; its length is read next.
+            FrameError: its length is no varint, or the stream ends within it.
             StreamResetError: the stream was reset, or the connection has ended.
 
         """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.waku.libp2p.errors import FrameError
+from fairway.waku.libp2p.errors import FrameError, FrameTooLongError
 
 MAX_UVARINT: Final = 2**63 - 1
 """The largest value that nine bytes hold."""
@@ -40,15 +40,15 @@ def decode_uvarint(
 ) -> tuple[int, int] | None:
     """Return the value that begins at ``offset`` and the offset behind it; None when more bytes are needed.
 
-    Raises `FrameError` for a value above ``max_value``, for more than nine bytes and for a form that is not the
-    shortest.
+    Raises `FrameTooLongError` for a value above ``max_value``, `FrameError` for more than nine bytes and for a form
+    that is not the shortest.
     """
     value = shift = 0
     for position in range(offset, min(len(data), offset + MAX_UVARINT_BYTES)):
         byte = data[position]
         value |= (byte & 0x7F) << shift
         if value > max_value:
-            raise FrameError(f"a number of {value} or more, at most {max_value} is read")
+            raise FrameTooLongError(f"a number of {value} or more, at most {max_value} is read")
         if byte < 0x80:
             if byte == 0 and shift:
                 raise FrameError("a varint that is not in its shortest form")

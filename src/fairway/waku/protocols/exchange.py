@@ -9,33 +9,58 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-from fairway.waku.libp2p.errors import StreamResetError
+from fairway.waku.libp2p.errors import FrameTooLongError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
+from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.waku.protocols.pending_responses import PendingResponses
+
+_BEGINNING_BYTES: Final = 512
 
 Respond = Callable[[str, bytes], Awaitable[bytes]]
 """From a peer's id as text and the bytes of its request to the bytes of the response."""
 
 
 def answering(
-    respond: Respond, *, max_request_bytes: int, pending: PendingResponses | None = None
+    respond: Respond,
+    *,
+    max_request_bytes: int,
+    pending: PendingResponses | None = None,
+    refuse: Respond | None = None,
 ) -> Callable[[Stream], Awaitable[None]]:
     """Return a stream handler that answers the one request on each stream.
 
-    ``pending`` bounds what waits for peers that do not read; handlers may share one.
+    ``pending`` bounds what waits for peers that do not read; handlers may share one. ``refuse`` answers a request that
+    is too long, of which it gets the beginning; without it the stream is reset.
     """
     responses = PendingResponses() if pending is None else pending
 
     async def handle(stream: Stream) -> None:
-        request = await stream.read_frame(max_request_bytes)
+        try:
+            request = await stream.read_frame(max_request_bytes)
+        except FrameTooLongError:
+            if refuse is None:
+                raise
+            # The rest is thrown away as it comes: a peer that is made to stop does not look at the response.
+            await responses.write(stream, await refuse(str(stream.peer_id), await _beginning(stream)))
+            request = None
         if request is not None:
             await responses.write(stream, await respond(str(stream.peer_id), request))
         await stream.close()
 
     return handle
+
+
+async def _beginning(stream: Stream) -> bytes:
+    """Return the first bytes of a message, without its length."""
+    read = b""
+    while len(read) < _BEGINNING_BYTES and (more := await stream.read(_BEGINNING_BYTES - len(read))):
+        read += more
+    length = decode_uvarint(read)
+    return read[length[1] :] if length else b""
 
 
 async def ask(

@@ -24,11 +24,13 @@ from fairway.wire.lightpush import (
     decode_push_request_v2,
     encode_lightpush_response,
     encode_push_response_v2,
+    request_id_of,
 )
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage
 
 _BESIDE_MESSAGE_BYTES: Final = 65_536
+_TOO_MANY: Final = "more requests than this node allows a peer; wait a second"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -114,7 +116,7 @@ class LightPushService:
             return _answer(request.request_id, status, detail)
 
         if not self._limiter.admit(peer, now_s):
-            return refuse(StatusCode.TOO_MANY_REQUESTS, "more requests than this node allows a peer; wait a second")
+            return refuse(StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
         if not request.request_id:
             return refuse(StatusCode.BAD_REQUEST, "a lightpush request needs a request_id")
         try:
@@ -139,9 +141,27 @@ class LightPushService:
             relay_peer_count=published.relay_peer_count,
         )
 
+    def refuse_length(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
+        """Return the response to a request of version 3 that is longer than any is read, from its beginning."""
+        return encode_lightpush_response(self._too_long(peer, beginning, now_s))
+
+    def refuse_length_v2(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
+        """Return the same of version 2."""
+        refusal = self._too_long(peer, beginning, now_s)
+        return encode_push_response_v2(
+            PushResponseV2(request_id=refusal.request_id, is_success=False, info=refusal.status_desc)
+        )
+
+    def _too_long(self, peer: str, beginning: bytes, now_s: float) -> LightPushResponse:
+        request_id = request_id_of(beginning)
+        if not self._limiter.admit(peer, now_s):
+            return _answer(request_id, StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
+        detail = f"message size exceeded: a message has at most {self._rules.max_message_bytes} bytes here"
+        return _answer(request_id, StatusCode.PAYLOAD_TOO_LARGE, detail)
+
     @property
     def max_request_bytes(self) -> int:
-        """Length up to which a request is read: one that is too long is answered so if js-waku could have sent it."""
+        """Length up to which a request is read whole."""
         return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, DEFAULT_MAX_ENVELOPE_BYTES)
 
     def _shard_of(self, request: LightPushRequest) -> str:
