@@ -52,6 +52,8 @@ class SendResult:
     """Whether at least one other node took it."""
     permanent: bool = False
     """Whether trying again is in vain: the message itself is at fault."""
+    too_many: bool = False
+    """Whether a node refused it for coming too soon after others (429): the same one is taken later."""
     detail: str = ""
     """Why not, for people."""
 

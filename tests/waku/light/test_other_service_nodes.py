@@ -123,6 +123,7 @@ def test_why_a_node_of_version_2_refuses_is_said_as_version_3_would(answer, deta
             result = await light.send(MESSAGE)
             assert not result.accepted
             assert (detail in result.detail, result.permanent) == (True, permanent)
+            assert result.too_many is ("429" in detail)
 
     run(work())
 

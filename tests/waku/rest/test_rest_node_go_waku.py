@@ -77,7 +77,14 @@ def test_a_shard_that_the_node_does_not_relay_yet_is_subscribed_first(rest):
 
 
 @pytest.mark.parametrize(
-    ("pushes", "accepted"), [((200, True), True), ((503, "no suitable remote peers"), False), ((400, ""), False)]
+    ("pushes", "accepted"),
+    [
+        ((200, True), True),
+        ((503, "no suitable remote peers"), False),
+        ((503, "exceeds the rate limit"), False),
+        ((429, "Request rate limmit reached"), False),
+        ((400, ""), False),
+    ],
 )
 def test_without_relay_messages_go_out_by_the_older_light_push(rest, pushes, accepted):
     async def work():
@@ -87,6 +94,7 @@ def test_without_relay_messages_go_out_by_the_older_light_push(rest, pushes, acc
                 result = await client.send(rest.message(number))
                 assert (result.accepted, result.permanent) == (accepted, False)
                 assert accepted or str(pushes[0]) in result.detail
+                assert result.too_many is ("rate lim" in str(pushes[1]))
             assert len(go.sent) == 2
             # What the node does not have is asked for once.
             assert sum(path.startswith("/lightpush/v3") for _, path, _ in server.requests) == 1

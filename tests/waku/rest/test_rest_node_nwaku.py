@@ -73,6 +73,7 @@ def test_what_nwaku_says_of_a_push_is_what_the_sender_hears(rest, lightpush, acc
             message = rest.message(1)
             result = await client.send(message)
             assert (result.accepted, result.permanent) == (accepted, permanent)
+            assert result.too_many is (lightpush == "rate_limited")
             pushed = next(json.loads(body) for _, path, body in server.requests if path.startswith("/lightpush"))
             assert set(pushed) == {"message", "pubsubTopic"}
             assert set(pushed["message"]) <= set(rest.answers["relay_message"])

@@ -70,6 +70,11 @@ class _Answer:
         return self.response is not None and self.response.is_success
 
     @property
+    def too_many(self) -> bool:
+        """Whether the node takes it when it comes later."""
+        return self.response is not None and self.response.action is ClientAction.RETRY_LATER
+
+    @property
     def permanent(self) -> bool:
         """Whether every node would refuse."""
         return self.response is not None and self.response.action is ClientAction.NEVER_RESEND_UNCHANGED
@@ -167,4 +172,9 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
     # One node that refuses for good does not speak for those that could not take it just now.
     told = [answer.permanent for answer in answers if answer.response is not None]
-    return SendResult(accepted=False, permanent=bool(told) and all(told), detail=detail)
+    return SendResult(
+        accepted=False,
+        permanent=bool(told) and all(told),
+        too_many=any(answer.too_many for answer in answers),
+        detail=detail,
+    )

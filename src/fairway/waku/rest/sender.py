@@ -19,6 +19,8 @@ from fairway.waku.rest.shapes import PushAnswer, PushRequest, json_of, read_json
 from fairway.wire.lightpush import ClientAction, StatusCode, client_action
 
 _NO_SERVICE_PEER: Final = "no suitable service peer"
+_RATE_LIMIT: Final = "rate limit"
+"""In the words of a service node that go-waku asks, whose answer it hands on with a 503."""
 _NOT_SUBSCRIBED: Final = "not subscribed to topic"
 
 
@@ -68,8 +70,13 @@ class Sender:
             detail = reply.text
         if client_action(reply.status) is ClientAction.NO_PEERS and _NO_SERVICE_PEER in detail.lower():
             return reply  # nobody to push to; the node itself may be a relay, and this is not its relay's answer
-        permanent = client_action(reply.status) is ClientAction.NEVER_RESEND_UNCHANGED
-        return SendResult(accepted=False, permanent=permanent, detail=f"{reply.status} {detail}".strip())
+        action = client_action(reply.status)
+        return SendResult(
+            accepted=False,
+            permanent=action is ClientAction.NEVER_RESEND_UNCHANGED,
+            too_many=action is ClientAction.RETRY_LATER,
+            detail=f"{reply.status} {detail}".strip(),
+        )
 
     async def _relay(self, message: RoutedMessage) -> SendResult | HttpReply:
         path = f"/relay/v1/messages/{quote(message.pubsub_topic, safe='')}"
@@ -84,8 +91,12 @@ class Sender:
             return SendResult(accepted=True)
         if reply.status in {404, 405}:
             return reply
-        permanent = reply.status == StatusCode.PAYLOAD_TOO_LARGE or "size exceeded" in reply.text.lower()
-        return SendResult(accepted=False, permanent=permanent, detail=f"{reply.status} {reply.text}")
+        return SendResult(
+            accepted=False,
+            permanent=reply.status == StatusCode.PAYLOAD_TOO_LARGE or "size exceeded" in reply.text.lower(),
+            too_many=reply.status == StatusCode.TOO_MANY_REQUESTS,
+            detail=f"{reply.status} {reply.text}",
+        )
 
     async def _push_v1(self, message: RoutedMessage) -> SendResult | HttpReply:
         request = PushRequest(message=relay_shape(message.message), pubsub_topic=message.pubsub_topic)
@@ -94,4 +105,5 @@ class Sender:
             return SendResult(accepted=True)
         if reply.status in {404, 405}:
             return reply
-        return SendResult(accepted=False, detail=f"{reply.status} {reply.text}")
+        too_many = reply.status == StatusCode.TOO_MANY_REQUESTS or _RATE_LIMIT in reply.text.lower()
+        return SendResult(accepted=False, too_many=too_many, detail=f"{reply.status} {reply.text}")
