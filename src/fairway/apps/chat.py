@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.text import Text
 
 from fairway.apps.files import make_folder, read_payload, save_payload
+from fairway.apps.notes import Notes
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import as_text, indented
@@ -23,8 +24,6 @@ from fairway.errors import FairwayError
 from fairway.events import (
     DeliveryError,
     Event,
-    IrretrievableMessage,
-    LimitReached,
     MessageDelivered,
     MessageReceived,
     StatusChanged,
@@ -43,7 +42,7 @@ async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None =
     """Converse until ``/quit`` or the end of the input. Raises a `FairwayError` if the channel cannot go on."""
     if save is not None:
         make_folder(save)
-    async with settings.open() as (_, channel):
+    async with settings.open(needs_node=False) as (_, channel):
         await _Chat(channel, screen, save).run()
 
 
@@ -54,6 +53,7 @@ class _Chat:
         self._channel = channel
         self._screen = screen
         self._save = save
+        self._notes = Notes(channel.sender_id)
         self._sent: dict[str, tuple[Receipt, str]] = {}
         """By request id, newest last: the receipt, and what was sent."""
 
@@ -151,12 +151,12 @@ class _Chat:
                 self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")
             case DeliveryError(detail=detail):
                 self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
-            case IrretrievableMessage(sender_id=sender, reason=reason):
-                self._note(f"a message of {sender or 'somebody'} is lost ({reason.value})", "red")
-            case LimitReached(limit=limit, bound=bound):
-                self._note(f"the limit of {limit.value} is reached ({bound})", "yellow")
             case StatusChanged(status=status):
                 self._note(status.value)
+            case _:
+                note = self._notes.of(event)
+                if note is not None:
+                    self._note(*note)
 
     def _name(self, request_id: str) -> str:
         known = self._sent.get(request_id)

@@ -58,7 +58,7 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
             try:
                 if reporting.save is not None:
                     make_folder(reporting.save)
-                async with settings.open() as (node, channel):
+                async with settings.open(needs_node=False) as (node, channel):
                     await _Participant(node, channel, out, reporting).run(LineReader(commands), stopping)
             except FairwayError as error:
                 _say(out, **_error(error))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress, Receipt
@@ -28,6 +29,7 @@ from fairway.events import (
     MessageSent,
     RequestSent,
 )
+from fairway.waku.node import WakuNode
 
 _OF_SENDS = (
     MessageSending,
@@ -40,6 +42,10 @@ _OF_SENDS = (
     MessageSendError,
     DeliveryError,
 )
+
+
+_NODE_S: Final = 10.0
+"""How long a node is waited for that is not there at the start."""
 
 
 class Wait(Enum):
@@ -101,7 +107,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: Wish, wa
         raise ConfigurationError(
             "not to wait needs a store, in which the message stays until it is sent: give --store, or --wait sent"
         )
-    async with settings.open() as (_, channel):
+    async with settings.open(needs_node=False) as (node, channel):
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
         await channel.start()
@@ -109,7 +115,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: Wish, wa
         receipt = await channel.send(payload, count=wish.count, by=wish.by)
         following = asyncio.ensure_future(_follow(receipt, watching.progress))
         try:
-            reached, delivered_to, detail = await _reach(receipt, wish)
+            reached, delivered_to, detail = await _reach(receipt, wish, node)
             # What happened last is shown as well.
             watching.progress(receipt.progress)
         finally:
@@ -122,7 +128,7 @@ async def send_message(settings: ChannelSettings, payload: bytes, wish: Wish, wa
             failed=not reached and receipt.has_ended,
             detail=detail,
             delivered_to=delivered_to,
-            earlier_open=earlier_open,
+            earlier_open=earlier_open if node.status.connected else 0,
         )
 
 
@@ -131,7 +137,19 @@ async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
         tell(progress)
 
 
-async def _reach(receipt: Receipt, wish: Wish) -> tuple[bool, tuple[str, ...], str]:
+async def _is_there(node: WakuNode, wish: Wish) -> bool:
+    """Wait a moment for the node, or as long as was wished if that is to the end."""
+    try:
+        async with asyncio.timeout(None if wish.timeout_s is None else _NODE_S):
+            async for status in node.status_changes():
+                if status.connected:
+                    return True
+    except TimeoutError:
+        pass
+    return False
+
+
+async def _reach(receipt: Receipt, wish: Wish, node: WakuNode) -> tuple[bool, tuple[str, ...], str]:
     """Wait; return whether it was reached, who has the message, and why not."""
     limit: AbstractAsyncContextManager[object] = (
         nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)
@@ -139,6 +157,9 @@ async def _reach(receipt: Receipt, wish: Wish) -> tuple[bool, tuple[str, ...], s
     delivered_to: tuple[str, ...] = ()
     try:
         async with limit:
+            if wish.wait is not Wait.NONE and not await _is_there(node, wish):
+                why = f" ({node.status.detail})" if node.status.detail else ""
+                return False, (), f"accepted and stored, but the node cannot be reached{why}:"
             if wish.wait is Wait.SENT:
                 await receipt.sent()
             elif wish.wait is Wait.DELIVERED:

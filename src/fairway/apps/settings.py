@@ -6,9 +6,10 @@ program can begin to listen before the first event.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,9 @@ from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.waku.connect import connect
 from fairway.waku.node import WakuNode
+
+_MOMENT_S: Final = 2.0
+"""How long a node may take to connect before people are told that it is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +47,18 @@ class ChannelSettings:
         return self.content_topic if self.content_topic is not None else default_topic(self.channel_id)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[tuple[WakuNode, ReliableChannel]]:
+    async def open(self, *, needs_node: bool = True) -> AsyncIterator[tuple[WakuNode, ReliableChannel]]:
         """Connect and make the channel, not started; close both at the end.
 
-        Raises `NodeUnavailableError` if the node cannot be reached, `ConfigurationError` for what cannot work.
+        Raises `NodeUnavailableError` if the node cannot be reached, `ConfigurationError` for what cannot work. Unless
+        ``needs_node``, a channel with a store is made in any case: it keeps what is sent until the node is there.
         """
         topic = self.topic
-        node = await connect(self.node)
+        must_be_there = needs_node or self.store is None
+        node = await (connect(self.node) if must_be_there else connect(self.node, connect_timeout_s=None))
         async with node:
+            if not must_be_there:
+                await _connected_within(node, _MOMENT_S)
             channel = await create_reliable_channel(
                 node,
                 self.channel_id,
@@ -64,6 +72,14 @@ class ChannelSettings:
                 yield node, channel
             finally:
                 await channel.close()
+
+
+async def _connected_within(node: WakuNode, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for status in node.status_changes():
+                if status.connected:
+                    return
 
 
 def default_topic(channel_id: str) -> str:

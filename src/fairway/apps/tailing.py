@@ -36,6 +36,8 @@ class Until:
     """When no message came for so long; None: never."""
     even_if_syncing: bool = True
     """Whether quiet is enough although messages are known to be missing."""
+    needs_node: bool = True
+    """Whether to fail if the node cannot be reached at the start; else it is waited for, if there is a store."""
     linger_s: float = 20.0
     """How long to stay at most until the last message is acknowledged."""
 
@@ -49,7 +51,7 @@ async def tail(settings: ChannelSettings, until: Until, show: Show, *, save: Pat
     if save is not None:
         make_folder(save)
     seen, before = 0, None
-    async with settings.open() as (_, channel):
+    async with settings.open(needs_node=until.needs_node) as (_, channel):
         stream = channel.events()
         await channel.start()
         while until.count is None or seen < until.count:

@@ -13,6 +13,7 @@ traceback.
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import metadata
 from pkgutil import iter_modules
@@ -81,6 +82,9 @@ for _module in iter_modules(__path__, f"{__name__}."):
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    # Commands tell of the node themselves, where it does not mix with what is typed.
+    logging.getLogger("fairway.channel.node").propagate = False
+    logging.getLogger("fairway.channel.node").addHandler(logging.NullHandler())
     try:
         app()
     except FairwayError as error:

@@ -41,8 +41,9 @@ def command(
 ) -> None:
     """Send a text, a file or stdin to everybody in a channel, and wait until it is acknowledged.
 
-    Exit code 0 if it came as far as was waited for, 1 if not, 2 if it could not be sent at all. With --store a message
-    that is not acknowledged yet stays there, and its sending goes on whenever a command runs with that store.
+    Exit code 0 if it came as far as was waited for, 1 if not, 2 if it was not accepted. With --store a message that is
+    not acknowledged yet stays there, and its sending goes on whenever a command runs with that store; so it is accepted
+    also while the node cannot be reached (exit code 1, or 0 with --wait none).
 
     Examples: [bold]fairway send --channel team --sender alice "see you at eight"[/bold]
 
@@ -114,8 +115,8 @@ def _print_report(console: Console, report: SendReport, settings: ChannelSetting
         console.print(f"{earlier} of {settings.store} went on meanwhile", soft_wrap=True)
     if settings.store is not None and not report.failed and not report.delivered_to:
         console.print(
-            f"it stays in {settings.store}: its sending goes on whenever a command runs with that store, "
-            f"and 'fairway trace {report.message_id[:12]} --store {settings.store}' tells how far it came",
+            f"it stays in {settings.store}, and is sent whenever a command runs with that store and reaches a node; "
+            f"'fairway trace {report.message_id[:12]} --store {settings.store}' tells how far it came",
             soft_wrap=True,
         )
     elif not report.reached and not report.failed:

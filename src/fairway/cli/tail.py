@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from fairway.apps.event_json import as_line, event_as_json
+from fairway.apps.notes import Notes
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, indented, tail
 from fairway.cli._channel_options import with_settings
@@ -51,16 +52,21 @@ def command(
     """Print the messages of a channel: what an earlier run did not finish, what the network stored, what comes.
 
     Shows time, sender and text, or the hash if it is no text. With --store, what was shown is not shown again.
-    Exit code 1 if --count messages did not come.
+    Exit code 1 if --count messages did not come. On stderr it says when the node is gone and when it is back, and what
+    could not be opened.
 
     Examples: [bold]fairway tail --channel team --sender bob --store bob.db --follow[/bold]
 
     [bold]fairway tail --channel team --sender bob --count 1 --save received --json[/bold]
     """
-    console = PlainConsole(highlight=False)
+    console, asides = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
+    notes = Notes(settings.sender_id)
 
     def show(event: Event, saved: Path | None) -> None:
         if not events and not isinstance(event, MessageReceived):
+            note = notes.of(event)
+            if note is not None:
+                asides.print(Text(*note), soft_wrap=True)
             return
         if machine:
             told = event_as_json(event) | ({"saved": str(saved)} if saved is not None else {})
@@ -75,6 +81,7 @@ def command(
         count=count,
         quiet_s=timeout if timeout is not None or follow else _QUIET_S,
         even_if_syncing=timeout is not None,
+        needs_node=not follow,
         linger_s=linger,
     )
     seen = asyncio.run(tail(settings, until, show, save=save))

@@ -28,10 +28,12 @@ async def connect(address: str, **options: Any) -> WakuNode:
     - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of a nwaku, or of a
       ``fairway node``. Options ``options`` (`RestNodeOptions`) and ``connect_timeout_s``, see `RestNode.start`.
     - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. Option ``name``: how the network
-      calls the node.
+      calls the node. It is there at once, whatever ``connect_timeout_s`` says.
     - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``). Options
-      ``name``, ``connect_timeout_s`` (None: do not wait for the server, connect when it is there) and
-      ``request_timeout_s``, see `RemoteNode.connect`.
+      ``name``, ``connect_timeout_s`` and ``request_timeout_s``, see `RemoteNode.connect`.
+
+    With ``connect_timeout_s`` None this returns at once, and the node connects whenever somebody answers there; its
+    status says when. A channel made with it takes in what is sent and keeps it until then.
 
     Raises `ConfigurationError` for an address or an option that is not understood, `NodeUnavailableError` if nobody
     answers there.
@@ -78,7 +80,8 @@ async def _rest_client(
     return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s)
 
 
-async def _this_process(network: str, *, name: str | None = None) -> WakuNode:
+async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None = None) -> WakuNode:
+    del connect_timeout_s  # It is there.
     return process_network(network).node(name)
 
 
