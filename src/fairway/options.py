@@ -142,8 +142,8 @@ class SdsConfig:
     """Received Lamport timestamps move the own clock at most to now plus this; 0 = no bound."""
     max_causal_history: int = 1_000
     """History entries of a received message that are looked at; the newest count."""
-    max_repair_requests: int = 100
-    """Repair requests of a received message that are looked at."""
+    max_repair_requests: int = 10
+    """Repair requests of a received message that are looked at; SDS-R implementations put 3 on each."""
     max_incoming_buffer: int = 10_000
     """Messages parked until their dependencies come. When full, what would have to be parked is not taken in, so that
     it comes again; except what a parked message waits for, up to twice as many."""

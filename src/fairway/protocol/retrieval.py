@@ -20,6 +20,8 @@ _MAX_DOUBLINGS: Final = 4
 _RANGE_BEFORE_MS: Final = 3_600_000
 """How far before it was noticed a missing message is looked for by time."""
 _RANGE_EVERY_MS: Final = 60_000
+_MAX_RANGE_DOUBLINGS: Final = 4
+"""Anybody can invent messages that we miss, and each such question may be answered by all that was said for hours."""
 _VAIN_ATTEMPTS: Final = 2
 """Transmissions of a message after which the silence is suspicious."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
@@ -33,6 +35,7 @@ class Retrieval:
         self._max_hashes = options.max_hashes_per_query
         self._tries: dict[str, tuple[int, int]] = {}
         self._next_range_at = 0
+        self._ranges = 0
         self.at_ms: int | None = None
         """When to ask next; None while nothing is missing."""
 
@@ -40,6 +43,7 @@ class Retrieval:
         """Begin to wait for the next round when something is missing, and cease when nothing is."""
         if not missing or not self._frequency_ms:
             self.at_ms = None
+            self._ranges = 0
         elif self.at_ms is None:
             # Most gaps close by themselves a moment later: whatever is missing may just be late.
             self.at_ms = now_ms + self._frequency_ms
@@ -69,7 +73,8 @@ class Retrieval:
             for start in range(0, len(unique), self._max_hashes)
         ]
         if by_time and now_ms >= self._next_range_at:
-            self._next_range_at = now_ms + _RANGE_EVERY_MS
+            self._next_range_at = now_ms + (_RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS))
+            self._ranges += 1
             start_ms = min(by_time) - _RANGE_BEFORE_MS
             queries.append(
                 QueryStore(
@@ -82,7 +87,7 @@ class Retrieval:
         """Wait no longer than from now on."""
         if self.at_ms is not None:
             self.at_ms = min(self.at_ms, now_ms + self._frequency_ms)
-        self._next_range_at = min(self._next_range_at, now_ms + _RANGE_EVERY_MS)
+        self._next_range_at = min(self._next_range_at, now_ms + (_RANGE_EVERY_MS << _MAX_RANGE_DOUBLINGS))
         self._tries = {
             message_id: (tries, min(at_ms, now_ms + self._spacing(tries)))
             for message_id, (tries, at_ms) in self._tries.items()

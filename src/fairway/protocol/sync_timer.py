@@ -20,6 +20,9 @@ AFTER_OWN_SYNC: Final = 2.0
 
 _REPAIR_SPACING_MS: Final = 1_000
 """Between sync messages that only repair requests call for; many may fall due at once, and few ride on each."""
+_REPAIR_BURST: Final = 20
+"""Such sync messages that may follow each other so closely. Beyond them there is one for each interval: anybody can
+invent messages that we miss, and must not have us transmit much more than we do without him."""
 
 
 class SyncTimer:
@@ -32,6 +35,9 @@ class SyncTimer:
         self._owed = False
         self._has_news = False
         self._spoke_ms: int | None = None
+        self._repair_credit = _REPAIR_BURST * interval_ms
+        """Time in which sync messages for repairs may be spent, an interval each."""
+        self._credited_ms = now_ms
         self.restart(now_ms, NORMAL)
 
     def restart(self, now_ms: int, factor: float) -> None:
@@ -41,6 +47,9 @@ class SyncTimer:
 
     def spoke(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
+        self._earn_credit(now_ms)
+        if self.at_ms is not None and self.at_ms > now_ms:
+            self._repair_credit = max(0, self._repair_credit - self._interval_ms)
         self._has_news = False
         self._spoke_ms = now_ms
         self.restart(now_ms, AFTER_OWN_SYNC)
@@ -49,7 +58,13 @@ class SyncTimer:
         """Return when a repair request that is due at a time makes us speak; not in rapid succession."""
         if due_at is None or self.at_ms is None:
             return None
-        return due_at if self._spoke_ms is None else max(due_at, self._spoke_ms + _REPAIR_SPACING_MS)
+        lacking_ms = max(0, self._interval_ms - self._repair_credit)
+        allowed_at = self._credited_ms + lacking_ms if lacking_ms else due_at
+        return (
+            max(due_at, allowed_at)
+            if self._spoke_ms is None
+            else max(due_at, allowed_at, self._spoke_ms + _REPAIR_SPACING_MS)
+        )
 
     def content_sent(self, now_ms: int) -> None:
         """Begin a new wait: an own message acknowledges as much as a sync message would."""
@@ -83,6 +98,12 @@ class SyncTimer:
         self._bring_forward(self._draw(now_ms, AFTER_OWN_SYNC))
         if self._spoke_ms is not None:
             self._spoke_ms = min(self._spoke_ms, now_ms)
+        self._credited_ms = min(self._credited_ms, now_ms)
+
+    def _earn_credit(self, now_ms: int) -> None:
+        passed_ms = max(0, now_ms - self._credited_ms)
+        self._repair_credit = min(_REPAIR_BURST * self._interval_ms, self._repair_credit + passed_ms)
+        self._credited_ms = now_ms
 
     def _bring_forward(self, at_ms: int | None) -> None:
         if at_ms is not None and self.at_ms is not None and at_ms < self.at_ms:

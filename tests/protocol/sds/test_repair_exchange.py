@@ -134,11 +134,31 @@ def test_whoever_asks_again_and_again_is_answered_once_in_a_while(new_channel, s
     message = send(alice, b"hello", start)
     entry = HistoryEntry(message.message_id, None, "alice")
     answered = []
-    for second in range(100):
+    for second in range(1_000):
         now_ms = start + 1_000 * second
         alice.receive(asking(entry, sender=f"forger {second % 7}"), None, now_ms)
         answered += [second for _ in alice.sweep_repair(now_ms)]
-    assert answered == [0, 30, 60, 90]
+    assert answered == [0, 30, 90, 210, 450, 690, 930], "after ever longer waits"
+
+
+def test_answers_are_no_more_bytes_than_what_was_said_and_what_was_never_answered_is(new_channel, send, asking, start):
+    """However many ask, and under however many names."""
+    alice, now_ms = new_channel("alice"), start
+    messages = [send(alice, bytes([number]) * 100_000, start) for number in range(100)]
+    said = sum(len(alice.dialect.codec.encode(message)) for message in messages)
+    answers = []
+    for number in range(600):
+        now_ms += 10_000
+        batch = [messages[(number * 10 + n) % 90] for n in range(10)]
+        entries = [HistoryEntry(message.message_id, None, "alice") for message in batch]
+        alice.receive(asking(*entries, sender=f"forger {number}"), None, now_ms)
+        answers += alice.sweep_repair(now_ms)
+    answered = sum(len(encoded) for _, encoded in answers)
+    assert 0.9 * said < answered < 2 * said + 6_000_000 // 2, "and half a byte a millisecond"
+    # What an honest participant lacks after all that is still answered.
+    entry = HistoryEntry(messages[99].message_id, None, "alice")
+    alice.receive(asking(entry, sender="bob"), None, now_ms)
+    assert [message_id for message_id, _ in alice.sweep_repair(now_ms)] == [entry.message_id]
 
 
 def test_an_answer_that_rests_comes_later_and_not_never(new_channel, send, asking, found, start):

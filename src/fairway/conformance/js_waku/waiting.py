@@ -40,6 +40,7 @@ class JsDependencies(Dependencies):
     ) -> None:
         """Make an empty buffer; ``deliver_waiting(waiting, now_ms)`` puts a swept message into the history."""
         super().__init__(config, journal, history, repair, deliver, max_missing=sys.maxsize)
+        self._max_planned = sys.maxsize
         self.waiting: list[Waiting] = []
         self.time_received: dict[str, int] = {}
         """When a message was parked, or an own one sent: the only messages whose copies js-waku recognises."""

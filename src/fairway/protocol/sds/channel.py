@@ -164,6 +164,7 @@ class MessageChannel:
         if waiting is not None:
             waiting.positions = positions
         self.repair.forget(message_id)
+        self.repair.earned(message)
         self._enter_history(message, hint, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
@@ -259,6 +260,7 @@ class MessageChannel:
             outcomes += self._wait_for(message, hint, missing, now_ms, encoded)
         elif kind is Kind.CONTENT:
             self._follow_clock(message.lamport_timestamp, now_ms)
+            self.repair.earned(message)
             self._enter_history(message, hint, encoded)
             outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
@@ -296,7 +298,11 @@ class MessageChannel:
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
         due = [(message_id, self._original(message_id)) for message_id in self.repair.take_responses(now_ms)]
-        return [(message_id, encoded) for message_id, encoded in due if encoded is not None]
+        return [
+            (message_id, encoded)
+            for message_id, encoded in due
+            if encoded is not None and self.repair.may_answer(message_id, len(encoded), now_ms)
+        ]
 
     def next_deadline(self) -> int | None:
         """Return when a sweep has something to do: a loss to declare, a repair to answer or to ask for."""
@@ -509,6 +515,7 @@ class MessageChannel:
         if message.kind is Kind.CONTENT:
             data = encoded if encoded is not None else self.dialect.codec.encode(message)
             self.dependencies.park(message, data, hint, missing, now_ms)
+            self.repair.earned(message)
         # A parked message was received: it needs no asking for, only what it waits for does.
         absent = tuple(entry for entry in missing if entry.message_id not in self.dependencies.incoming)
         outcomes = self.dependencies.note_missing(absent, now_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from fairway.events import Limit, LossReason
@@ -40,6 +41,8 @@ _ENTRY_BYTES: Final = 210
 _FEW_CITATIONS: Final = 20
 """New missing messages of one citing message that are nothing unusual. What brings more of them may fill only half of
 what may be missing: one forged message invents a thousand citations, and must not crowd out honest ones."""
+_ASKED_AT_ONCE: Final = 60
+"""Missing messages up to which a sweep adds further ones to those that are asked for."""
 _FOR_PROGRESS: Final = 2
 """How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
 _RELIEVED: Final = 0.9
@@ -65,6 +68,7 @@ class Dependencies:
         """Ids that nobody waits for, with whether they were lost (or else recovered without being received)."""
         self._config = config
         self._max_missing = max_missing
+        self._max_planned = _FEW_CITATIONS
         self._biting: set[Limit] = set()
         self._journal = journal
         self._history = history
@@ -180,16 +184,19 @@ class Dependencies:
             self._journal.touch(PARKED, message_id)
 
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
-        """Remember what is cited and not here, and plan to ask for it."""
+        """Remember what one message cites and is not here, and plan to ask for it."""
         outcomes: list[SdsOutcome] = []
         self._let_time_pass(now_ms)
-        for entry in missing:
+        entries = tuple(missing)
+        # What a message cites before its newest few is asked for later (`sweep`), not before what others cite.
+        unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
+        for entry in entries:
             if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id):
                 self._biting.add(Limit.MISSING_MESSAGES)
                 continue
             if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
                 self._journal.touch(MISSING, entry.message_id)
-            at_ms = self._repair.schedule_request(entry, now_ms)
+            at_ms = None if entry.message_id in unplanned else self._repair.schedule_request(entry, now_ms)
             if at_ms is not None:
                 outcomes.append(RepairScheduled(message_id=entry.message_id, at_ms=at_ms))
         return outcomes
@@ -242,6 +249,10 @@ class Dependencies:
             # What can never be released must not keep others out.
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
+        if self._repair.config.enabled and len(self._repair.requests) < _ASKED_AT_ONCE:
+            unasked = (m.entry for i, m in self.incoming.missing.items() if i not in self._repair.requests)
+            for entry in list(islice(unasked, _ASKED_AT_ONCE - len(self._repair.requests))):
+                self._repair.schedule_request(entry, now_ms)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))

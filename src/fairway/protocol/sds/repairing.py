@@ -1,9 +1,12 @@
 """Both sides of SDS-R for one participant: when to ask, whom to answer, when to be silent.
 
 A request is repeated for as long as the message is missing, after twice the first wait; hearing somebody else ask puts
-it off, but not for ever (js-waku asks once and then never again). An answer is called off when the message is heard,
-and none is repeated within t_min_ms, which no honest participant wants: else a forger who asks for one message with
-everything that he sends would have its author repeat it as often.
+it off, but not for ever (js-waku asks once and then never again). An answer is called off when the message is heard.
+
+Anybody may ask for anything, and a request of a hundred bytes may bring a hundred thousand. So the first answer for a
+message is free, which is as much as its sender had everybody transmit; every further one waits twice as long as the
+one before, and all of them together are at most as many bytes as the messages that were sent and received, beside
+what a silent participant's own sync messages take.
 """
 
 from __future__ import annotations
@@ -25,6 +28,14 @@ from fairway.protocol.sds.repair import (
 )
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
+_MAX_REST_DOUBLINGS: Final = 3
+_MAX_ANSWERED: Final = 20_000
+"""Messages remembered as answered."""
+_FIRST_CREDIT_BYTES: Final = 262_144
+_MILLISECONDS_PER_BYTE: Final = 2
+"""Sync messages, one in half a minute with a filter of 18,752 bytes, take about as much."""
+_MAX_CREDIT_BYTES: Final = 8_388_608
+"""Answers that may be repeated at once."""
 _MAX_HEARD_IN_BETWEEN: Final = 8
 """Requests of others that put off our own, until it is made."""
 
@@ -48,8 +59,10 @@ class Repair:
         self._max_heard = max_heard
         self._answers_awaited: OrderedDict[str, bool] = OrderedDict()
         """Ids of messages that are here and that others asked for; the next copy is the answer."""
-        self._rests_until: OrderedDict[str, int] = OrderedDict()
-        """When an id that was answered may be answered again; the oldest answer first."""
+        self._rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """When an id that was answered may be answered again, and how often it was; the oldest answer first."""
+        self._credit_bytes = _FIRST_CREDIT_BYTES
+        self._credited_ms: int | None = None
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int) -> int | None:
         """Plan to ask for a missing message; return T_req if that is new."""
@@ -96,7 +109,7 @@ class Repair:
             # the same every time, and may all have left.
             groups = self.config.response_groups or response_groups_for(participants)
             groups = 1 if message_id in self._answers_awaited else groups
-            at_ms = self.schedule_response(entry, now_ms, groups, self._rests_until.get(message_id, 0))
+            at_ms = self.schedule_response(entry, now_ms, groups, self._rests_until.get(message_id, (0, 0))[0])
             self._answers_awaited[message_id] = True
             if len(self._answers_awaited) > self.config.max_tracked:
                 self._answers_awaited.popitem(last=False)
@@ -127,11 +140,28 @@ class Repair:
         for message_id in due:
             self.responses.remove(message_id)
             self._journal.touch(REPAIR_RESPONSES, message_id)
-            self._rests_until.pop(message_id, None)
-            self._rests_until[message_id] = now_ms + self.config.t_min_ms
-            if len(self._rests_until) > self.config.max_tracked:
-                self._rests_until.popitem(last=False)
         return due
+
+    def earned(self, message: SdsMessage) -> None:
+        """Note that a message was sent or received: as many bytes may be answered again."""
+        size_bytes = len(message.content or b"") + len(message.bloom_filter or b"")
+        self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
+
+    def may_answer(self, message_id: str, size_bytes: int, now_ms: int) -> bool:
+        """Return whether a message of that size may be broadcast again now, and note it if so."""
+        passed_ms = 0 if self._credited_ms is None else max(0, now_ms - self._credited_ms)
+        self._credited_ms = now_ms
+        self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + passed_ms // _MILLISECONDS_PER_BYTE)
+        until_ms, times = self._rests_until.pop(message_id, (0, 0))
+        is_paid = not times or size_bytes <= self._credit_bytes
+        if times and is_paid:
+            self._credit_bytes -= size_bytes
+        if is_paid:
+            until_ms, times = now_ms + (self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)), times + 1
+        self._rests_until[message_id] = (until_ms, times)
+        if len(self._rests_until) > _MAX_ANSWERED:
+            self._rests_until.popitem(last=False)
+        return is_paid
 
     def forget(self, message_id: str) -> bool:
         """Neither ask for nor answer a message that was heard (SDS-R: remove from both buffers).
@@ -154,8 +184,9 @@ class Repair:
             if scheduled.at_ms > now_ms + self.config.t_max_ms:
                 self.responses.reschedule(scheduled.message_id, now_ms + self.config.t_max_ms, scheduled.asked)
                 self._journal.touch(REPAIR_RESPONSES, scheduled.message_id)
-        for message_id, until_ms in self._rests_until.items():
-            self._rests_until[message_id] = min(until_ms, now_ms + self.config.t_min_ms)
+        for message_id, (until_ms, times) in self._rests_until.items():
+            longest_ms = self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)
+            self._rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
 
     def next_request_at(self) -> int | None:
         """Return when the next request is due."""

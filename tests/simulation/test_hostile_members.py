@@ -1,0 +1,114 @@
+"""What members who forge can do to the others: cost them little, and keep nothing from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairway.events import DeliveryError, IrretrievableMessage, MessageDelivered, MessageReceived
+from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.protocol.effects import Publish
+from fairway.simulation import NetworkFaults, World
+from fairway.simulation.world import DEFAULT_CHANNEL_ID
+from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
+from fairway.wire.waku_message import WakuMessage
+
+MINUTE_MS = 60_000
+NAMES = ("alice", "bob", "carol")
+OPTIONS = ReliableChannelOptions(sds=SdsConfig(bloom_capacity=1_000))
+
+
+class Hostile:
+    """A world of honest participants, and somebody who sends what no participant would."""
+
+    def __init__(self, seed):
+        self.world = World(NAMES, seed=seed, faults=NetworkFaults(loss=0.3), options=OPTIONS)
+        self.transmitted_bytes = self.forged = 0
+        self.world.effect_observers.append(self._count)
+
+    def _count(self, _at_ms, _name, effect):
+        if isinstance(effect, Publish):
+            self.transmitted_bytes += len(effect.encoded)
+
+    def forge(self, *, cites=(), asks=(), content=b"x"):
+        """Let everybody receive a forged message."""
+        world, self.forged = self.world, self.forged + 1
+        message = SdsMessage(
+            message_id=f"{'' if content else 'sync-'}{self.forged:064x}",
+            sender_id=f"mallory {self.forged}",
+            channel_id=DEFAULT_CHANNEL_ID,
+            lamport_timestamp=world.now_ms,
+            causal_history=tuple(HistoryEntry(name, None, "nobody") for name in cites),
+            repair_request=tuple(asks),
+            content=content,
+        )
+        carrier = WakuMessage(
+            payload=WAKU_SDS.encode(message),
+            content_topic="/fairway/1/harbour/proto",
+            timestamp_ns=world.now_ms * 1_000_000,
+        )
+        for participant in world.participants.values():
+            world._carry_out(participant, participant.stack.receive(carrier, world.now_ms))
+
+    def talk(self, attack):
+        """Let the honest talk for 20 minutes, with an attack every 20 seconds; return what was said."""
+        said = []
+        for turn in range(60):
+            attack(self, turn)
+            if turn % 3 == 0:
+                name = NAMES[turn // 3 % len(NAMES)]
+                said.append((name, b"%d " % turn + bytes(2_000)))
+                self.world.send(name, said[-1][1], required_count=len(NAMES) - 1)
+            self.world.run(20_000)
+        self.world.run(20 * MINUTE_MS)
+        return said
+
+    def told(self, name, kind):
+        return [event for _, event in self.world.participants[name].events if isinstance(event, kind)]
+
+    def missed(self, said):
+        """Return whom what was said did not reach."""
+        return [
+            (name, payload[:3])
+            for name in NAMES
+            for sender, payload in said
+            if sender != name and payload not in [e.payload for e in self.told(name, MessageReceived)]
+        ]
+
+
+def invents(hostile, turn):
+    if turn < 8:
+        hostile.forge(cites=[f"{turn}-{number}" for number in range(1_000)])
+
+
+def invents_in_sync_messages(hostile, turn):
+    if turn < 8:
+        hostile.forge(cites=[f"{turn}-{number}" for number in range(1_000)], content=None)
+
+
+def asks_for_everything(hostile, turn):
+    history = list(hostile.world.participants["alice"].stack.sds.history)[-100:]
+    for start in range(0, len(history), 10):
+        hostile.forge(asks=[record.entry for record in history[start : start + 10]], content=None)
+
+
+@pytest.fixture(scope="module")
+def peaceful_bytes():
+    hostile = Hostile(seed=1)
+    assert hostile.missed(hostile.talk(lambda *_: None)) == []
+    return hostile.transmitted_bytes
+
+
+@pytest.mark.parametrize("attack", [invents, invents_in_sync_messages, asks_for_everything])
+def test_under_attack_all_that_is_honest_arrives_and_nobody_transmits_three_times_as_much(attack, peaceful_bytes):
+    hostile = Hostile(seed=1)
+    said = hostile.talk(attack)
+    assert hostile.missed(said) == []
+    assert sum(len(hostile.told(name, MessageDelivered)) for name in NAMES) == len(said)
+    assert not any(hostile.told(name, DeliveryError) for name in NAMES)
+    honest = {
+        record.message_id
+        for record in hostile.world.participants["alice"].stack.sds.history
+        if record.sender_id in NAMES
+    }
+    assert not any(event.message_id in honest for name in NAMES for event in hostile.told(name, IrretrievableMessage))
+    assert hostile.transmitted_bytes < 3 * peaceful_bytes
