@@ -81,6 +81,7 @@ class Engine:
             reading=stack,
             found=self._receive,
             settled=self._settled,
+            progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
             caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
             limited=self._tell_now,
         )

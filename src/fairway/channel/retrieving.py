@@ -1,10 +1,12 @@
-"""Store queries: page after page, newest first, no more often than allowed.
+"""Store queries: page after page, no more often than allowed.
 
-The protocol says what it misses; this asks. A query by time goes backwards and stops after a page with which the
-channel reached ground that it knows: a message of it with causal history came, and nothing that was cited is missing
-(seed 000, "Query on connect": queries SHOULD stop when finding a message with causal history from the same channel, and
-go on while all retrieved messages are from different channels). While something is missing it goes on as far as the
-window reaches, because a page brings a hundred messages and a query by hash only those that were named.
+The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.query_on_connect`),
+each page only once the one before was taken in whole: while there is no room for what it brought, it is asked for
+again. Whatever else is to be asked goes between its pages, for that may be what makes room.
+
+A query by time for what is missing goes backwards and stops after a page with which the channel reached ground that it
+knows: a message of it with causal history came, and nothing that was cited is missing. While something is missing it
+goes on as far as the window reaches, because a page brings a hundred messages and a query by hash only those named.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
@@ -20,7 +23,7 @@ from fairway.errors import NetworkError
 from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.query_budget import QueryBudget
-from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
 _ANSWER_TIMEOUT_S: Final = 30.0
 _MAX_PAGES: Final = 100_000
@@ -36,6 +39,9 @@ class Reading(Protocol):
     @property
     def history_heard(self) -> int:
         """Messages of the channel with causal history that were received so far."""
+
+    def was_turned_away(self, message_hash: bytes) -> bool:
+        """Return whether a message was not taken in for want of room."""
 
     @property
     def has_gaps(self) -> bool:
@@ -56,10 +62,14 @@ class Retriever:
         reading: Reading,
         found: Callable[[RoutedMessage], None],
         settled: Callable[[], Awaitable[None]],
+        progressed: Callable[[int], object],
         caught_up: Callable[[QueryStore], object],
         limited: Callable[[LimitReached], None],
     ) -> None:
-        """``found`` takes each message, ``settled`` waits until all of them are processed."""
+        """``found`` takes each message, ``settled`` waits until all of them are processed.
+
+        ``progressed`` takes a time in nanoseconds up to which the time away was read.
+        """
         self.queries = 0
         """Pages asked for."""
         self.failures = 0
@@ -74,10 +84,13 @@ class Retriever:
         self._reading = reading
         self._found = found
         self._settled = settled
+        self._progressed = progressed
         self._caught_up = caught_up
         self._limited = limited
         self._is_limited = False
         self._waiting: deque[QueryStore] = deque()
+        self._catch_up_cursor: bytes | None = None
+        """Where the query for the time away that waits goes on."""
         self._arrived = asyncio.Event()
         self._reachable = asyncio.Event()
         """Set when a store node became reachable anew, for whoever pauses after a failure."""
@@ -87,6 +100,7 @@ class Retriever:
         if query.catch_up:
             self._waiting = deque(waiting for waiting in self._waiting if not waiting.catch_up)
             self._waiting.appendleft(query)
+            self._catch_up_cursor = None
             self._reachable.set()
         elif query not in self._waiting and len(self._waiting) < _MAX_WAITING:
             self._waiting.append(query)
@@ -101,21 +115,65 @@ class Retriever:
                 await self._arrived.wait()
             query = self._waiting.popleft()
             try:
-                await self._ask(query)
+                if query.catch_up:
+                    went_on = await self._catch_up(query)
+                else:
+                    went_on = True
+                    await self._ask(query)
             except (NetworkError, TimeoutError):
                 self.failures += 1
-                if query.catch_up and not any(waiting.catch_up for waiting in self._waiting):
-                    # Of everything else the protocol keeps track itself, and asks again.
-                    self._waiting.append(query)
-                self._reachable.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(retry_s):
-                        await self._reachable.wait()
-                retry_s = _FIRST_RETRY_S if self._reachable.is_set() else min(_LAST_RETRY_S, 2 * retry_s)
-            else:
-                retry_s = _FIRST_RETRY_S
+                went_on = False
                 if query.catch_up:
-                    self._caught_up(query)
+                    # Of everything else the protocol keeps track itself, and asks again.
+                    self._go_on_later(query)
+            if went_on:
+                retry_s = _FIRST_RETRY_S
+                continue
+            self._reachable.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(retry_s):
+                    await self._reachable.wait()
+            retry_s = _FIRST_RETRY_S if self._reachable.is_set() else min(_LAST_RETRY_S, 2 * retry_s)
+
+    async def _catch_up(self, query: QueryStore) -> bool:
+        """Read one page of the time away; return False if it has to be read again."""
+        question = StoreQuery(
+            pubsub_topic=self._pubsub_topic,
+            content_topics=(self._content_topic,),
+            start_ns=query.start_ns,
+            end_ns=query.end_ns,
+        )
+        cursor = self._catch_up_cursor
+        page = await self._page(question, cursor)
+        if any(self._reading.was_turned_away(message.message_hash) for message in page.messages):
+            self._go_on_later(query, cursor)
+            return False
+        if page.cursor is None or page.cursor == cursor:
+            self._caught_up(query)
+            return True
+        read_up_to_ns = max((found.message.timestamp_ns or 0 for found in page.messages), default=0)
+        query = replace(query, start_ns=max(query.start_ns or 0, min(read_up_to_ns, query.end_ns or read_up_to_ns)))
+        self._progressed(query.start_ns or 0)
+        self._go_on_later(query, page.cursor)
+        return True
+
+    def _go_on_later(self, query: QueryStore, cursor: bytes | None = None) -> None:
+        """Go on with the time away after what else waits, unless a newer question about it came."""
+        if not any(waiting.catch_up for waiting in self._waiting):
+            self._catch_up_cursor = cursor
+            self._waiting.append(query)
+
+    async def _page(self, question: StoreQuery, cursor: bytes | None) -> StorePage:
+        """Ask for a page, when that is allowed, and take in what it brings."""
+        await self._permission()
+        self.queries += 1
+        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            page = await self._node.query(question, cursor)
+        for message in page.messages:
+            self.retrieved += 1
+            self._found(message)
+        await self._settled()
+        return page
 
     async def _ask(self, query: QueryStore) -> None:
         by_time = not query.message_hashes
@@ -129,15 +187,8 @@ class Retriever:
         )
         cursor: bytes | None = None
         for _ in range(_MAX_PAGES):
-            await self._permission()
             heard = self._reading.history_heard
-            self.queries += 1
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                page = await self._node.query(question, cursor)
-            for message in page.messages:
-                self.retrieved += 1
-                self._found(message)
-            await self._settled()
+            page = await self._page(question, cursor)
             known = self._reading.history_heard > heard and not self._reading.has_gaps
             if page.cursor is None or page.cursor == cursor or (by_time and known):
                 return

@@ -60,15 +60,16 @@ class Publish:
 class QueryStore:
     """Ask a store node, and feed what it finds to `Stack.receive`.
 
-    Either by hash, or, where hints are missing or led nowhere, by time on the channel's content topic: then newest
-    first, until a page after which `Stack.history_heard` has grown and nothing is missing.
+    Either by hash; or, where hints are missing or led nowhere, by time on the channel's content topic: then newest
+    first, until a page after which `Stack.history_heard` has grown and nothing is missing; or for the time away.
     """
 
     message_hashes: tuple[bytes, ...] = ()
     start_ns: int | None = None
     end_ns: int | None = None
     catch_up: bool = False
-    """Whether it asks for the time away; call `Stack.caught_up` with ``end_ns`` when it went through."""
+    """Whether it asks for the time away: oldest first, to the end. After each page that was taken in whole
+    (`Stack.was_turned_away`) call `Stack.catch_up_progressed`, and at the end `Stack.caught_up` with ``end_ns``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

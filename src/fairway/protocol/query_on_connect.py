@@ -1,16 +1,18 @@
 """Asking the store for the time away (seeds 000 and 001, "Query on connect").
 
 The range begins where the last such query that went through ended, so that the whole time away is covered, also that of
-a program that did not run: the time is persisted. js-waku asks for whole days only, oldest first, and stops at the
-first message with causal history, which leaves out the newest (facts, js-waku 4.8); here pages come newest first.
+a program that did not run: the time is persisted. It is read oldest first and to its end, also by a participant without
+a past. So each message comes after what it cites and is delivered at once, and being away for any number of messages
+takes the memory of one page. Read newest first, all of them would have to wait until the oldest has come, and stopping
+at the first message with causal history (js-waku) leaves out what is between it and the last one known.
 
-When to stop: the seeds stop at a message with causal history, because whatever was sent before it can be reached from
-it. That holds only once nothing is missing, so paging ends after a page that brought such a message
-(`QueryOnConnect.history_heard` grew) and left the channel synced.
+Each page that was taken in whole moves the beginning of the next such query, so that a program that is ended while it
+reads goes on where it was.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -24,6 +26,8 @@ _MARGIN_MS: Final = 60_000
 """Clocks of senders differ, and a message reaches the store a moment after it was stamped."""
 _PATIENCE_MS: Final = 120_000
 """A store that brings nothing new for this long does not keep anything from being given up."""
+_MAX_TURNED_AWAY: Final = 10_000
+"""WakuMessages remembered as not taken in."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
@@ -44,6 +48,7 @@ class QueryOnConnect:
         self._offline_at_ms: int | None = None
         self._asked_at_ms: int | None = None
         """When the query that is under way was made, or last brought something; None if there is none."""
+        self._turned_away: OrderedDict[bytes, None] = OrderedDict()
 
     def was_offline(self, now_ms: int) -> None:
         """Note that the node is offline, or was until now."""
@@ -69,6 +74,29 @@ class QueryOnConnect:
     def is_under_way(self, now_ms: int) -> bool:
         """Return whether a store is being read for the time away, and still brings something."""
         return self._asked_at_ms is not None and abs(now_ms - self._asked_at_ms) <= _PATIENCE_MS
+
+    def turn_away(self, message_hash: bytes) -> None:
+        """Note that the message in a WakuMessage was not taken in, and has to come again."""
+        self._turned_away[message_hash] = None
+        self._turned_away.move_to_end(message_hash)
+        if len(self._turned_away) > _MAX_TURNED_AWAY:
+            self._turned_away.popitem(last=False)
+
+    def take_in(self, message_hash: bytes) -> None:
+        """Note that the message in a WakuMessage was taken in."""
+        self._turned_away.pop(message_hash, None)
+
+    def was_turned_away(self, message_hash: bytes) -> bool:
+        """Return whether the message in a WakuMessage came last when it could not be taken in."""
+        return message_hash in self._turned_away
+
+    def progressed(self, up_to_ns: int, now_ms: int) -> None:
+        """Note that everything up to a time came, and was taken in, of what is being asked for."""
+        self._asked_at_ms = now_ms
+        up_to_ms = min(up_to_ns // _NANOSECONDS_PER_MILLISECOND, now_ms)
+        if self._last_success_ms is None or not up_to_ms <= self._last_success_ms <= now_ms:
+            self._last_success_ms = up_to_ms
+            self._journal.touch(CAUGHT_UP, "")
 
     def caught_up(self, end_ns: int, now_ms: int) -> None:
         """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""

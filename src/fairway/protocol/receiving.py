@@ -122,7 +122,12 @@ class Receiving:
             message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
             self._query_on_connect.history_heard += 1
-        self.process(self._sds.receive(message, carrier.message_hash, now_ms, plaintext), carrier, now_ms)
+        outcomes = self._sds.receive(message, carrier.message_hash, now_ms, plaintext)
+        if any(isinstance(outcome, MessageIgnored) and outcome.why is Ignored.NO_ROOM for outcome in outcomes):
+            self._query_on_connect.turn_away(carrier.message_hash)
+        else:
+            self._query_on_connect.take_in(carrier.message_hash)
+        self.process(outcomes, carrier, now_ms)
 
     def _is_stale(self, carrier: Carrier, now_ms: int) -> bool:
         """Return whether a message comes out of a store rather than from somebody who is asking now.

@@ -275,6 +275,16 @@ class Stack:
         self._say_what_can_come(now_ms)
         return self._finish(now_ms)
 
+    def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
+        """Note that of a query for the time away everything up to ``up_to_ns`` came and was taken in."""
+        self._query_on_connect.progressed(up_to_ns, now_ms)
+        self._say_what_can_come(now_ms)
+        return self._finish(now_ms)
+
+    def was_turned_away(self, message_hash: bytes) -> bool:
+        """Return whether the message in a WakuMessage was not taken in for want of room, and has to come again."""
+        return self._query_on_connect.was_turned_away(message_hash)
+
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that a query for the time away went through; ``end_ns`` is that of the query."""
         self._query_on_connect.caught_up(end_ns, now_ms)
