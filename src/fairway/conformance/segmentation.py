@@ -1,4 +1,4 @@
-"""Known answers about segments: LIP-243 (upstream bytes and computed ones) and seed 003."""
+"""Known answers about segments: LIP-243 (upstream bytes and computed ones) and SEGMENTATION."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _parity_digest(case: Case) -> Iterator[Check]:
 
 
 def check_seed_003(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check segmentation in the format of seed 003. One example, or a list of them."""
+    """Check segmentation in the format of SEGMENTATION. One example, or a list of them."""
     if isinstance(group, list):
         yield from replay_cases(group, _seed_003)
     else:

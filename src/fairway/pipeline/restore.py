@@ -209,7 +209,7 @@ def _submit(store: ChannelStore, write: Write) -> None:
 
 
 def _topic_of(tables: RunTables, channel_id: str, content_topic: str | None) -> str:
-    """Return the content topic of a channel (seed 000: a Reliable Channel uses a unique content topic)."""
+    """Return the content topic of a channel, which has one (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
     found: set[str] = set()
     for batch in tables.batches("sds_messages", ["content_topic"], ds.field("channel_id") == channel_id):
         found.update(batch.column("content_topic").unique().to_pylist())

@@ -139,7 +139,7 @@ class MadeBlock:
         if not seen:
             return None
         data_held = sum(index < unit.data_count for index, _ in seen)
-        # Parity of seed 003 does not tell how many data segments there are.
+        # Parity of SEGMENTATION does not tell how many data segments there are.
         is_told = data_held > 0 or self.maker.profile is Profile.LOGOS
         common = {"channel_id": self.maker.channel_id, "sender_id": unit.parts[0].sender_id}
         if len(seen) < unit.data_count or not is_told:

@@ -133,7 +133,7 @@ class GeneratorPlan:
         return Profile.LOGOS if int((channel + 1) * share) > int(channel * share) else Profile.WAKU
 
     def parity_count(self, data_count: int, profile: Profile) -> int:
-        """Return how many parity segments a message has; seed 003 rounds down, LIP-243 up."""
+        """Return how many parity segments a message has; SEGMENTATION rounds down, LIP-243 up."""
         return parity_segments(data_count, self.parity_rate, round_up=profile is Profile.LOGOS)
 
 

@@ -1,7 +1,7 @@
 """From ``unique_messages`` to ``acknowledgements``: who has which message of somebody else, and how we know.
 
 A participant acknowledges a message by citing it in a causal history; or by a bloom filter that holds it together with
-the citation of a causal descendant; or, when two participants do so, by a bloom filter alone (design 5.5). Citations
+the citation of a causal descendant; or, when two participants do so, by a bloom filter alone. Citations
 are in ``sds_messages``; for the filters `bloom_evidence` reads ``waku_messages`` again, and where that is not done the
 result is a lower bound. Own messages never acknowledge themselves.
 

@@ -1,4 +1,4 @@
-"""From ``waku_messages`` to what bloom filters tell: who has which message without having cited it (design 5.5).
+"""From ``waku_messages`` to what bloom filters tell: who has which message without having cited it.
 
 A pass of its own over ``waku_messages``, for the filters are most of the bytes of an archive and nothing else needs
 them. Each channel is read in the order of SDS by one task, as a stream: `ChannelWitness` keeps a window over the newest

@@ -88,7 +88,7 @@ def _values(values: Iterable[object], name: str) -> list[Any]:
 
 
 def _looked_at(history: _Entries) -> _Entries:
-    """Return what of a causal history counts (design 5.9): its newest entries, of those of one message the last.
+    """Return what of a causal history counts: its newest entries, of those of one message the last.
 
     Here rather than in a later stage, because making lists of structs distinct takes Spark quadratic time.
     """

@@ -112,7 +112,7 @@ class Decoder:
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
         """Return the SDS message in a payload, or raise `Refused`."""
-        # Seed 002, "Incoming message processing order": decrypt, then SDS, then reassemble.
+        # RELIABLE-CHANNEL-API, "Incoming message processing order": decrypt, then SDS, then reassemble.
         try:
             opened = self._open(payload, content_topic)
         except DecryptionError as error:
@@ -151,7 +151,7 @@ class Decoder:
 
     def _segment(self, message: SdsMessage, segment_format: SegmentFormat) -> Segment | None:
         """Return the segment that a message carries, or None for a whole message."""
-        # What is no segment is seed 003's "sent unmodified".
+        # SEGMENTATION, "Sending": what fits one segment is transmitted unmodified.
         if not message.content or not segment_format.is_segment(message.content):
             return None
         try:

@@ -1,7 +1,7 @@
 """To ``delivered`` and ``incomplete``: what an application would have seen, and what it would not.
 
 A logical message is what an application sent: one SDS message whose content is no segment, or a set of segments that
-reassembles. Its id is the lower-case hex SHA-256 of its payload (design 5.2), which may repeat: saying "ok" twice is
+reassembles. Its id is the lower-case hex SHA-256 of its payload, which may repeat: saying "ok" twice is
 two deliveries.
 """
 

@@ -1,9 +1,9 @@
 """From ``sds_messages`` to ``rate_utilisation``: who came how near to the rate limit.
 
-Every transmission is charged, retries and sync included (design 5.3), to the epoch of its own timestamp, as validators
-of RLN do; epochs are aligned to the Unix epoch. An archive does not tell who transmitted a repair: it is counted for
-the author of the message. Nor does it tell whether equal sender ids of two channels are one participant, which has one
-quota: they are counted as one.
+Every transmission is charged, retries and sync included, to the epoch of its own timestamp, as validators of RLN do;
+epochs are aligned to the Unix epoch. The limit is that of a membership, and an archive does not tell whose that is:
+several senders may share a node, and a repair is transmitted by another than the author of the message. What is charged
+here goes to the author, and equal sender ids of several channels count as one.
 """
 
 from __future__ import annotations
