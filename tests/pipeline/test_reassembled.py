@@ -230,6 +230,33 @@ def test_segments_that_contradict_their_set_are_told_apart():
     assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("discarded", 1)]
 
 
+def with_late_parity(rows: list[dict]) -> list[dict]:
+    """Return the rows of a sender who stamps segments with the time, as js-waku does, and was slow to make parity."""
+    return [row | {"lamport": row["lamport"] + 5_000 * row["is_parity"]} for row in renamed(rows)]
+
+
+def test_parity_that_a_slow_sender_made_late_is_no_message_that_is_incomplete():
+    rows = with_late_parity(sending(PAYLOAD[:700], config=replace(CONFIG, parity_rate=1.0)))
+    assert [row["is_parity"] for row in rows] == [False] * 3 + [True] * 3
+    (result,) = reassemble(rows)
+    assert (result["outcome"], result["held"], result["recovered"]) == ("complete", 6, False)
+    (result,) = reassemble(rows[1:])
+    assert (result["outcome"], result["held"], result["recovered"]) == ("complete", 5, True)
+
+
+def test_parity_of_a_message_whose_hash_is_wrong_is_no_further_message():
+    rows = with_late_parity(sending(PAYLOAD[:700], config=replace(CONFIG, parity_rate=1.0)))
+    forged = SEED_003.encode(replace(SEED_003.decode(rows[2]["content"]), payload=b"something else"))
+    results = reassemble([*rows[:2], rows[2] | {"content": forged}, rows[5]])
+    assert [(result["outcome"], result["held"]) for result in results] == [("hash-mismatch", 4)]
+
+
+def test_parity_of_a_second_sending_of_which_all_data_is_lost_is_incomplete():
+    first, second = sending(PAYLOAD, lamport=1_000), sending(PAYLOAD, lamport=9_000)
+    results = reassemble([*first, second[-1]])
+    assert sorted((result["outcome"], result["held"]) for result in results) == [("complete", 11), ("incomplete", 1)]
+
+
 def test_segments_of_any_size_are_read_on_either_wire():
     large = random.Random(6).randbytes(700_000)
     for profile in Profile:

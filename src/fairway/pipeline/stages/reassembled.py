@@ -67,6 +67,7 @@ _INPUT: Final = (
 )
 _ARROW_SCHEMA: Final = arrow_schema(REASSEMBLED)
 _NEVER_EXPIRES_MS: Final = 0
+_ENDED: Final = frozenset({"complete", "hash-mismatch"})
 
 GroupMapper = Callable[[pa.Table], pa.Table]
 """What Spark's ``applyInArrow`` takes."""
@@ -202,7 +203,36 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             case SetRejected():
                 sending.outcome = "hash-mismatch"
                 rejected.append(sendings.pop(outcome.set_key))
-    return [*sendings.values(), *rejected, *([discarded] if discarded.seen else [])]
+    told = _without_ghosts([*sendings.values(), *rejected])
+    return [*told, *([discarded] if discarded.seen else [])]
+
+
+def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
+    """Count parity that stands alone as surplus of a sending that ended, if that lacks it; return the other sendings.
+
+    A sender that made it later than the reassembler expects has not sent the payload once more: then there would be
+    data, too. Nobody waits for what a sending needs that is complete, or whose hash is wrong.
+    """
+    ended = [sending for sending in sendings if sending.outcome in _ENDED]
+    told = []
+    for sending in sendings:
+        if ended and sending.outcome not in _ENDED and all(seen.is_parity for seen in sending.seen):
+            sending.seen = [seen for seen in sending.seen if not _put_with(seen, ended)]
+        if sending.seen:
+            told.append(sending)
+    return told
+
+
+def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
+    """Put a parity segment with the nearest sending that lacks it; return whether there is one."""
+    lacking = [
+        sending for sending in ended if not any(seen.is_parity and seen.index == parity.index for seen in sending.seen)
+    ]
+    if not lacking:
+        return False
+    nearest = min(lacking, key=lambda sending: min(abs(seen.lamport - parity.lamport) for seen in sending.seen))
+    nearest.seen.append(parity)
+    return True
 
 
 def _lost(sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig) -> LostSegments:
