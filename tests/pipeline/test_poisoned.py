@@ -17,12 +17,13 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.options import SegmentationConfig
+from fairway.options import IdRule, SegmentationConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import seal_at_once
 from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, SEED_003, Segment
@@ -153,7 +154,7 @@ def truncated(poison, rng):
 def hostile_ids(poison):
     for codec in (WAKU_SDS, NIM_SDS):
         for name in HOSTILE_NAMES:
-            poison.sds("ok", codec, message_id=name)
+            poison.sds("ok" if codec is WAKU_SDS else "forged", codec, message_id=name)  # it is there already
             poison.sds("ok", codec, channel_id=name)
             poison.sds("ok", codec, sender_id=name)
             poison.sds("ok", codec, causal_history=(HistoryEntry(name, b"\0" * 256, name),))
@@ -166,7 +167,14 @@ def hostile_ids(poison):
         poison.sds("ok", codec, lamport_timestamp=FAR)
         poison.sds("ok", codec, lamport_timestamp=0)
     for sender in ("alice", "bob", "carol", "eve"):
-        poison.sds("ok", message_id="the same", sender_id=sender, content=sender.encode())
+        poison.sds("ok" if sender == "alice" else "forged", message_id="the same", sender_id=sender, content=b"x")
+    for _ in range(2):
+        poison.sds("ok", message_id="the same", sender_id="alice", content=b"x")
+    true = {"sender_id": "alice", "lamport_timestamp": 77, "content": b"what alice said"}
+    name = make_message_id(IdRule.UNIQUE, sender_id="alice", lamport=77, content=true["content"], now_ms=0, sequence=0)
+    poison.sds("forged", message_id=name, **true | {"content": b"what she did not say"})
+    poison.sds("forged", message_id=name, content=None, causal_history=(HistoryEntry("myself"),))
+    poison.sds("ok", message_id=name, **true)
     for channel in ("one", "two", "three"):
         poison.sds("ok", message_id="the same", channel_id=channel)
     poison.sds("ok", message_id="myself", causal_history=(HistoryEntry("myself"),))
@@ -308,7 +316,7 @@ def test_what_cannot_be_read_is_in_quarantine_for_its_reason(poisoned, survived)
     # Where there are keys, what none of them opens and what is nothing cannot be told apart.
     found = Counter(row["status"].replace("not-sds", "not-for-us") for row in read("quarantine"))
     put = Counter()
-    for status in ("not-sds", "no-id", "lamport-range", "bad-segment", "not-for-us"):
+    for status in ("not-sds", "no-id", "lamport-range", "bad-segment", "not-for-us", "forged"):
         assert poisoned.put[status]
         put[status.replace("not-sds", "not-for-us")] += poisoned.put[status]
     assert put <= found
@@ -330,8 +338,19 @@ def test_what_can_be_read_is_read_whatever_its_names_are(poisoned, survived):
 def test_equal_ids_are_one_message_in_a_channel_and_the_first_stands(survived):
     _, read = survived
     same = [row for row in read("sds_messages") if row["message_id"] == "the same"]
-    assert Counter(row["channel_id"] for row in same) == {"team": 4, "one": 1, "two": 1, "three": 1}
-    assert [row["sender_id"] for row in same if row["channel_id"] == "team" and row["sighting"] == 1] == ["alice"]
+    assert Counter(row["channel_id"] for row in same) == {"team": 3, "one": 1, "two": 1, "three": 1}
+    team = [row for row in same if row["channel_id"] == "team"]
+    assert sorted((row["sender_id"], row["sighting"], row["sightings"]) for row in team) == [
+        ("alice", 1, 3),
+        ("alice", 2, 3),
+        ("alice", 3, 3),
+    ]
+
+
+def test_nobody_makes_a_message_vanish_by_being_quicker_under_its_id(survived):
+    _, read = survived
+    assert b"what alice said" in {row["payload"] for row in read("delivered")}
+    assert b"what she did not say" not in {row["payload"] for row in read("delivered")}
 
 
 def test_nobody_spoils_a_strangers_message(survived):

@@ -64,7 +64,7 @@ OF_ONE_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "quarantine": {
         "sources": "names of the stores that had it, sorted",
-        "status": "`not-for-us`, `not-sds`, `no-id`, `lamport-range` or `bad-segment`",
+        "status": "`not-for-us`, `not-sds`, `no-id`, `lamport-range`, `bad-segment` or `forged`",
         "error": "what is wrong with it, in words",
     },
     "delivered": {

@@ -84,7 +84,7 @@ TABLES: Final[tuple[Table, ...]] = (
         ),
         keys=("message_hash",),
         layout=BY_HASH,
-        meaning="a WakuMessage that is no SDS message, and why",
+        meaning="a WakuMessage that is no SDS message, or a forged one, and why",
     ),
     Table(
         name="delivered",

@@ -153,7 +153,7 @@ _WORK: Final = (
 _MAKERS: Final[dict[str, Callable[[Materials], DataFrame]]] = {
     "waku_messages": _waku_messages,
     "sds_messages": lambda run: stages.sighted(run.table("decoded")),
-    "quarantine": lambda run: stages.quarantine(run.table("decoded")),
+    "quarantine": lambda run: stages.quarantine(run.table("decoded"), run.table("sds_messages")),
     "delivered": _delivered,
     "incomplete": lambda run: stages.incomplete(run.table("reassembled")),
     "missing_messages": _missing_messages,

@@ -1,4 +1,4 @@
-"""To ``quarantine``: what `sds_messages` could not decode. The payloads are in ``waku_messages``, by hash."""
+"""To ``quarantine``: what could not be decoded, and what is forged. The payloads are in ``waku_messages``, by hash."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from fairway.pipeline.stages.unique_messages import forged
+
 _COLUMNS: Final = ("message_hash", "timestamp", "content_topic", "sources", "status", "error", "payload_bytes")
 
 
-def quarantine(sds_messages: DataFrame) -> DataFrame:
-    """Return the messages of which ``status`` is not ok, and why.
+def quarantine(sds_messages: DataFrame, sighted: DataFrame | None = None) -> DataFrame:
+    """Return the messages of which ``status`` is not ok, and why; those that ``sighted`` left out are ``forged``.
 
     Columns: message_hash, timestamp, content_topic, sources (if the input tells them), status, error, payload_bytes.
     """
-    known = set(sds_messages.columns)
-    return sds_messages.where("status <> 'ok'").select(*(name for name in _COLUMNS if name in known))
+    columns = [name for name in _COLUMNS if name in sds_messages.columns]
+    undecoded = sds_messages.where("status <> 'ok'").select(*columns)
+    return undecoded if sighted is None else undecoded.unionByName(forged(sds_messages, sighted).select(*columns))

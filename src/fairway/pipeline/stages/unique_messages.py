@@ -3,27 +3,54 @@
 A message is in an archive several times, since every retry is a new WakuMessage with the same SDS message inside, and
 nothing keeps others from repeating it. The sighting with the lowest (timestamp, message hash) stands for all, whatever
 the order in which rows come.
+
+Nor does anything keep others from putting something else under the id of a message. A message is its id and what it
+says, as in the live core: the one whose id is a digest of it is true, and where no id can be checked the one that is
+there first. What says otherwise under the same id is `forged`: it is no sighting of the message, and stands in the
+quarantine.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 
 def sighted(sds_messages: DataFrame) -> DataFrame:
-    """Return the decodable messages and which sighting of its SDS message each is.
+    """Return the decodable messages that are not forged, and which sighting of its SDS message each is.
 
     Columns: those of ``sds_messages``, ``sightings`` (how often the SDS message is in the archive) and ``sighting``
     (the how-manieth this is, from 1). The key is message_hash; (channel_id, message_id) where ``sighting = 1``.
     """
     same = Window.partitionBy("channel_id", "message_id")
+    in_time = same.orderBy("timestamp", "message_hash")
+    so_far = in_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    order = F.struct(~F.col("proven"), F.col("kind") != "content", "timestamp", "message_hash")
+    # Of nearly all ids there is one row, of which nothing has to be known.
+    several = F.col("rows") > 1
     return (
-        # The window with the order goes first: its sorting serves the other as well.
+        # The window with the order goes first: its sorting serves the others as well.
         sds_messages.where("status = 'ok'")
-        .withColumn("sighting", F.row_number().over(same.orderBy("timestamp", "message_hash")))
-        .withColumn("sightings", F.count("*").over(same))
+        .withColumn("place", F.row_number().over(in_time))
+        .withColumn("rows", F.count("*").over(same))
+        .withColumn("said", F.when(several, _said()))
+        .withColumn("proven", F.when(several, _proven()).otherwise(F.lit(True)))
+        .withColumn("true_one", F.min_by("said", order).over(same))
+        .withColumn("honest", F.when(several, F.col("said") == F.col("true_one")).otherwise(F.lit(True)))
+        .withColumn("sighting", F.sum(F.col("honest").cast("int")).over(so_far).cast("int"))
+        .withColumn("sightings", F.sum(F.col("honest").cast("int")).over(same))
+        .where("honest")
         .select(*sds_messages.columns, "sightings", "sighting")
+    )
+
+
+def forged(decoded: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Return the decodable messages that `sighted` left out, with the status and the error of the quarantine."""
+    return (
+        decoded.where("status = 'ok'")
+        .join(sighted.select("message_hash"), "message_hash", "left_anti")
+        .withColumn("status", F.lit("forged"))
+        .withColumn("error", F.concat(F.lit("another message stands under the id "), "message_id"))
     )
 
 
@@ -35,3 +62,20 @@ def unique_messages(sds_messages: DataFrame) -> DataFrame:
     """
     numbered = sds_messages if "sighting" in sds_messages.columns else sighted(sds_messages)
     return numbered.where("sighting = 1").drop("sighting")
+
+
+def _content() -> Column:
+    return F.coalesce("content", F.lit(b""))
+
+
+def _said() -> Column:
+    """Return what tells a message from another one under the same id: its sender and its content."""
+    return F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), _content()), 256)
+
+
+def _proven() -> Column:
+    """Return whether an id is a digest of its message, by a rule that needs nothing else (`fairway.protocol.sds`)."""
+    lamport = F.unhex(F.lpad(F.hex(F.coalesce("lamport", F.lit(0))), 16, "0"))
+    unique = F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), lamport, _content()), 256)
+    is_digest = (F.col("message_id") == unique) | (F.col("message_id") == F.sha2(_content(), 256))
+    return (F.col("kind") == "content") & is_digest
