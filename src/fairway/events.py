@@ -19,11 +19,11 @@ class ChunkInfo:
     """Which segment of a message an event is about (seed 000, ChunkInfo)."""
 
     chunk_index: int
-    """Zero-based; data segments first, then parity segments."""
+    """From 0 to ``total_chunks`` - 1."""
     total_chunks: int
-    """Data segments of the message; 1 if it was not segmented."""
+    """Data segments of the message, 1 if it was not segmented; of a parity segment, its parity segments."""
     is_parity: bool = False
-    """Whether this is a parity segment, whose index starts at total_chunks."""
+    """Whether this is a parity segment; those are counted by themselves."""
 
 
 class SendErrorReason(Enum):
@@ -87,6 +87,8 @@ class Limit(Enum):
     """``max_active_retries``: retries beyond it wait; they count as no attempt meanwhile."""
     STORE_QUERIES = "store-queries"
     """``max_store_queries_per_minute``: further queries wait."""
+    NODE_PACE = "node-pace"
+    """The node takes no more messages: ``bound`` is how many a second it does, as learned from its refusals (429)."""
     UNREAD_MESSAGES = "unread-messages"
     """``max_unread_messages`` or ``max_unread_bytes``: nothing more is taken in until the application reads."""
     SET_ASIDE = "set-aside"

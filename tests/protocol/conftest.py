@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import replace
 
 import pytest
 
 from fairway.events import MessageReceived
-from fairway.options import RateLimitConfig
+from fairway.options import RateLimitConfig, ReliableChannelOptions
 from fairway.protocol.effects import AwaitCipher, Change, Emit, Persist, Publish, Purpose, QueryStore
 from fairway.protocol.ratelimit import Quota
 from fairway.protocol.stack import Stack
@@ -20,6 +21,10 @@ class Peer:
     """A stack, and everything that it wanted done so far."""
 
     def __init__(self, name="alice", options=None, *, encryption=None, rln=None, rows=None, now_ms=START_MS, life=0):
+        # Unless a test is about just that, the node takes any number at once and answers when the test says so.
+        options = options or ReliableChannelOptions()
+        if options.max_concurrent_publishes == ReliableChannelOptions().max_concurrent_publishes:
+            options = replace(options, max_concurrent_publishes=100_000)
         self.name, self.options, self.encryption, self.rln = name, options, encryption, rln
         self.now_ms, self.life = now_ms, life
         self.effects = []
@@ -80,11 +85,14 @@ class Peer:
         return effects
 
     def answer(self, *publications, accepted=True, **answer):
-        """Let the node answer publications, or all that were not answered yet."""
-        effects = []
-        for publication in publications or list(self.unanswered):
+        """Let the node answer publications, or all that were not answered yet, and what leaves when it took those."""
+        effects, chosen = [], deque(publications or self.unanswered)
+        while chosen:
+            publication = chosen.popleft()
             self.unanswered.remove(publication)
             effects += self.do(self.stack.published(publication.token, self.now_ms, accepted=accepted, **answer))
+            if not chosen and accepted and not publications:
+                chosen.extend(self.unanswered)
         return effects
 
     def tick(self):
@@ -93,6 +101,8 @@ class Peer:
     def pass_time(self, for_ms, *, answer=True):
         """Let time pass, ticking when the stack wants to; return the effects."""
         before, end_ms = len(self.effects), self.now_ms + for_ms
+        if answer:
+            self.answer()
         while True:
             deadline = self.stack.next_deadline()
             if deadline is None or deadline > end_ms:
@@ -162,6 +172,7 @@ class CitedOrder:
     """Knows what every message cites, and finds messages that were delivered before what they cite."""
 
     def __init__(self):
+        self.waiting = []
         self.message_of = {}
         self.ending_with = {}
         self.cited_by = {}
@@ -172,25 +183,42 @@ class CitedOrder:
         It depends on another if its sender had that one whole and cites its end. What somebody had only segments of
         is cited as well, but nobody can reply to it.
         """
+        self.waiting.append((stack, request_id, tuple(received)))
+        self.catch_up()
+
+    def catch_up(self):
+        """Take what has become messages since: a segment is made into one when it can leave."""
+        waiting, self.waiting = self.waiting, []
+        for stack, request_id, received in waiting:
+            request = stack._requests.open.get(request_id)
+            if request is not None and len(request.segments) == request.part_count:
+                self._take(stack, request_id, received)
+            elif request is not None:
+                self.waiting.append((stack, request_id, received))
+
+    def _take(self, stack, request_id, received):
         own = (stack.sds.sender_id, request_id)
-        whole = {self.message_of[event.sds_ids[0]] for event in received}
+        whole = {self.message_of[event.sds_ids[0]] for event in received if event.sds_ids[0] in self.message_of}
         segments = stack._requests.open[request_id].segments
         self.message_of.update(dict.fromkeys(segments, own))
         for sds_id in segments:
-            history = stack.sds.outgoing.messages[sds_id].message.causal_history
+            waiting = stack.sds.outgoing.messages.get(sds_id)
+            history = () if waiting is None else waiting.message.causal_history
             ends = {self.ending_with[entry.message_id] for entry in history if entry.message_id in self.ending_with}
             self.cited_by[sds_id] = {message for message in ends if message in whole or message[0] == own[0]}
         self.ending_with[segments[-1]] = own
 
     def violations(self, name, received):
         """Return (message, what it cites) for everything in the wrong order among one participant's deliveries."""
+        self.catch_up()
+        received = [event for event in received if event.sds_ids[0] in self.message_of]
         place = {self.message_of[event.sds_ids[0]]: index for index, event in enumerate(received)}
         assert len(place) == len(received)
         return [
             (message, cited)
             for event in received
             for sds_id in event.sds_ids
-            for cited in self.cited_by[sds_id]
+            for cited in self.cited_by.get(sds_id, ())
             if cited[0] != name and place.get(cited, len(place)) > place[message := self.message_of[sds_id]]
         ]
 

@@ -81,6 +81,7 @@ def test_a_restart_does_not_refill_the_quota(peer):
     alice = peer(options=limited(2))
     alice.send(b"one")
     alice.send(b"two")
+    alice.answer()
     alice = alice.restart()
     alice.send(b"three")
     assert not alice.published()
@@ -93,10 +94,11 @@ def test_what_waited_for_an_epoch_waits_on_after_a_restart_in_order(peer):
     payloads = [f"message {number}".encode() for number in range(5)]
     for payload in payloads:
         alice.send(payload)
+    alice.answer()
     first = alice.content()
+    assert len(alice.events(MessageQueued)) == 4
     alice = alice.restart()
     assert not alice.published()
-    assert len(alice.events(MessageQueued)) == 4
     alice.pass_time(5 * EPOCH_MS)
     bob.receive(*first, *alice.content())
     assert bob.payloads() == payloads
@@ -113,8 +115,8 @@ def test_every_segment_counts(peer):
     assert bob.payloads() == [FILE]
 
 
-def test_parity_that_waits_leaves_even_though_everybody_has_the_message(peer):
-    # It is in the history and the next message cites it: whoever could never get it would wait for it.
+def test_parity_that_waits_does_not_leave_once_the_message_is_delivered(peer):
+    # Nor is it in the history, so that no message cites it.
     options = limited(8, segmentation=SegmentationConfig(segment_size_bytes=64))
     alice, bob = peer("alice", options), peer("bob")
     alice.send(FILE)
@@ -125,7 +127,8 @@ def test_parity_that_waits_leaves_even_though_everybody_has_the_message(peer):
     alice.receive(*bob.published(Purpose.CONTENT, Purpose.SYNC))
     assert len(alice.events(MessageDelivered)) == 1
     alice.pass_time(next_epoch(alice.now_ms) - alice.now_ms)
-    assert len(alice.content()) == 9
+    assert len(alice.content()) == 8
+    assert alice.stack.statistics().queued == 0
 
 
 def test_content_goes_before_retries_and_retries_before_sync_messages(peer):
@@ -213,12 +216,29 @@ def test_below_the_limit_an_ephemeral_message_leaves_at_once_and_its_fate_is_tol
     assert alice.stack.statistics().history == bob.stack.statistics().history == 0
 
 
-def test_an_ephemeral_message_that_the_node_did_not_take_is_a_send_error(peer):
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [({}, DropReason.NOT_READY), ({"too_many": True}, DropReason.RATE_LIMIT_REACHED)],
+    ids=["no peers", "429"],
+)
+def test_an_ephemeral_message_that_the_node_did_not_take_is_dropped_with_the_reason(peer, answer, reason):
     alice = peer()
     alice.send_ephemeral()
-    alice.answer(accepted=False, detail="no peers")
+    alice.answer(accepted=False, **answer)
+    [dropped] = alice.events(EphemeralMessageDropped)
+    assert dropped.reason is reason
+    assert not alice.events(MessageSendError)
+    alice.pass_time(3_600_000)
+    assert not alice.events(DeliveryError)
+    assert len(alice.published()) == 1
+
+
+def test_an_ephemeral_message_that_the_network_refuses_for_good_is_a_send_error(peer):
+    alice = peer()
+    alice.send_ephemeral()
+    alice.answer(accepted=False, permanent=True, detail="413 too large")
     [error] = alice.events(MessageSendError)
-    assert (error.reason, error.detail) == (SendErrorReason.REJECTED, "no peers")
+    assert (error.reason, error.detail) == (SendErrorReason.REJECTED, "413 too large")
     alice.pass_time(3_600_000)
     assert not alice.events(DeliveryError)
     assert len(alice.published()) == 1
@@ -245,14 +265,48 @@ def test_an_ephemeral_message_that_does_not_fit_one_segment_is_refused(peer, pro
     assert len(alice.published()) == 1
 
 
-@pytest.mark.parametrize("kind", [RlnErrorKind.PERMANENT, RlnErrorKind.TRANSIENT])
-def test_an_ephemeral_message_without_a_proof_is_a_send_error_and_costs_no_slot(peer, kind):
+@pytest.mark.parametrize("kind", [k for k in RlnErrorKind if k is not RlnErrorKind.BUDGET_EXHAUSTED])
+def test_an_ephemeral_message_without_a_proof_is_dropped_and_costs_no_slot(peer, kind):
     alice = peer(options=limited(2), rln=FailingProvider(RlnError(kind)))
     alice.send_ephemeral()
-    assert alice.events(MessageSendError)[0].reason is SendErrorReason.RLN_PROOF_FAILED
+    assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.NOT_READY]
+    assert not alice.events(MessageSendError)
     alice.send(b"one")
     alice.send(b"two")
     assert len(alice.content()) == 2
+
+
+def test_an_ephemeral_message_that_finds_the_budget_exhausted_is_dropped_as_such(peer):
+    alice = peer(rln=FailingProvider(RlnError(RlnErrorKind.BUDGET_EXHAUSTED)))
+    alice.send_ephemeral()
+    assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.RATE_LIMIT_REACHED]
+
+
+class WrongProofs:
+    """A provider whose proofs are none: a text, or something to await."""
+
+    def __init__(self, proof):
+        self.proof = proof
+
+    def epoch_quota(self, now_ms):
+        return None
+
+    def generate_proof(self, signal, now_ms):
+        return self.proof()
+
+
+async def _awaited_proof():
+    return b"proof"
+
+
+@pytest.mark.parametrize("proof", [lambda: "text", lambda: 12, object, _awaited_proof])
+def test_a_proof_of_a_wrong_type_ends_the_send_with_an_event_and_raises_nothing(peer, proof):
+    alice = peer(rln=WrongProofs(proof))
+    alice.send(b"hello")
+    [error] = alice.events(MessageSendError)
+    assert error.reason is SendErrorReason.RLN_PROOF_FAILED
+    assert "not bytes or None" in error.detail
+    assert len(alice.events(DeliveryError)) == 1
 
 
 def test_on_the_logos_wire_an_ephemeral_message_that_never_left_is_not_cited(peer):
@@ -355,7 +409,6 @@ def test_a_full_queue_turns_retries_away_and_they_come_again(peer):
     payloads = [f"message {number}".encode() for number in range(8)]
     for payload in payloads:
         alice.send(payload)
-    assert alice.stack.statistics().queued == 2
     alice.pass_time(8 * EPOCH_MS)
     bob.receive(*alice.published())
     assert sorted(bob.payloads()) == payloads

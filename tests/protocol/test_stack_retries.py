@@ -62,16 +62,6 @@ def test_of_many_segments_that_nobody_acknowledges_there_is_still_one_delivery_e
     assert len(alice.published(Purpose.RETRY)) == 8 * 10
 
 
-def test_without_a_retry_interval_nothing_is_repeated_and_nothing_given_up(peer):
-    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, retry_interval_ms=0))
-    alice.send(b"hello")
-    alice.answer()
-    alice.pass_time(86_400_000)
-    assert len(alice.published()) == 1
-    assert alice.stack.next_deadline() is None
-    assert alice.stack.statistics().open_requests == 1
-
-
 def test_after_an_acknowledgement_nothing_is_repeated(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"hello")
@@ -216,3 +206,13 @@ def test_a_message_that_is_repeated_in_vain_has_the_store_asked_for_what_was_sai
     silent.send(b"anybody?")
     silent.pass_time(300_000)
     assert silent.queries() == []
+
+
+def test_a_send_that_is_never_repeated_ends_all_the_same_when_nobody_acknowledges_it(peer):
+    alice = peer(options=ReliableChannelOptions(retry_interval_ms=0, sync_min_interval_ms=0))
+    alice.send(b"hello")
+    alice.pass_time(3_600_000)
+    assert len(alice.published()) == 1
+    [error] = alice.events(DeliveryError)
+    assert "after 0 retransmissions" in error.detail
+    assert alice.stack.next_deadline() is None

@@ -95,6 +95,7 @@ class Engine:
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: set[asyncio.Future[bytes]] = set()
         self._requests: dict[str, StoredRequest] = {}
+        self._made_room = asyncio.Event()
         self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
@@ -125,6 +126,7 @@ class Engine:
         """End this life; what is under way in the store is finished."""
         await self._say_goodbye()
         self._is_running = False
+        self._made_room.set()
         if self._timer is not None:
             self._timer.cancel()
         if self.subscription is not None:
@@ -183,6 +185,7 @@ class Engine:
                     outward.append(effect)
         if accepted is not None and accepted.outcome is Outcome.OPEN:
             self._requests[accepted.request_id] = accepted
+        self._made_room.set()
         self._rearm()
         write = None
         if changes or delivered or requests or trace:
@@ -205,6 +208,9 @@ class Engine:
         """Wait while the disk or the node is far behind."""
         await self.commits.room(_MAX_UNCOMMITTED)
         await self.publisher.room()
+        while self._is_running and self.stack.backlog >= self.stack.options.rate_limit.max_queued:
+            self._made_room.clear()
+            await self._made_room.wait()
 
     def _release(self, item: Outward) -> None:
         match item:
@@ -230,7 +236,12 @@ class Engine:
         def answered(now_ms: int) -> tuple[Effect, ...]:
             self._learn_quota(now_ms)
             return self.stack.published(
-                publication.token, now_ms, accepted=result.accepted, permanent=result.permanent, detail=result.detail
+                publication.token,
+                now_ms,
+                accepted=result.accepted,
+                permanent=result.permanent,
+                too_many=result.too_many,
+                detail=result.detail,
             )
 
         self._enter(answered)

@@ -1,7 +1,8 @@
-"""Handing transmissions to the node, a bounded number at a time.
+"""Handing transmissions to the node.
 
-What a node does not take is no error here: the protocol is told so and plans anew. A node that raises or does not
-answer in time counts as one that did not take it.
+The protocol lets no more leave than the node is to have at once, so that nothing stamped waits here, except ephemeral
+messages. What a node does not take is no error: the protocol is told so and sends it again. A node that raises or does
+not answer in time counts as one that did not take it.
 """
 
 from __future__ import annotations

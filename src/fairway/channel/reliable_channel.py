@@ -18,6 +18,7 @@ from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream, Reader
 from fairway.channel.listeners import EventStream, Handler, Listeners
+from fairway.channel.memberships import membership_of
 from fairway.channel.receipt import EphemeralReceipt, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
@@ -337,6 +338,7 @@ class ReliableChannel:
             seed=os.urandom(_SEED_BYTES),
             encryption=self._encryption,
             rln=self._rln,
+            membership=membership_of(self._node),
         )
 
     def _open(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnError
+from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnError, RlnErrorKind
 from fairway.events import (
     ChunkInfo,
     DropReason,
@@ -25,6 +25,8 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
 
+_DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
+"""Why a message without a proof is dropped, if not because none can be had now."""
 _SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
 
 
@@ -71,14 +73,7 @@ class EphemeralSending:
         limiter = self._outbound.limiter
         dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
         if dropped is not None:
-            self._effects.tell(
-                EphemeralMessageDropped(
-                    request_id=request_id,
-                    message_id=message_id,
-                    reason=dropped,
-                    rate_limit_utilization=limiter.utilization(now_ms),
-                )
-            )
+            self._dropped((request_id, message_id), dropped, now_ms)
             return
         if self._sds.dialect.has_ephemeral:
             message = self._sds.send_ephemeral(content, now_ms)
@@ -97,26 +92,36 @@ class EphemeralSending:
                 self._tally.sent(outcome.purpose, len(outcome.encoded))
                 self._effects.add(outcome)
                 return
-            limiter.refund_ephemeral(now_ms)
             if isinstance(outcome, RlnError):
-                self._failed(ids, SendErrorReason.RLN_PROOF_FAILED, str(outcome))
+                if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
+                    limiter.exhaust(now)
+                dropped = _DROPPED.get(outcome.kind, DropReason.NOT_READY)
+                limiter.refund_ephemeral(now_ms, dropped)
+                self._dropped(ids, dropped, now)
             else:
+                limiter.refund_ephemeral(now_ms, DropReason.NOT_READY)
                 self._failed(ids, outcome.reason, outcome.detail)
 
         def failed(error: Exception, _: int) -> None:
-            limiter.refund_ephemeral(now_ms)
+            limiter.refund_ephemeral(now_ms, DropReason.NOT_READY)
             self._failed(ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
 
         encoded = self._sds.dialect.codec.encode(message)
         self._ciphering.seal(encoded, then=leave, failed=failed, now_ms=now_ms)
 
-    def answered(self, in_flight: InFlight, *, accepted: bool, detail: str) -> None:
+    def answered(
+        self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, too_many: bool, detail: str
+    ) -> None:
         """Tell what the node said."""
         if in_flight.ephemeral is None:
             return
         if not accepted:
             self._tally.add("not_taken")
-            self._failed(in_flight.ephemeral, SendErrorReason.REJECTED, detail)
+            if permanent:
+                self._failed(in_flight.ephemeral, SendErrorReason.REJECTED, detail)
+            else:
+                why = DropReason.RATE_LIMIT_REACHED if too_many else DropReason.NOT_READY
+                self._dropped(in_flight.ephemeral, why, now_ms)
             return
         request_id, message_id = in_flight.ephemeral
         self._effects.tell(
@@ -125,6 +130,17 @@ class EphemeralSending:
                 message_id=message_id,
                 chunk_info=_SINGLE,
                 message_hash=in_flight.message_hash,
+            )
+        )
+
+    def _dropped(self, ids: tuple[str, str], reason: DropReason, now_ms: int) -> None:
+        request_id, message_id = ids
+        self._effects.tell(
+            EphemeralMessageDropped(
+                request_id=request_id,
+                message_id=message_id,
+                reason=reason,
+                rate_limit_utilization=self._outbound.limiter.utilization(now_ms),
             )
         )
 

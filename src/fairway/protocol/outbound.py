@@ -1,21 +1,34 @@
-"""The last two steps out: rate limit, then dispatch (design.md 5.3, 5.8).
+"""The last two steps out: rate limit, then dispatch.
 
 What arrives here is sealed already. It waits in the rate limit manager until it may leave; then it is stamped, proven,
 encoded once, and those very bytes are hashed and handed out. A WakuMessage is stamped no earlier than that, because
-relays refuse old timestamps and an RLN proof is bound to the timestamp (facts, RLN).
+relays refuse old timestamps and an RLN proof is bound to the timestamp (17/WAKU2-RLN-RELAY). So no more is handed out
+than the node can have in its hands at once; what the node does not take comes back to its place in the queue, goes
+again before what comes after it, and is stamped anew.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from fairway.errors import RlnError, RlnErrorKind
+from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import SendErrorReason
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Publish, Purpose
 from fairway.protocol.journal import Journal, Row
-from fairway.protocol.ratelimit import Admission, Priority, RateLimitManager, RlnProofProvider, rln_signal
+from fairway.protocol.ratelimit import (
+    Admission,
+    EpochQuota,
+    Membership,
+    Priority,
+    RateLimitManager,
+    RlnProofProvider,
+    Upstream,
+    rln_signal,
+)
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
@@ -26,8 +39,10 @@ LOGOS_MARKER: Final = b"RELIABLE-CHANNEL-API/1"
 
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _PROOF_RETRY_MS: Final = 1_000
-_MAX_IN_FLIGHT: Final = 100_000
-"""Transmissions whose outcome the node has not told; the oldest are forgotten beyond it."""
+_ANSWERED_WITHIN_MS: Final = 60_000
+"""A transmission without an answer for so long counts as one that the node did not take."""
+_PASSED_OVER: Final = 3
+"""How often a transmission is refused, while others are taken, before it makes way for them."""
 
 _PRIORITY: Final = {
     Purpose.CONTENT: Priority.CONTENT,
@@ -48,15 +63,37 @@ class Transmission:
     """Whether it begins a message; seed 002 would charge only that."""
     ephemeral: tuple[str, str] | None = None
     """Request id and message id of an ephemeral message, which nothing else remembers."""
+    passed_over: int = 0
+    """How often the node refused it while it took others."""
+    refused_at_count: int | None = None
+    """How much the node had taken when it refused this one last."""
 
 
 class InFlight(NamedTuple):
     """What was handed to the network and not answered yet."""
 
-    purpose: Purpose
-    sds_id: str
+    transmission: Transmission
     message_hash: bytes
-    ephemeral: tuple[str, str] | None
+    admission: Admission[Transmission] | None
+    """None for an ephemeral message, which is never put back."""
+    mark: int
+    """What the pace wants back with the answer."""
+    since_ms: int
+
+    @property
+    def purpose(self) -> Purpose:
+        """Why it was sent."""
+        return self.transmission.purpose
+
+    @property
+    def sds_id(self) -> str:
+        """SDS id of the message."""
+        return self.transmission.sds_id
+
+    @property
+    def ephemeral(self) -> tuple[str, str] | None:
+        """Request id and message id of an ephemeral message."""
+        return self.transmission.ephemeral
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +115,17 @@ class Outbound:
         waku_version: int,
         rln: RlnProofProvider,
         journal: Journal,
+        membership: Membership | None = None,
+        upstream: Callable[[], Upstream] = Upstream,
     ) -> None:
+        """``membership`` is what the channels of a node share; ``upstream`` tells of content that waits above."""
         self.limiter: RateLimitManager[Transmission] = RateLimitManager(
-            options.rate_limit, on_change=lambda _: journal.touch(RATE_LIMIT, "")
+            options.rate_limit,
+            on_change=lambda _: journal.touch(RATE_LIMIT, ""),
+            membership=membership,
+            upstream=upstream,
         )
+        self._max_in_flight = options.max_concurrent_publishes
         self.pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
@@ -95,26 +139,31 @@ class Outbound:
         self._not_before_ms = 0
         self._token = 0
         self._in_flight: dict[int, InFlight] = {}
+        self._handed_out: dict[tuple[str, bool], int] = {}
+        """How many transmissions of a message are in flight, by SDS id and whether it answers a repair request."""
+        self._taken = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
     def enqueue(self, transmission: Transmission) -> tuple[bool, Transmission | None]:
         """Let a transmission wait for its turn; return (accepted, one that had to give way)."""
-        is_repair = transmission.purpose is Purpose.REPAIR
         placement = self.limiter.enqueue(
             transmission,
             _PRIORITY[transmission.purpose],
             first_segment=transmission.first_segment,
-            key=(transmission.sds_id, is_repair),
+            key=_key_of(transmission),
         )
         return placement.accepted, placement.displaced
 
     def waits(self, sds_id: str) -> bool:
-        """Return whether a message waits for its turn, for the first time or again."""
-        return self.limiter.is_queued((sds_id, False))
+        """Return whether a message waits for its turn or for the node's answer, for the first time or again."""
+        return self._is_under_way((sds_id, False))
 
     def waits_for_others(self, sds_id: str) -> bool:
-        """Return whether a message waits that somebody else asked for."""
-        return self.limiter.is_queued((sds_id, True))
+        """Return whether a message that somebody else asked for waits for its turn or for the node's answer."""
+        return self._is_under_way((sds_id, True))
+
+    def _is_under_way(self, key: tuple[str, bool]) -> bool:
+        return key in self._handed_out or self.limiter.is_queued(key)
 
     def discard(self, sds_id: str) -> None:
         """Let go of a message that need not be sent again; whoever asked for it gets it nevertheless."""
@@ -130,8 +179,8 @@ class Outbound:
         if not self.connected or now_ms < self._not_before_ms:
             return leaving
         self._learn_quota(now_ms)
-        while (admission := self.limiter.admit(now_ms)) is not None:
-            outcome = self._stamp(admission.item, now_ms)
+        while len(self._in_flight) < self._max_in_flight and (admission := self.limiter.admit(now_ms)) is not None:
+            outcome = self._stamp(admission.item, now_ms, admission)
             if isinstance(outcome, RlnError):
                 if outcome.kind is not RlnErrorKind.PERMANENT:
                     self._wait_for_proofs(admission, outcome.kind, now_ms)
@@ -142,20 +191,86 @@ class Outbound:
             leaving.append(outcome)
         return leaving
 
+    def has_room_for_content(self, now_ms: int) -> bool:
+        """Return whether content from upstream would leave at once."""
+        return (
+            self.connected
+            and now_ms >= self._not_before_ms
+            and len(self._in_flight) < self._max_in_flight
+            and self.limiter.has_room_for_content(now_ms)
+        )
+
+    def holds_back(self, now_ms: int) -> bool:
+        """Return whether more than the node's next answer is waited for: the rate limit, the pace, or the node."""
+        at_ms = self.next_send_at(now_ms, ignoring_window=True)
+        return at_ms is None or at_ms > now_ms
+
+    def claim(self, now_ms: int) -> None:
+        """Tell the other channels of the node whether something here waits for what they share."""
+        if self.connected and len(self._in_flight) < self._max_in_flight:
+            self.limiter.claim(now_ms)
+        else:
+            self.limiter.claim_nothing()
+
     def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Publish | Refused | RlnError:
         """Return an ephemeral message for sending at once; it was admitted, and never waits."""
         return self._stamp(transmission, now_ms)
 
     def answered(self, token: int) -> InFlight | None:
         """Return what was handed out under a token, and forget it."""
-        return self._in_flight.pop(token, None)
+        in_flight = self._in_flight.pop(token, None)
+        if in_flight is not None:
+            key = _key_of(in_flight.transmission)
+            self._handed_out[key] -= 1
+            if not self._handed_out[key]:
+                del self._handed_out[key]
+        return in_flight
 
-    def next_send_at(self, now_ms: int) -> int | None:
-        """Return when something that waits can leave."""
+    def taken(self, now_ms: int) -> None:
+        """Note that the node answered a transmission for good."""
+        self._taken += 1
+        self.limiter.pace.taken(now_ms)
+
+    def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
+        """Slow down, for the node did not take a transmission."""
+        self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
+
+    def put_back(self, in_flight: InFlight) -> bool:
+        """Let a transmission that the node did not take go again, before what comes after it.
+
+        False for one that has been passed over too often: the fault may be its own, and it must not stop all others.
+        """
+        sent, admission = in_flight.transmission, in_flight.admission
+        if admission is None:
+            return False
+        passed_over = sent.passed_over + (sent.refused_at_count is not None and sent.refused_at_count < self._taken)
+        if passed_over >= _PASSED_OVER:
+            return False
+        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._taken)
+        self.limiter.put_back(admission, was_handed_out=True)
+        return True
+
+    def unanswered(self, now_ms: int) -> list[int]:
+        """Return the tokens of transmissions that have no answer for far too long."""
+        return [
+            token for token, sent in self._in_flight.items() if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
+        ]
+
+    def next_send_at(self, now_ms: int, *, ignoring_window: bool = False) -> int | None:
+        """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
+        overdue_at = min((sent.since_ms for sent in self._in_flight.values()), default=None)
+        if overdue_at is not None:
+            overdue_at += _ANSWERED_WITHIN_MS
+        if len(self._in_flight) >= self._max_in_flight and not ignoring_window:
+            return overdue_at
         at_ms = self.limiter.next_send_at(now_ms)
-        return None if at_ms is None else max(at_ms, self._not_before_ms)
+        if at_ms is not None:
+            at_ms = max(at_ms, self._not_before_ms)
+        if at_ms is None or overdue_at is None or ignoring_window:
+            return overdue_at if at_ms is None and not ignoring_window else at_ms
+        return min(at_ms, overdue_at)
 
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer for proofs than from now on."""
@@ -177,16 +292,26 @@ class Outbound:
             quota = self._rln.epoch_quota(now_ms)
         except Exception:  # noqa: BLE001 - a provider may fail in any way, and then what it told before stays in force
             return
-        self.limiter.set_provider_quota(quota, now_ms)
+        if quota is None or isinstance(quota, EpochQuota):
+            self.limiter.set_provider_quota(quota, now_ms)
 
     def _prove(self, payload: bytes, stamp: int, now_ms: int) -> bytes | None:
         try:
-            return self._rln.generate_proof(rln_signal(payload, self._content_topic, stamp), now_ms)
+            proof: object = self._rln.generate_proof(rln_signal(payload, self._content_topic, stamp), now_ms)
         except RlnError:
             raise
         except Exception as cause:
             # Whatever ails a provider, the message was accepted and must not get lost with it.
             raise RlnError(RlnErrorKind.TRANSIENT, f"the provider raised {type(cause).__name__}") from cause
+        if proof is None or isinstance(proof, bytes):
+            return proof
+        if inspect.iscoroutine(proof):
+            proof.close()
+        raise RlnError(
+            RlnErrorKind.PERMANENT,
+            f"generate_proof returned {type(proof).__name__}, not bytes or None: a proof is bound to the moment of "
+            "sending and must be returned, not awaited",
+        )
 
     def _message(
         self, payload: bytes, stamp: int, proof: bytes | None = None, *, ephemeral: bool = False
@@ -201,7 +326,9 @@ class Outbound:
             ephemeral=ephemeral,
         )
 
-    def _stamp(self, transmission: Transmission, now_ms: int) -> Publish | Refused | RlnError:
+    def _stamp(
+        self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
+    ) -> Publish | Refused | RlnError:
         stamp = now_ms * _NANOSECONDS_PER_MILLISECOND
         if self._last_stamp_ns // _NANOSECONDS_PER_MILLISECOND == now_ms:
             # Two messages never share a timestamp: relays take equal messages for one.
@@ -212,19 +339,21 @@ class Outbound:
             return error
         is_ephemeral = transmission.purpose is Purpose.EPHEMERAL
         message = self._message(transmission.payload, stamp, proof, ephemeral=is_ephemeral)
-        encoded = encode_waku_message(message)
+        try:
+            encoded = encode_waku_message(message)
+            digest = message_hash(self.pubsub_topic, message)
+        except FairwayError as error:
+            return Refused(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=str(error))
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
             return Refused(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
-        digest = message_hash(self.pubsub_topic, message)
         self._last_stamp_ns = stamp
         self._token += 1
         self._journal.touch(STAMP, "")
-        self._in_flight[self._token] = InFlight(
-            transmission.purpose, transmission.sds_id, digest, transmission.ephemeral
-        )
-        if len(self._in_flight) > _MAX_IN_FLIGHT:
-            del self._in_flight[next(iter(self._in_flight))]
+        mark = self.limiter.pace.spend(now_ms)
+        self._in_flight[self._token] = InFlight(transmission, digest, admission, mark, now_ms)
+        key = _key_of(transmission)
+        self._handed_out[key] = self._handed_out.get(key, 0) + 1
         return Publish(
             token=self._token,
             purpose=transmission.purpose,
@@ -241,3 +370,7 @@ class Outbound:
             self.limiter.exhaust(now_ms)
         else:
             self._not_before_ms = now_ms + _PROOF_RETRY_MS
+
+
+def _key_of(transmission: Transmission) -> tuple[str, bool]:
+    return transmission.sds_id, transmission.purpose is Purpose.REPAIR

@@ -66,14 +66,10 @@ class Requests:
 
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
         """Return how events name a segment."""
-        return ChunkInfo(
-            chunk_index=segment.chunk_index,
-            total_chunks=self.open[segment.request_id].data_count,
-            is_parity=segment.is_parity,
-        )
+        return self.open[segment.request_id].chunk_info(segment.chunk_index, is_parity=segment.is_parity)
 
     def transmitted(self, segment: SentSegment, retry_at: int | None) -> None:
-        """Note that a segment was handed to the network, and when that is repeated."""
+        """Note that the network took a segment, and when that is repeated."""
         segment.attempts += 1
         self.plan_retry(segment, retry_at)
 
@@ -112,56 +108,62 @@ class Requests:
             heapq.heappop(self._retries)
         return None
 
-    def accepted(self, sds_id: str, message_hash: bytes) -> Iterator[Event]:
-        """Note that the network took a segment, and tell so."""
+    def accepted(self, sds_id: str, message_hash: bytes) -> tuple[Event, ...]:
+        """Note that the network took a segment, and return what to tell of it."""
         segment = self.segments.get(sds_id)
         if segment is None:
-            return
+            return ()
         request = self.open[segment.request_id]
         segment.accepted = True
         self._touch(segment)
-        yield MessageSent(
+        sent = MessageSent(
             request_id=request.request_id,
             message_id=request.message_id,
             chunk_info=self.chunk_info(segment),
             message_hash=message_hash,
         )
         complete = len(request.segments) == request.part_count
-        if not request.was_sent and complete and all(self.segments[s].accepted for s in request.segments):
-            request.was_sent = True
-            self._journal.touch(REQUESTS, request.request_id)
-            yield RequestSent(request_id=request.request_id, message_id=request.message_id)
+        if request.was_sent or not complete or not all(self.segments[s].accepted for s in request.segments):
+            return (sent,)
+        request.was_sent = True
+        self._journal.touch(REQUESTS, request.request_id)
+        return (sent, RequestSent(request_id=request.request_id, message_id=request.message_id))
 
-    def review(self, review: Review, now_ms: int) -> Iterator[Event]:
-        """Apply evidence that SDS found about a segment."""
+    def review(self, review: Review, now_ms: int) -> tuple[Event, ...]:
+        """Apply evidence that SDS found about a segment, and return what to tell of it."""
         segment = self.segments.get(review.message_id)
         if segment is None:
-            return
+            return ()
         request = self.open[segment.request_id]
         self._touch(segment)
         if review.evidence is None:
             segment.possibly = True
-            yield MessagePossiblyAcknowledged(
-                request_id=request.request_id,
-                message_id=request.message_id,
-                chunk_info=self.chunk_info(segment),
-                possible_ack_count=review.possible_count,
-                participant=review.participant,
+            return (
+                MessagePossiblyAcknowledged(
+                    request_id=request.request_id,
+                    message_id=request.message_id,
+                    chunk_info=self.chunk_info(segment),
+                    possible_ack_count=review.possible_count,
+                    participant=review.participant,
+                ),
             )
-            return
         segment.acknowledged_by.update(review.acknowledged_by)
+        events: list[Event] = []
         if not segment.is_parity:
             chunks = sorted(s.chunk_index for s in self._segments_of(request) if s.acknowledged_by and not s.is_parity)
-            yield MessageAcknowledged(
-                request_id=request.request_id,
-                message_id=request.message_id,
-                chunks_acknowledged=tuple(chunks),
-                total_chunks=request.data_count,
-                acknowledged_by=tuple(sorted(segment.acknowledged_by)),
+            events.append(
+                MessageAcknowledged(
+                    request_id=request.request_id,
+                    message_id=request.message_id,
+                    chunks_acknowledged=tuple(chunks),
+                    total_chunks=request.data_count,
+                    acknowledged_by=tuple(sorted(segment.acknowledged_by)),
+                )
             )
         segments = list(self._segments_of(request))
         if request.is_delivered(segments):
-            yield request.delivered_event(segments, now_ms)
+            events.append(request.delivered_event(segments, now_ms))
+        return tuple(events)
 
     def waits_longer(self, segment: SentSegment) -> bool:
         """Return whether a segment is only possibly acknowledged, which is all that its sender asked for.
@@ -184,17 +186,17 @@ class Requests:
         everybody = set().union(*(s.acknowledged_by for s in self._segments_of(request)))
         return known != everybody
 
-    def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> Iterator[Event]:
-        """Tell that a segment can never be sent, which ends its request."""
+    def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> tuple[Event, ...]:
+        """Return what to tell when a segment can never be sent, which ends its request."""
         request = self.open[segment.request_id]
-        yield MessageSendError(
+        error = MessageSendError(
             request_id=request.request_id,
             message_id=request.message_id,
             chunk_info=self.chunk_info(segment),
             reason=reason,
             detail=detail,
         )
-        yield self.delivery_error(request, f"segment {segment.chunk_index}: {reason.value}")
+        return (error, self.delivery_error(request, f"segment {segment.chunk_index}: {reason.value}"))
 
     def delivery_error(self, request: SendRequest, detail: str) -> DeliveryError:
         """Return the terminal event of a request whose delivery is not known to have happened."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from fairway.errors import ConfigurationError
-from fairway.events import MessageDelivered
+from fairway.events import ChunkInfo, MessageDelivered
 from fairway.protocol.names import checked_name
 
 
@@ -47,6 +47,14 @@ class SendRequest:
     """SDS ids in the order of the segments; shorter than complete while parts still wait for their turn."""
     part_count: int
     was_sent: bool = False
+
+    def chunk_info(self, index: int, *, is_parity: bool) -> ChunkInfo:
+        """Return how events name a segment; ``index`` counts data segments first and goes on with parity."""
+        return ChunkInfo(
+            chunk_index=index - self.data_count if is_parity else index,
+            total_chunks=self.part_count - self.data_count if is_parity else self.data_count,
+            is_parity=is_parity,
+        )
 
     @property
     def anybody_will_do(self) -> bool:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
+from fairway.errors import FairwayError
+from fairway.events import Limit, MessageDelivered, MessageSending, SendErrorReason
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects, Publish, Purpose
@@ -36,6 +37,8 @@ _RETRY_AFTER_BOUND_MS: Final = 1_000
 """How long a retry waits while as many as may be are queued or in flight; it does not count as an attempt."""
 ALL_PARTICIPANTS: Final = 1 << 31
 """More acknowledgements than there can be: SDS keeps waiting until the request has ended."""
+_ANSWERED_WITHIN_MS: Final = 330_000
+"""How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -56,6 +59,7 @@ class Sending:
         limits: LimitWatch,
     ) -> None:
         self._options = options
+        self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._sds = sds
         self._requests = requests
         self._outbound = outbound
@@ -96,7 +100,11 @@ class Sending:
         def failed(error: Exception, _: int) -> None:
             self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error))
 
-        encoded = self._sds.dialect.codec.encode(message)
+        try:
+            encoded = self._sds.dialect.codec.encode(message)
+        except FairwayError as error:
+            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error))
+            return
         self._ciphering.seal(encoded, then=then, failed=failed, now_ms=now_ms, is_content=True)
 
     def rate_limit(self, segment: SentSegment, message: SdsMessage, sealed: bytes, now_ms: int) -> None:
@@ -109,17 +117,6 @@ class Sending:
         self._sds.broadcast(message, None)
         self._enqueue(Purpose.CONTENT, segment.sds_id, sealed, now_ms, first_segment=segment.chunk_index == 0)
         self.dispatch(now_ms)
-        if self._outbound.waits(segment.sds_id):
-            request = self._requests.open[segment.request_id]
-            connected = self._outbound.connected
-            self._effects.tell(
-                MessageQueued(
-                    request_id=request.request_id,
-                    message_id=request.message_id,
-                    chunk_info=self._requests.chunk_info(segment),
-                    expected_ms=self._outbound.limiter.expected_at(Priority.CONTENT, now_ms) if connected else None,
-                )
-            )
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out everything that may leave now."""
@@ -127,7 +124,7 @@ class Sending:
             if isinstance(leaving, Refused):
                 self._refused(leaving)
             else:
-                self._publish(leaving, now_ms)
+                self._publish(leaving)
 
     def sync(self, message: SdsMessage, now_ms: int) -> None:
         """Send a sync message, which nobody acknowledges; a stale one in the queue gives way."""
@@ -137,21 +134,23 @@ class Sending:
 
     def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
         """Act on the node's answer to a transmission."""
-        purpose, sds_id, message_hash, _ = in_flight
+        purpose, sds_id = in_flight.purpose, in_flight.sds_id
         segment = self._requests.segments.get(sds_id)
-        if purpose is Purpose.RETRY:
-            self._active_retries.discard(sds_id)
         if accepted:
-            self._accepted(segment, in_flight)
+            if purpose is Purpose.RETRY:
+                self._active_retries.discard(sds_id)
+            self._accepted(segment, in_flight, now_ms)
             return
         self._tally.add("not_taken")
-        self._sds.withdraw_hint(sds_id, message_hash)
+        self._sds.withdraw_hint(sds_id, in_flight.message_hash)
+        if not permanent and self._is_still_wanted(purpose, segment) and self._outbound.put_back(in_flight):
+            return
+        self._active_retries.discard(sds_id)
         if segment is None or purpose not in _FOR_REQUESTS:
             return
         if permanent:
             self._fail(segment, SendErrorReason.REJECTED, detail)
         else:
-            segment.attempts = max(0, segment.attempts - 1)
             self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
     def reviewed(self, review: Review, now_ms: int) -> None:
@@ -196,10 +195,10 @@ class Sending:
             queued = self._outbound.waits(segment.sds_id)
             if encoded is None or queued or not self._requests.needs_retry(segment):
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
-            elif segment.attempts > self._options.max_retry_attempts:
+            elif segment.attempts > self._max_retries:
                 self._effects.tell(
                     self._requests.delivery_error(
-                        request, f"not acknowledged after {self._options.max_retry_attempts} retransmissions"
+                        request, f"not acknowledged after {self._max_retries} retransmissions"
                     )
                 )
                 self._close(request.request_id)
@@ -235,10 +234,18 @@ class Sending:
 
     def clock_went_back(self, now_ms: int) -> None:
         """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
-        latest = max(2 * self._options.retry_interval_ms, _RETRY_AFTER_REFUSAL_MS)
+        latest = 2 * (self._options.retry_interval_ms or _ANSWERED_WITHIN_MS)
         self._requests.bring_forward(now_ms + latest)
         self._answers.clock_went_back(now_ms)
         self._outbound.clock_went_back(now_ms)
+
+    def _is_still_wanted(self, purpose: Purpose, segment: SentSegment | None) -> bool:
+        """Return whether something that the node did not take still has to leave."""
+        if purpose is Purpose.SYNC:
+            # The newest tells all that older ones did.
+            return not self._outbound.limiter.queued(Priority.SYNC)
+        # New content was cited already, and others asked for repairs.
+        return purpose is not Purpose.RETRY or (segment is not None and self._requests.needs_retry(segment))
 
     def _may_repeat(self, sds_id: str) -> bool:
         """Return whether a segment is among those whose retransmission may be under way, and note it if so."""
@@ -266,7 +273,7 @@ class Sending:
             segment = self._requests.segments.get(sds_id)
             if segment is not None and purpose in _FOR_REQUESTS:
                 # An attempt like any other, so that a cipher that is broken for good ends the request.
-                self._requests.transmitted(segment, self._retry_at(segment, now) or now + _RETRY_AFTER_REFUSAL_MS)
+                self._requests.transmitted(segment, self._retry_at(segment, now))
 
         self._ciphering.seal(encoded, then=then, failed=failed, now_ms=now_ms)
 
@@ -282,7 +289,7 @@ class Sending:
                 if segment is not None:
                     self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
-    def _publish(self, leaving: Publish, now_ms: int) -> None:
+    def _publish(self, leaving: Publish) -> None:
         self._tally.sent(leaving.purpose, len(leaving.encoded))
         segment = self._requests.segments.get(leaving.sds_id)
         if segment is not None and leaving.purpose in _FOR_REQUESTS:
@@ -295,15 +302,11 @@ class Sending:
                     attempt=segment.attempts,
                 )
             )
-            # Parity is not repeated: whoever lacks data segments gets those.
-            self._requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
             self._sds.add_hint(leaving.sds_id, leaving.message_hash)
         self._effects.add(leaving)
 
-    def _retry_at(self, segment: SentSegment, now_ms: int) -> int | None:
-        interval = self._options.retry_interval_ms
-        if not interval:
-            return None
+    def _retry_at(self, segment: SentSegment, now_ms: int) -> int:
+        interval = self._options.retry_interval_ms or _ANSWERED_WITHIN_MS
         return now_ms + interval * (2 if self._requests.waits_longer(segment) else 1)
 
     def _refused(self, refused: Refused) -> None:
@@ -313,8 +316,8 @@ class Sending:
         else:
             self._tally.add("refused")
 
-    def _accepted(self, segment: SentSegment | None, in_flight: InFlight) -> None:
-        purpose, sds_id, message_hash, _ = in_flight
+    def _accepted(self, segment: SentSegment | None, in_flight: InFlight, now_ms: int) -> None:
+        purpose, sds_id, message_hash = in_flight.purpose, in_flight.sds_id, in_flight.message_hash
         if segment is not None and not segment.accepted:
             # A hint that nobody confirmed, such as one from before a crash, gives way to one that leads somewhere.
             record = self._sds.history.get(sds_id)
@@ -322,6 +325,10 @@ class Sending:
                 self._sds.withdraw_hint(sds_id, record.retrieval_hint)
         self._sds.add_hint(sds_id, message_hash)
         if purpose in _FOR_REQUESTS:
+            if segment is not None:
+                # Parity is not repeated: whoever lacks data segments gets those. Time counts from now on, for before
+                # the node took it nobody could have received it.
+                self._requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
             self._effects.tell(*self._requests.accepted(sds_id, message_hash))
 
     def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> None:
@@ -331,8 +338,9 @@ class Sending:
         self._close(segment.request_id, failed=True)
 
     def _close(self, request_id: str, *, delivered: bool = False, failed: bool = False) -> None:
-        self._outbox.drop(request_id)
         request = self._requests.open[request_id]
+        if len(request.segments) < request.part_count:
+            self._outbox.drop(request_id)
         segments = self._requests.close(request_id)
         waited: dict[str, Waited] = {}
         for segment in segments:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.events import ChannelStatus, StatusChanged
+from fairway.events import ChannelStatus, Limit, MessageQueued, StatusChanged
 from fairway.options import IdRule, Profile, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
@@ -33,7 +33,7 @@ from fairway.protocol.notices import Notices
 from fairway.protocol.outbound import Outbound
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.query_on_connect import QueryOnConnect
-from fairway.protocol.ratelimit import NoProof, RlnProofProvider
+from fairway.protocol.ratelimit import Membership, NoProof, Priority, RlnProofProvider, Upstream
 from fairway.protocol.receiving import Receiving
 from fairway.protocol.requests import Requests
 from fairway.protocol.retrieval import Retrieval
@@ -76,8 +76,12 @@ class Stack:
         seed: bytes,
         encryption: Encryption | None = None,
         rln: RlnProofProvider | None = None,
+        membership: Membership | None = None,
     ) -> None:
         """Make a channel without a past.
+
+        ``membership`` is what it shares with the other channels of its node: the count against the rate limit and the
+        pace at which the node takes messages. Without one it is alone.
 
         ``now_ms`` is the time in milliseconds since the Unix epoch. ``seed`` stands for all randomness of timers and
         request ids; give it at least 16 random bytes that are not used for anything else.
@@ -109,7 +113,13 @@ class Stack:
         self._inbound = inbound = Inbound(content_topic, options, sds, reassembler, arrivals, siblings)
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._outbound = outbound = Outbound(
-            content_topic, options, waku_version_of(encryption), rln or NoProof(), journal
+            content_topic,
+            options,
+            waku_version_of(encryption),
+            rln or NoProof(),
+            journal,
+            membership,
+            upstream=self._content_upstream,
         )
         self._limits = limits = LimitWatch()
         self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
@@ -185,7 +195,8 @@ class Stack:
         self._sending.ended.forget(request.request_id)
         self._requests.add(request)
         self._outbox.extend(request.request_id, parts)
-        self._send_parts(now_ms)
+        self._leave(now_ms)
+        self._tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(now_ms))
 
@@ -224,18 +235,26 @@ class Stack:
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
         self._ciphering.done(token, result, now_ms)
-        self._send_parts(now_ms)
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def published(
-        self, token: int, now_ms: int, *, accepted: bool, permanent: bool = False, detail: str = ""
+        self,
+        token: int,
+        now_ms: int,
+        *,
+        accepted: bool,
+        permanent: bool = False,
+        too_many: bool = False,
+        detail: str = "",
     ) -> tuple[Effect, ...]:
-        """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``)."""
-        in_flight = self._outbound.answered(token)
-        if in_flight is not None and in_flight.ephemeral is not None:
-            self._ephemeral.answered(in_flight, accepted=accepted, detail=detail)
-        elif in_flight is not None:
-            self._sending.answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+        """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``).
+
+        What it did not take goes again, newly stamped, before what comes after it; ``too_many`` if the node asks for
+        less (429), which slows down everything that leaves through it.
+        """
+        self._answered(token, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail)
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
@@ -251,7 +270,9 @@ class Stack:
             self._sending.retry(now_ms)
             self._send_sync(now_ms)
             self._effects.add(*self._retrieval.due(self.sds.dependencies.incoming.missing.values(), now_ms))
-        self._sending.dispatch(now_ms)
+            for token in self._outbound.unanswered(now_ms):
+                self._answered(token, now_ms, accepted=False, detail="the node did not answer")
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
@@ -264,7 +285,7 @@ class Stack:
             self._query_on_connect.was_offline(now_ms)
         self._outbound.connected = connected
         self._say_what_can_come(now_ms)
-        self._sending.dispatch(now_ms)
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
@@ -296,7 +317,7 @@ class Stack:
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
         self._outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
-        self._sending.dispatch(now_ms)
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def next_deadline(self) -> int | None:
@@ -332,6 +353,11 @@ class Stack:
         """Messages of this channel with causal history that were received, copies included (see `QueryStore`)."""
         return self._query_on_connect.history_heard
 
+    @property
+    def backlog(self) -> int:
+        """Segments that were accepted and cannot leave yet although the node is there; 0 while it is not."""
+        return len(self._outbox) if self._outbound.connected else 0
+
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
         incoming = self.sds.dependencies.incoming
@@ -341,7 +367,7 @@ class Stack:
             parked=len(incoming),
             missing=len(incoming.missing),
             open_requests=len(self._requests.open),
-            queued=self._outbound.limiter.queued(),
+            queued=self._outbound.limiter.queued() + len(self._outbox),
             reassembly=self._inbound.reassembler.statistics(),
         )
 
@@ -358,7 +384,7 @@ class Stack:
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms, NORMAL)
         self._sending.resume(now_ms)
-        self._send_parts(now_ms)
+        self._leave(now_ms)
         return self._finish(now_ms)
 
     def _under_way(self, message_id: str, request_id: str | None) -> SendRequest | None:
@@ -374,9 +400,61 @@ class Stack:
         # With that rule equal payloads are one message.
         return self._requests.of_payload(message_id) if self.options.sds.id_rule is IdRule.PAYLOAD else None
 
-    def _send_parts(self, now_ms: int) -> None:
-        while self._outbox and not self._ciphering.sealing_content:
+    def _content_upstream(self) -> Upstream:
+        if self._ciphering.sealing_content:
+            return Upstream()
+        return self._outbox.upstream(first_segment_only=self.options.rate_limit.first_segment_only)
+
+    def _leave(self, now_ms: int) -> None:
+        """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
+        self._sending.dispatch(now_ms)
+        while self._outbox and not self._ciphering.sealing_content and self._outbound.has_room_for_content(now_ms):
             self._send_part(self._outbox.take(), now_ms)
+            self._sending.dispatch(now_ms)
+        self._outbound.claim(now_ms)
+        pace = self._outbound.limiter.pace.per_second
+        bites = pace is not None and len(self._outbox) > 0
+        self._effects.tell(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
+
+    def _tell_what_waits(self, request: SendRequest, now_ms: int) -> None:
+        """Tell of the segments of a new request that the rate limit holds back, or the lack of a node."""
+        if not self._outbox or self._ciphering.sealing_content or not self._outbound.holds_back(now_ms):
+            return
+        limiter, connected = self._outbound.limiter, self._outbound.connected
+        for behind, part in self._outbox.waiting(request.request_id):
+            expected_ms = limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None
+            self._effects.tell(
+                MessageQueued(
+                    request_id=request.request_id,
+                    message_id=request.message_id,
+                    chunk_info=request.chunk_info(part.chunk_index, is_parity=part.is_parity),
+                    expected_ms=expected_ms,
+                )
+            )
+
+    def _answered(
+        self,
+        token: int,
+        now_ms: int,
+        *,
+        accepted: bool,
+        permanent: bool = False,
+        too_many: bool = False,
+        detail: str = "",
+    ) -> None:
+        in_flight = self._outbound.answered(token)
+        if in_flight is None:
+            return
+        if accepted or permanent:
+            self._outbound.taken(now_ms)
+        else:
+            self._outbound.refused(in_flight, now_ms, too_many=too_many)
+        if in_flight.ephemeral is not None:
+            self._ephemeral.answered(
+                in_flight, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail
+            )
+        else:
+            self._sending.answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
 
     def _send_part(self, part: PendingPart, now_ms: int) -> None:
         """Pass one segment down the layers; dispatching is what the rate limit lets happen at once or later."""

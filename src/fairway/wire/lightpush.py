@@ -7,6 +7,9 @@ decoding, and `client_action` treats it as the generic code of its class.
 
 503 means "no peers to relay" in seed 004; newer node software uses 503 for "service not available" and
 505 for the missing peers. To a client both say that this node cannot reach the network now.
+
+420 says that the message failed validation, of its timestamp or its RLN proof, which are of the moment when it was
+made: it is never final, a message that is stamped and proven anew may pass.
 """
 
 from __future__ import annotations
@@ -65,7 +68,9 @@ class ClientAction(Enum):
     RETRY_ELSEWHERE = "retry-elsewhere"
     """This node will not, another one may: ask another node, or this one after a pause if there is none."""
     RETRY_LATER = "retry-later"
-    """The same request may succeed after a pause, here or elsewhere."""
+    """The same request may succeed after a pause, here or elsewhere: ask for less."""
+    STAMP_ANEW = "stamp-anew"
+    """This message is refused, the same content in a newly stamped and proven one may pass."""
     NEVER_RESEND_UNCHANGED = "never-resend-unchanged"
     """The message or the request itself is refused; every node would."""
 
@@ -95,7 +100,7 @@ STATUS_TABLE: Final[Mapping[int, StatusMeaning]] = MappingProxyType(
             note="the message is larger than the network allows",
         ),
         StatusCode.INVALID_MESSAGE: StatusMeaning(
-            action=ClientAction.NEVER_RESEND_UNCHANGED,
+            action=ClientAction.STAMP_ANEW,
             note="the message failed validation, for example of its RLN proof or its timestamp",
         ),
         StatusCode.UNSUPPORTED_PUBSUB_TOPIC: StatusMeaning(

@@ -73,8 +73,12 @@ def test_with_one_slot_an_epoch_content_goes_first_and_retries_go_when_nobody_ha
     assert drain(manager, 1000) == ["retry"]
 
 
-def test_with_one_slot_an_epoch_there_is_none_for_ephemeral_messages():
-    assert limited_to(1).admit_ephemeral(0) is DropReason.RATE_LIMIT_APPROACHED
+@pytest.mark.parametrize(("limit", "admitted"), [(1, 1), (2, 2), (5, 5), (10, 9), (20, 18)])
+def test_ephemeral_messages_go_while_less_than_ninety_percent_is_used(limit, admitted):
+    manager = limited_to(limit)
+    dropped = [manager.admit_ephemeral(0) for _ in range(limit + 1)]
+    assert dropped[:admitted] == [None] * admitted
+    assert None not in dropped[admitted:]
 
 
 def test_with_no_slot_nothing_goes_until_the_quota_changes():
@@ -113,7 +117,7 @@ def test_ephemeral_messages_never_take_the_slots_of_content_that_waits():
 def test_an_ephemeral_message_without_a_proof_gets_its_charge_back():
     manager = limited_to(2)
     assert manager.admit_ephemeral(0) is None
-    manager.refund_ephemeral(0)
+    manager.refund_ephemeral(0, DropReason.NOT_READY)
     assert manager.utilization(0) == 0
     statistics = manager.statistics()
     assert statistics.ephemeral_admitted == 0

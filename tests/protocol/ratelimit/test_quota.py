@@ -35,12 +35,12 @@ def slots(quota: Quota, share: Share, now_ms: int = 0) -> int:
     ("limit", "threshold", "content", "held", "ephemeral"),
     [
         pytest.param(0, 0.9, 0, 0, 0, id="a limit of nothing"),
-        pytest.param(1, 0.9, 1, 1, 0, id="one slot: retries may use it, ephemeral messages may not"),
-        pytest.param(2, 0.9, 2, 1, 1, id="two slots: one is kept for content"),
+        pytest.param(1, 0.9, 1, 1, 1, id="one slot: whoever comes first may use it"),
+        pytest.param(2, 0.9, 2, 1, 2, id="two slots: one is kept for content"),
         pytest.param(10, 0.9, 10, 9, 9, id="the seed's ninety percent"),
         pytest.param(100, 0.29, 100, 29, 29, id="no binary rounding"),
         pytest.param(100, 1.0, 100, 100, 100, id="no threshold"),
-        pytest.param(3, 0.01, 3, 1, 0, id="a tiny threshold"),
+        pytest.param(3, 0.01, 3, 1, 1, id="a tiny threshold"),
     ],
 )
 def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):

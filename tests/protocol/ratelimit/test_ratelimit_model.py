@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import floor
 
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -91,11 +92,11 @@ class LimiterMachine(RuleBasedStateMachine):
             used = self.ledger.in_epoch_of(self.now_ms, epoch_ms)
             note(f"at {self.now_ms}: {used} of {limit} used in the epoch of {epoch_ms} ms")
             assert used < limit
-            below_threshold = int(Fraction(str(self.config.approached_threshold)) * limit)
+            threshold = Fraction(str(self.config.approached_threshold)) * limit
             if held:
-                assert used < max(1, below_threshold)
+                assert used < max(1, floor(threshold))
             if ephemeral:
-                assert used < below_threshold
+                assert used < threshold
 
     @rule(
         burst=st.lists(st.tuples(st.sampled_from(Priority), st.booleans(), st.integers(0, 3)), min_size=1, max_size=6)

@@ -2,6 +2,7 @@
 
 - `manager` decides which transmission leaves when.
 - `waiting` holds the others in order.
+- `membership` is what the channels of one node share, its `pace` among it.
 - `quota` keeps every limit, and the count against each.
 - `epoch` keeps the count right under clocks that jump.
 - `rln` is the interface to whoever proves transmissions.
@@ -11,7 +12,15 @@
 from __future__ import annotations
 
 from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
-from fairway.protocol.ratelimit.manager import Admission, Placement, RateLimitManager, RateLimitStatistics
+from fairway.protocol.ratelimit.manager import (
+    Admission,
+    Placement,
+    RateLimitManager,
+    RateLimitStatistics,
+    Upstream,
+)
+from fairway.protocol.ratelimit.membership import Membership
+from fairway.protocol.ratelimit.pace import Pace
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
 from fairway.protocol.ratelimit.rln import NodeProves, NoProof, RlnProofProvider, rln_signal
 from fairway.protocol.ratelimit.waiting import Priority
@@ -21,8 +30,10 @@ __all__ = [
     "EpochClock",
     "EpochCounter",
     "EpochQuota",
+    "Membership",
     "NoProof",
     "NodeProves",
+    "Pace",
     "Placement",
     "Priority",
     "Quota",
@@ -32,6 +43,7 @@ __all__ = [
     "RateLimitStatistics",
     "RlnProofProvider",
     "Share",
+    "Upstream",
     "Verdict",
     "rln_signal",
 ]

@@ -156,6 +156,23 @@ class EpochCounter:
             index += 1
         return max(at_ms, self.clock.start(index))
 
+    def merge(self, other: EpochCounter) -> bool:
+        """Take over what another counter has on record and this one lacks; return whether that was anything.
+
+        Both count the same transmissions; epochs may differ in length, and then too much counts rather than too little.
+        """
+        known = other if other.clock == self.clock else other.rebased(self.clock, other.latest_ms)
+        more = {index: count for index, count in known.record if count > self._used.get(index, 0)}
+        self._used.update(more)
+        self._forget()
+        return bool(more)
+
+    @property
+    def latest_ms(self) -> int:
+        """The last millisecond of the current epoch, or of the latest one on record."""
+        index = self._current if self._current is not None else max(self._used, default=0)
+        return self.clock.start(index + 1) - 1
+
     def rebased(self, clock: EpochClock, now_ms: int) -> EpochCounter:
         """Return a counter for another epoch length that knows what this one has on record.
 

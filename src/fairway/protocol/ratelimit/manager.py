@@ -12,6 +12,14 @@ all.
                    +----------------- put_back ---------------+   NOT_READY, TRANSIENT: the charge is returned
                    +---- put_back, exhaust -------------------+   BUDGET_EXHAUSTED: and the epoch is over
 
+The channels of one node share its rate limit and the pace at which it takes messages
+(`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
+
+Content that has not been made into messages yet may wait above this queue (``upstream``); it has the claim of
+content, and the caller takes it when `has_room_for_content` says so. Where no quota limits, but the node is slow,
+every so many content messages one of the others goes first: a long burst must not keep acknowledgements and repairs
+from everybody else for as long as it lasts.
+
 Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is
 handed out. So a crash between the two costs a slot and never lends one. Items are opaque: whoever enqueues
 them keeps them durable.
@@ -20,9 +28,10 @@ them keeps them durable.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from fairway.events import DropReason
+from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, QuotaState, Share, Verdict
 from fairway.protocol.ratelimit.waiting import Priority, T, Waiting, WaitingQueue
 
@@ -48,6 +57,23 @@ _DROP_REASON: Final = {
     Verdict.EXHAUSTED: DropReason.RATE_LIMIT_REACHED,
     Verdict.NO_MEMBERSHIP: DropReason.NOT_READY,
 }
+
+
+_CONTENT_IN_A_ROW: Final = 4
+"""Content messages after which one of what else waits goes first."""
+_YIELD_MS: Final = 20
+"""How soon to look again whether the other channels of the node took what they are owed."""
+_CLAIM_MS: Final = 1_000
+"""How long after its time another channel's claim is believed."""
+
+
+class Upstream(NamedTuple):
+    """Content that waits above the queue."""
+
+    waiting: int = 0
+    paying: int = 0
+    """How many of them will be charged."""
+    next_is_free: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,21 +149,38 @@ class RateLimitManager(Generic[T]):
         "_admitted",
         "_charged",
         "_config",
+        "_content_run",
         "_discarded",
         "_displaced",
         "_ephemeral_admitted",
         "_ephemeral_dropped",
+        "_member",
         "_on_change",
         "_put_back",
         "_queue",
         "_quota",
         "_refused",
+        "_upstream",
+        "pace",
     )
 
-    def __init__(self, config: RateLimitConfig, *, on_change: Callable[[QuotaState], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: RateLimitConfig,
+        *,
+        on_change: Callable[[QuotaState], None] | None = None,
+        membership: Membership | None = None,
+        upstream: Callable[[], Upstream] = Upstream,
+    ) -> None:
         self._config = config
         self._on_change = on_change
         self._quota = Quota(config)
+        membership = Membership() if membership is None else membership
+        self.pace = membership.pace
+        """The pace of the node, which other channels share."""
+        self._member = membership.join(self._quota, self._changed)
+        self._upstream = upstream
+        self._content_run = 0
         self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
         self._admitted = dict.fromkeys(Priority, 0)
         self._charged = 0
@@ -213,30 +256,49 @@ class RateLimitManager(Generic[T]):
     # -- what leaves -------------------------------------------------------------------------------
 
     def admit(self, now_ms: int) -> Admission[T] | None:
-        """Take the next item that may leave now and charge it; None when nothing may."""
-        for priority in Priority:
-            entry = self._queue.front(priority)
-            if entry is None or not self._may_leave(entry, now_ms):
-                continue
-            if not entry.free:
-                self._charge(now_ms)
-            self._queue.pop(priority)
-            self._admitted[priority] += 1
-            return Admission(
-                item=entry.item,
-                priority=priority,
-                sequence=entry.sequence,
-                key=entry.key,
-                free=entry.free,
-                admitted_at_ms=now_ms,
-            )
-        return None
+        """Take the next item that may leave now and charge it; None if nothing may, or content upstream is first."""
+        entry = self._next(now_ms)
+        if entry is None:
+            return None
+        if not entry.free:
+            self._charge(now_ms)
+        self._queue.pop(entry.priority)
+        self._admitted[entry.priority] += 1
+        self._content_run = self._content_run + 1 if entry.priority is Priority.CONTENT else 0
+        return Admission(
+            item=entry.item,
+            priority=entry.priority,
+            sequence=entry.sequence,
+            key=entry.key,
+            free=entry.free,
+            admitted_at_ms=now_ms,
+        )
 
-    def put_back(self, admission: Admission[T]) -> None:
+    def has_room_for_content(self, now_ms: int) -> bool:
+        """Return whether the next content from upstream would leave at once."""
+        return (
+            not self._queue.count(Priority.CONTENT)
+            and self._upstream_may_leave(now_ms)
+            and self._shared_from(now_ms) <= now_ms
+            and self._others_turn(now_ms) is None
+        )
+
+    def claim(self, now_ms: int) -> None:
+        """Let the other channels of the node know what of this one waits for what they share."""
+        at_ms = self.next_send_at(now_ms)
+        waiting = len(self._queue) + self._upstream().waiting
+        self._member.claim(waiting if at_ms is not None else 0, (at_ms or 0) + _CLAIM_MS)
+
+    def claim_nothing(self) -> None:
+        """Let the other channels go first: nothing of this one could leave now, or nothing waits."""
+        self._member.claim(0, 0)
+
+    def put_back(self, admission: Admission[T], *, was_handed_out: bool = False) -> None:
         """Return an item to its place, and its charge to the epoch it was made in.
 
-        Only for an item that never left: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. It
-        is taken back even if the queue has filled up meanwhile, for it was accepted once.
+        For an item that never left: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. One that was
+        handed to the node (``was_handed_out``), which did not take it, goes again before what comes after it; its
+        charge stands. An item is taken back even if the queue has filled up meanwhile, for it was accepted once.
         """
         if admission.returned:
             raise ValueError("this admission was put back before; each may be put back once")
@@ -251,7 +313,7 @@ class RateLimitManager(Generic[T]):
             )
         )
         self._put_back += 1
-        if not admission.free:
+        if not (admission.free or was_handed_out):
             self._refund(admission.admitted_at_ms)
 
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
@@ -261,8 +323,11 @@ class RateLimitManager(Generic[T]):
         Content that waits counts as used, so that ephemeral traffic never takes a slot that content is about
         to need.
         """
-        waiting = self._queue.paying(Priority.CONTENT)
+        waiting = self._queue.paying(Priority.CONTENT) + self._upstream().paying
         verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
+        if verdict is Verdict.OPEN and self._shared_from(now_ms) > now_ms:
+            # The node refuses more, or grants it to others first.
+            verdict = Verdict.REACHED
         if verdict is not Verdict.OPEN:
             reason = _DROP_REASON[verdict]
             self._ephemeral_dropped[reason] += 1
@@ -271,10 +336,10 @@ class RateLimitManager(Generic[T]):
         self._ephemeral_admitted += 1
         return None
 
-    def refund_ephemeral(self, admitted_at_ms: int) -> None:
+    def refund_ephemeral(self, admitted_at_ms: int, reason: DropReason) -> None:
         """Return the charge of an ephemeral message admitted then, which got no proof and is dropped."""
         self._ephemeral_admitted -= 1
-        self._ephemeral_dropped[DropReason.NOT_READY] += 1
+        self._ephemeral_dropped[reason] += 1
         self._refund(admitted_at_ms)
 
     def next_send_at(self, now_ms: int) -> int | None:
@@ -282,26 +347,28 @@ class RateLimitManager(Generic[T]):
 
         Seed 002, "Rate Limit Manager": "chunk dispatch MUST be delayed to the next epoch".
         """
-        times = []
-        for priority in Priority:
-            entry = self._queue.front(priority)
-            if entry is None:
-                continue
-            if self._may_leave(entry, now_ms):
-                return now_ms
-            opens = self._quota.opens_at(_SHARE[priority], now_ms, free=entry.free)
-            if opens is not None:
-                times.append(opens)
-        return min(times, default=None)
+        fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
+        upstream = self._upstream()
+        if upstream.waiting:
+            fronts.append((Priority.CONTENT, upstream.next_is_free))
+        times = [self._opens_at(priority, now_ms, free=free) for priority, free in fronts]
+        opens = min((at for at in times if at is not None), default=None)
+        return None if opens is None else max(opens, self._shared_from(now_ms))
 
-    def expected_at(self, priority: Priority, now_ms: int) -> int | None:
+    def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
         """Return about when the last item of a class goes, if nothing else comes; None = not foreseeable.
+
+        With ``behind``, the one that has so many items behind it.
 
         For the event `fairway.events.MessageQueued` (seed 000: rate limit errors "SHOULD be surfaced through
         events").
         """
-        ahead = sum(self._queue.paying(other) for other in Priority if other <= priority)
-        return self._quota.expected_at(_SHARE[priority], ahead, now_ms)
+        queued = sum(self._queue.paying(other) for other in Priority if other <= priority)
+        ahead = queued + self._upstream().paying - behind
+        expected = self._quota.expected_at(_SHARE[priority], ahead, now_ms)
+        if expected is None or self.pace.per_second is None:
+            return expected
+        return max(expected, now_ms + int(ahead * 1_000 / self.pace.per_second))
 
     # -- the quota ---------------------------------------------------------------------------------
 
@@ -338,8 +405,7 @@ class RateLimitManager(Generic[T]):
 
         It closes the epoch of every told limit; without one, the configured epoch, even if nothing limits.
         """
-        self._quota.exhaust(now_ms)
-        self._changed()
+        self._member.exhaust(now_ms)
 
     # -- what must survive a crash -----------------------------------------------------------------
 
@@ -353,6 +419,7 @@ class RateLimitManager(Generic[T]):
         Raises `fairway.errors.SnapshotError`, and then nothing was changed.
         """
         self._quota.restore(state)
+        self._member.learn()
 
     def statistics(self) -> RateLimitStatistics:
         """Return the counters for people and dashboards."""
@@ -370,20 +437,62 @@ class RateLimitManager(Generic[T]):
             ephemeral_dropped=dict(self._ephemeral_dropped),
         )
 
-    def _may_leave(self, entry: Waiting[T], now_ms: int) -> bool:
-        verdict = self._quota.verdict(_SHARE[entry.priority], now_ms)
+    def _next(self, now_ms: int) -> Waiting[T] | None:
+        if self._shared_from(now_ms) > now_ms:
+            return None
+        other = self._others_turn(now_ms)
+        if other is not None:
+            return other
+        for priority in Priority:
+            entry = self._queue.front(priority)
+            if entry is not None and self._may_leave(priority, now_ms, free=entry.free):
+                return entry
+            if priority is Priority.CONTENT and self._upstream_may_leave(now_ms):
+                return None
+        return None
+
+    def _others_turn(self, now_ms: int) -> Waiting[T] | None:
+        """Return what goes before content for once: of what waits beside it, what has waited longest."""
+        if self._content_run < _CONTENT_IN_A_ROW or self.limiting:
+            return None
+        fronts = [self._queue.front(priority) for priority in Priority if priority is not Priority.CONTENT]
+        ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
+        return min(ready, key=lambda entry: entry.sequence, default=None)
+
+    def _upstream_may_leave(self, now_ms: int) -> bool:
+        upstream = self._upstream()
+        return upstream.waiting > 0 and self._may_leave(Priority.CONTENT, now_ms, free=upstream.next_is_free)
+
+    def _may_leave(self, priority: Priority, now_ms: int, *, free: bool = False) -> bool:
+        verdict = self._quota.verdict(_SHARE[priority], now_ms)
         # Free is exempt from being counted, not from the network having said no.
-        return verdict is Verdict.OPEN or (entry.free and verdict <= Verdict.REACHED)
+        return verdict is Verdict.OPEN or (free and verdict <= Verdict.REACHED)
+
+    def _opens_at(self, priority: Priority, now_ms: int, *, free: bool) -> int | None:
+        if self._may_leave(priority, now_ms, free=free):
+            return now_ms
+        return self._quota.opens_at(_SHARE[priority], now_ms, free=free)
+
+    def _shared_from(self, now_ms: int) -> int:
+        """Return from when on what the channels of the node share has room for this one."""
+        opens = self.pace.opens_at(now_ms)
+        if opens > now_ms or not (self.limiting or self.pace.limiting):
+            return opens
+        owed, until_ms = self._member.owed_first(now_ms)
+        if not owed:
+            return now_ms
+        remaining = self._quota.remaining(now_ms)
+        if self.pace.limiting or (remaining is not None and remaining <= owed):
+            return min(now_ms + _YIELD_MS, until_ms + 1)
+        return now_ms
 
     def _charge(self, now_ms: int) -> None:
-        self._quota.charge(now_ms)
+        self._member.charge(now_ms)
         self._charged += 1
-        self._changed()
 
     def _refund(self, charged_at_ms: int) -> None:
-        self._quota.refund(charged_at_ms)
+        self._member.refund(charged_at_ms)
         self._charged -= 1
-        self._changed()
 
     def _changed(self) -> None:
         if self._on_change is not None:

@@ -12,15 +12,15 @@ active epoch."
 
 Of a limit L and the threshold t ("approached", seed 000: 90 %) each kind of transmission may use a share:
 
-========== ======================= ====================================================================
-share      slots of L              because
-========== ======================= ====================================================================
-CONTENT    L                       users' messages may use everything
-HELD       max(1, floor(t * L))    repair, retries and sync leave the rest to content, but with one slot an
-                                   epoch they must still get out when nobody has anything to say
-EPHEMERAL  floor(t * L)            "reliable messages are never blocked by ephemeral traffic": with one slot
-                                   an epoch there is none for ephemeral messages
-========== ======================= ====================================================================
+========== ============== ====================================================================
+share      slots of L     because
+========== ============== ====================================================================
+CONTENT    L              users' messages may use everything
+HELD       floor(t * L)   repair, retries and sync leave the rest to content, but have at least one
+                          slot: they must still get out when nobody has anything to say
+EPHEMERAL  ceil(t * L)    they go while less than t of L is used (seed 000: "If utilization >=
+                          threshold (default: 90%), drop the message")
+========== ============== ====================================================================
 
 With L = 0 nothing goes. A configured 0 is a limit that is always reached. A 0 that was *told* is no quota at
 all: RLN says so when there is no membership, and no coming epoch changes that, only another word from the
@@ -32,6 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from fractions import Fraction
+from math import ceil, floor
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, SnapshotError
@@ -209,6 +210,12 @@ class Quota:
         for allowance in self._allowances.values():
             allowance.counter.refund(charged_at_ms)
 
+    def merge(self, other: Quota) -> bool:
+        """Take over what another channel of the same node has on record; return whether that was anything."""
+        counted = other._allowances[QuotaSource.CONFIGURED].counter
+        learned = [allowance.counter.merge(counted) for allowance in self._allowances.values()]
+        return any(learned)
+
     def exhaust(self, now_ms: int) -> None:
         """Close the running epoch of every told limit, or of the configured clock if none was told."""
         self.observe(now_ms)
@@ -319,10 +326,9 @@ class Quota:
             return None
         if share is Share.CONTENT:
             return allowance.limit
-        below_threshold = int(self._threshold * allowance.limit)
         if share is Share.HELD:
-            return max(min(1, allowance.limit), below_threshold)
-        return below_threshold
+            return max(min(1, allowance.limit), floor(self._threshold * allowance.limit))
+        return ceil(self._threshold * allowance.limit)
 
     def _judge(self, allowance: _Allowance, share: Share, waiting: int, limiting: bool) -> Verdict:
         counter = allowance.counter

@@ -1,0 +1,101 @@
+"""What the channels of one node share: one count against the rate limit, and one pace at which the node takes messages.
+
+An RLN membership is the node's, so that each channel counts what all of them send. A node's requests a second are
+granted to the node, too. Where several channels want more than there is, the one that was served least goes first: so
+each gets an equal share, and what one does not want is left to the others.
+
+Each channel keeps its own limits (`Quota`) and makes the common count durable with its own state. A channel that comes
+back takes the highest count that any of them has on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from fairway.protocol.ratelimit.pace import Pace
+
+if TYPE_CHECKING:
+    from fairway.protocol.ratelimit.quota import Quota
+
+
+class Member:
+    """One channel of a membership."""
+
+    __slots__ = ("__weakref__", "_membership", "changed", "claimed", "quota", "served")
+
+    def __init__(self, membership: Membership, quota: Quota, changed: Callable[[], None], served: int) -> None:
+        self.quota = quota
+        self.changed = changed
+        """Called when the common count changed."""
+        self.served = served
+        """Transmissions so far; a channel that joined later begins where the least served one stands."""
+        self._membership = membership
+        self.claimed = (0, 0)
+        """How many transmissions wait for what is shared, and until when that is believed."""
+
+    def claim(self, waiting: int, until_ms: int) -> None:
+        """Say how many transmissions wait for what is shared; after ``until_ms`` that is not believed any more."""
+        self.claimed = (waiting, until_ms)
+
+    def owed_first(self, now_ms: int) -> tuple[int, int]:
+        """Return how many transmissions of others go before the next one of this channel, and until when at most."""
+        first, until_ms = 0, now_ms
+        for other in self._membership:
+            waiting, valid_until_ms = other.claimed
+            if other is not self and waiting and now_ms <= valid_until_ms and other.served < self.served:
+                first += min(waiting, self.served - other.served)
+                until_ms = max(until_ms, valid_until_ms)
+        return first, until_ms
+
+    def charge(self, now_ms: int) -> None:
+        """Count one transmission of this channel."""
+        self.served += 1
+        for member in self._membership:
+            member.quota.charge(now_ms)
+            member.changed()
+
+    def refund(self, charged_at_ms: int) -> None:
+        """Take back a charge for something that never left."""
+        self.served -= 1
+        for member in self._membership:
+            member.quota.refund(charged_at_ms)
+            member.changed()
+
+    def exhaust(self, now_ms: int) -> None:
+        """Take the word that nothing is left in the running epoch."""
+        for member in self._membership:
+            member.quota.exhaust(now_ms)
+            member.changed()
+
+    def learn(self) -> None:
+        """Let everybody know the highest count that anybody has on record, after a restart."""
+        members = list(self._membership)
+        for member in members:
+            learned = [member.quota.merge(other.quota) for other in members if other is not member]
+            if any(learned):
+                member.changed()
+
+
+class Membership:
+    """The channels of one node. They are forgotten when nobody else holds them any more."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self._members: WeakSet[Member] = WeakSet()
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
+        """Add a channel, which counts from now on what all of them send."""
+        served = min((member.served for member in self._members), default=0)
+        member = Member(self, quota, changed, served)
+        self._members.add(member)
+        if len(self._members) > 1:
+            member.learn()
+        return member

@@ -1,0 +1,133 @@
+"""How fast a node takes what is handed to it: one pace for all that leaves through it, learned from its refusals.
+
+A service node grants each client so many requests a second and refuses the others (WAKU2-LIGHTPUSH, status code 429).
+What it refused goes again before whatever comes after it, and the pace slows down for all:
+
+============================ ==========================================================================
+the node says                the pace
+============================ ==========================================================================
+taken                        grows: by 5 % a second, near the pace that was refused last by 0.5 %
+too many requests            falls to 85 % of itself; to half of it when nothing was taken since it fell last
+no, for another reason       one transmission at a time is tried, after 250 ms and then ever later, up to 5 s;
+                             with the first that is taken everything is as before
+============================ ==========================================================================
+
+Answers to what left before the pace fell last tell nothing of the present pace. As long as a node has refused nothing,
+its answers alone set the pace. Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_FIRST_PAUSE_MS: Final = 250
+_LAST_PAUSE_MS: Final = 5_000
+_FALL: Final = 0.85
+_STEEP_FALL: Final = 0.5
+_GROWTH_PER_S: Final = 0.05
+_GROWTH_NEAR_CEILING_PER_S: Final = 0.005
+_NEAR: Final = 0.07
+_SLOWEST_PER_S: Final = 0.1
+_MEASURED_MS: Final = 1_000
+"""The first pace is what the node took in this time before it refused."""
+_FORGOTTEN_AFTER_MS: Final = 600_000
+"""A node that has refused nothing for so long is not known to be slow any more."""
+
+
+class Pace:
+    """The pace of one node. Times are milliseconds of any clock; one that goes back only makes it wait anew."""
+
+    def __init__(self) -> None:
+        self.per_second: float | None = None
+        """Transmissions a second; None while the node is not known to refuse any."""
+        self.refusals = 0
+        """What the node refused so far, for whatever reason."""
+        self._ceiling = 0.0
+        self._episode = 0
+        """Counts how often the pace fell or paused; what leaves is marked with it."""
+        self._has_taken = True
+        self._taken: deque[int] = deque()
+        self._tokens = 0.0
+        self._counted_ms = 0
+        self._grown_ms = 0
+        self._refused_ms = 0
+        self._pause_ms = 0
+        self._not_before_ms = 0
+
+    def __repr__(self) -> str:
+        speed = "unlimited" if self.per_second is None else f"{self.per_second:.2f}/s"
+        return f"<{type(self).__name__} {speed}, {self.refusals} refused>"
+
+    @property
+    def limiting(self) -> bool:
+        """Whether anything waits for the pace, now or soon."""
+        return self.per_second is not None or self._pause_ms > 0
+
+    def opens_at(self, now_ms: int) -> int:
+        """Return from when on one transmission may leave; ``now_ms`` if at once."""
+        self._observe(now_ms)
+        opens = max(now_ms, self._not_before_ms)
+        if self.per_second is not None and self._tokens < 1:
+            opens = max(opens, now_ms + 1 + int((1 - self._tokens) * 1_000 / self.per_second))
+        return opens
+
+    def spend(self, now_ms: int) -> int:
+        """Note that one transmission leaves; return the mark to give with its answer."""
+        self._observe(now_ms)
+        if self.per_second is not None:
+            self._tokens -= 1
+        if self._pause_ms:
+            self._not_before_ms = now_ms + self._pause_ms
+        return self._episode
+
+    def taken(self, now_ms: int) -> None:
+        """Note that the node took a transmission."""
+        self._observe(now_ms)
+        self._has_taken = True
+        self._pause_ms = 0
+        self._not_before_ms = 0
+        if self.per_second is None:
+            self._taken.append(now_ms)
+            while self._taken[0] <= now_ms - _MEASURED_MS:
+                self._taken.popleft()
+            return
+        if now_ms - self._refused_ms > _FORGOTTEN_AFTER_MS:
+            self.per_second = None
+            return
+        is_near = abs(self.per_second - self._ceiling) <= _NEAR * self._ceiling
+        growth = _GROWTH_NEAR_CEILING_PER_S if is_near else _GROWTH_PER_S
+        self.per_second *= 1 + growth * min(1_000, max(0, now_ms - self._grown_ms)) / 1_000
+        self._grown_ms = now_ms
+
+    def refused(self, mark: int, now_ms: int, *, too_many: bool) -> None:
+        """Note that the node did not take the transmission that left with ``mark``; ``too_many``: it asks for less."""
+        self._observe(now_ms)
+        self.refusals += 1
+        if mark != self._episode:
+            return
+        self._episode += 1
+        if too_many:
+            self._slow_down(now_ms)
+        else:
+            self._pause_ms = min(_LAST_PAUSE_MS, 2 * self._pause_ms) if self._pause_ms else _FIRST_PAUSE_MS
+            self._not_before_ms = now_ms + self._pause_ms
+        self._has_taken = False
+
+    def _slow_down(self, now_ms: int) -> None:
+        if self.per_second is None:
+            self.per_second = max(1.0, float(len(self._taken)))
+            self._taken.clear()
+        self._ceiling = self.per_second
+        self.per_second = max(_SLOWEST_PER_S, self.per_second * (_FALL if self._has_taken else _STEEP_FALL))
+        self._tokens = 0.0
+        self._grown_ms = self._refused_ms = self._counted_ms = now_ms
+
+    def _observe(self, now_ms: int) -> None:
+        """Grant what the time since the last call is worth; at most a second's worth is saved up."""
+        passed_ms, self._counted_ms = now_ms - self._counted_ms, now_ms
+        if passed_ms < 0:
+            self._not_before_ms = min(self._not_before_ms, now_ms + self._pause_ms)
+            self._grown_ms = self._refused_ms = now_ms
+        elif self.per_second is not None:
+            self._tokens = min(max(1.0, self.per_second), self._tokens + passed_ms * self.per_second / 1_000)

@@ -1,0 +1,194 @@
+"""A node that takes only so many messages a second sets one pace for all that leaves through it; nothing is lost."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+import pytest
+
+from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered, MessageReceived
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import Purpose
+from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
+
+HOP_MS = 5
+
+
+class Road:
+    """Peers and one service node between them, which loses nothing and refuses who asks too much (429)."""
+
+    def __init__(self, peers, per_second, burst):
+        self.peers = peers
+        self.limiter = RequestLimiter(RequestRate(per_second=per_second, burst=burst))
+        self.now_ms = peers[0].now_ms
+        self.taken = []
+        self.refused = 0
+        self._due, self._count = [], 0
+
+    def later(self, act):
+        self._count += 1
+        heapq.heappush(self._due, (self.now_ms + HOP_MS, self._count, act))
+
+    def collect(self):
+        for peer in self.peers:
+            for publication in list(peer.unanswered):
+                peer.unanswered.remove(publication)
+                self.later(lambda peer=peer, publication=publication: self.answer(peer, publication))
+
+    def answer(self, peer, publication):
+        taken = self.limiter.admit(peer.name, self.now_ms / 1_000)
+        self.refused += not taken
+        if taken:
+            self.taken.append((peer.name, publication))
+            for other in self.peers:
+                if other is not peer:
+                    self.later(lambda other=other: self.deliver(other, publication))
+        peer.do(peer.stack.published(publication.token, self.now_ms, accepted=taken, too_many=not taken))
+
+    def deliver(self, peer, publication):
+        peer.now_ms = self.now_ms
+        peer.receive(publication)
+
+    def run(self, for_ms, act_at=()):
+        """Let time pass, doing things at times; return when nothing is due before its end."""
+        end_ms = self.now_ms + for_ms
+        for at_ms, act in act_at:
+            self._count += 1
+            heapq.heappush(self._due, (self.now_ms + at_ms, self._count, act))
+        while True:
+            self.collect()
+            deadlines = [(at, peer) for peer in self.peers if (at := peer.stack.next_deadline()) is not None]
+            at, peer = min(deadlines, key=lambda pair: pair[0], default=(end_ms + 1, None))
+            if self._due and self._due[0][0] <= at:
+                at, _, act = heapq.heappop(self._due)
+                peer = None
+            if at > end_ms:
+                break
+            self.now_ms = max(self.now_ms, at)
+            for each in self.peers:
+                each.now_ms = self.now_ms
+            if peer is None:
+                act()
+            else:
+                peer.tick()
+        self.now_ms = end_ms
+
+
+@pytest.fixture(scope="module")
+def burst(peer):
+    """1,500 messages in 1.5 s through a node that takes 50 a second."""
+    options = ReliableChannelOptions(max_concurrent_publishes=15)
+    alice, bob = peer("alice", options), peer("bob", options)
+    road = Road([alice, bob], per_second=50, burst=100)
+    sends = [(number, lambda number=number: alice.send(b"number %d" % number)) for number in range(1_500)]
+    road.run(90_000, sends)
+    return alice, bob, road
+
+
+def test_a_burst_through_a_node_with_a_limit_arrives_once_and_in_order(burst):
+    alice, bob, _ = burst
+    assert bob.payloads() == [b"number %d" % number for number in range(1_500)]
+    assert all(event.dependencies_met for event in bob.events(MessageReceived))
+    assert len(alice.events(MessageDelivered)) == 1_500
+    assert not alice.events(DeliveryError)
+
+
+def test_on_a_network_that_loses_nothing_a_burst_is_not_retransmitted(burst):
+    _, _, road = burst
+    purposes = [publication.purpose for name, publication in road.taken if name == "alice"]
+    assert purposes.count(Purpose.RETRY) == 0
+    assert purposes.count(Purpose.CONTENT) == 1_500
+
+
+def test_the_pace_is_learned_from_few_refusals_and_keeps_near_the_limit(burst):
+    _, _, road = burst
+    assert road.refused < 100
+    contents = [publication for _, publication in road.taken if publication.purpose is Purpose.CONTENT]
+    took_s = (contents[-1].message.timestamp_ns - contents[0].message.timestamp_ns) / 1e9
+    assert took_s < 1.25 * (1_500 - 100) / 50
+
+
+def test_what_leaves_is_stamped_when_it_leaves_however_long_it_waited(burst):
+    _, _, road = burst
+    times = [publication.message.timestamp_ns for _, publication in road.taken]
+    assert max(times) - min(times) > 20e9
+    # What was refused was stamped anew: its first stamp would be older than that of what was taken before it.
+    assert all(later > earlier - 100e6 for earlier, later in itertools.pairwise(times))
+
+
+def test_a_pace_that_bites_is_told_once(burst):
+    alice, _, _ = burst
+    told = [event for event in alice.events(LimitReached) if event.limit is Limit.NODE_PACE]
+    assert len(told) == 1
+
+
+def test_a_node_that_takes_one_message_a_second_is_used_at_that_pace(peer):
+    alice, bob = peer("alice"), peer("bob")
+    road = Road([alice, bob], per_second=1, burst=1)
+    for number in range(60):
+        alice.send(b"number %d" % number)
+    road.run(300_000)
+    assert bob.payloads() == [b"number %d" % number for number in range(60)]
+    assert road.refused < 80
+    assert len([1 for _, publication in road.taken if publication.purpose is Purpose.RETRY]) <= 3
+
+
+def test_what_was_refused_goes_again_before_what_comes_after_it(peer):
+    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=1))
+    for number in range(3):
+        alice.send(b"number %d" % number)
+    for _ in range(4):
+        alice.answer(accepted=False, too_many=True)
+        alice.pass_time(20_000, answer=False)
+    alice.pass_time(20_000)
+    sent = [alice.sds(publication).content for publication in alice.content()]
+    assert sent == [b"number 0"] * 5 + [b"number 1", b"number 2"]
+
+
+def test_a_refused_transmission_is_no_attempt_and_its_retry_waits_from_when_it_was_taken(peer):
+    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0))
+    alice.send(b"hello")
+    alice.answer(accepted=False)
+    alice.pass_time(3_600_000, answer=False)
+    alice.answer(accepted=False)
+    alice.pass_time(10_000, answer=False)
+    taken_ms = alice.now_ms
+    alice.answer()
+    assert not alice.published(Purpose.RETRY)
+    alice.pass_time(29_999)
+    assert not alice.published(Purpose.RETRY)
+    alice.pass_time(1)
+    [retry] = alice.published(Purpose.RETRY)
+    assert retry.message.timestamp_ns // 1_000_000 == taken_ms + 30_000
+
+
+def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer):
+    alice = peer(options=ReliableChannelOptions(max_concurrent_publishes=2, sync_min_interval_ms=0))
+    for number in range(4):
+        alice.send(b"number %d" % number)
+    taken = set()
+    for _ in range(400):
+        for publication in list(alice.unanswered):
+            content = alice.sds(publication).content
+            alice.answer(publication, accepted=content != b"number 0")
+            if content != b"number 0":
+                taken.add(content)
+        alice.pass_time(250, answer=False)
+    assert taken == {b"number 1", b"number 2", b"number 3"}
+    assert not alice.events(DeliveryError)
+
+
+def test_repairs_and_sync_messages_get_their_turn_within_a_long_burst(peer):
+    options = ReliableChannelOptions(max_concurrent_publishes=4)
+    alice, bob = peer("alice", options), peer("bob", options)
+    road = Road([alice, bob], per_second=5, burst=5)
+    for number in range(500):
+        alice.send(b"number %d" % number)
+        bob.send(b"reply %d" % number)
+    alice.stack.sync_timer.restart(road.now_ms, 0.01)
+    road.run(60_000)
+    contents = [name for name, publication in road.taken if publication.purpose is Purpose.CONTENT]
+    syncs = [name for name, publication in road.taken if publication.purpose is Purpose.SYNC]
+    assert contents.count("alice") > 150
+    assert syncs
