@@ -263,6 +263,20 @@ def test_a_request_that_fails_is_told_once_under_each_of_the_names_for_that():
     assert EVENT_NAMES[MessageSendError] == ("sending-message-irrecoverable-error",)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bloom_filter_size": 100_000},
+        {"causal_history_size": 2_000},
+        {"segmentation": {"segment_size_bytes": 150_016}},
+        {"max_wire_message_bytes": 100_000},
+    ],
+)
+def test_options_with_which_a_full_segment_could_never_leave_are_refused_where_they_are_made(wrong):
+    with pytest.raises(ConfigurationError, match=r"at most .* may leave .* smaller bloom_filter_size"):
+        ReliableChannelOptions.from_mapping(wrong)
+
+
 def test_limits_are_named_after_what_they_bound():
     for limit in Limit:
         assert limit.value == limit.name.lower().replace("_", "-")

@@ -32,11 +32,14 @@ from fairway.events import (
     ChannelStatus,
     ChunkInfo,
     DeliveryError,
+    DropReason,
     EphemeralMessageDropped,
     Event,
     HandlerFailed,
     IrretrievableMessage,
+    Limit,
     LimitReached,
+    LossReason,
     MessageAcknowledged,
     MessageDelivered,
     MessagePossiblyAcknowledged,
@@ -51,6 +54,7 @@ from fairway.events import (
     NodeStatusChanged,
     RequestSent,
     SenderIdInUse,
+    SendErrorReason,
     StatusChanged,
 )
 from fairway.options import (
@@ -63,6 +67,7 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
+from fairway.protocol.encryption import Decoder, Encoder, Encryption
 from fairway.waku.connect import connect
 from fairway.waku.node import NodeStatus, WakuNode
 
@@ -74,10 +79,14 @@ __all__ = [
     "ChannelStatus",
     "ChunkInfo",
     "ConfigurationError",
+    "Decoder",
     "Delivery",
     "DeliveryError",
     "DeliveryFailedError",
+    "DropReason",
     "EmptyPayloadError",
+    "Encoder",
+    "Encryption",
     "EphemeralMessageDropped",
     "EphemeralReceipt",
     "Event",
@@ -85,7 +94,9 @@ __all__ = [
     "HandlerFailed",
     "IdRule",
     "IrretrievableMessage",
+    "Limit",
     "LimitReached",
+    "LossReason",
     "MessageAcknowledged",
     "MessageDelivered",
     "MessagePossiblyAcknowledged",
@@ -111,6 +122,7 @@ __all__ = [
     "RequestSent",
     "SdsConfig",
     "SegmentationConfig",
+    "SendErrorReason",
     "SenderIdInUse",
     "StatusChanged",
     "StorageError",

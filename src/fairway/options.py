@@ -8,6 +8,7 @@ when an options object is made, so a wrong one fails where it was written.
 from __future__ import annotations
 
 import difflib
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -16,6 +17,8 @@ from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 
 from fairway.errors import ConfigurationError
 
+_LEAST_ENTRY_BYTES: Final = 66
+"""Of a history entry on the wire: an id of 64 characters, its tag and its length."""
 MAX_SEGMENTS: Final = 256
 """Seed 003, "Sending": never more than 256 segments, data and parity together."""
 
@@ -284,6 +287,26 @@ class ReliableChannelOptions:
         ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
         self._apply_the_seeds_names()
+        self._see_that_segments_fit()
+
+    def _see_that_segments_fit(self) -> None:
+        """Refuse options with which a full segment could never leave, whatever else the message needs.
+
+        A bloom filter has at least 1.44 log2(1/error rate) bits an element, and an entry of the causal history at
+        least its message id, 64 characters.
+        """
+        content = min(self.segmentation.segment_size_bytes, self.segmentation.max_message_size_bytes)
+        bits = math.log2(1 / self.sds.bloom_error_rate) / math.log(2)
+        bloom = math.ceil(self.sds.bloom_capacity * bits / 8)
+        history = self.sds.causal_history_size * _LEAST_ENTRY_BYTES
+        least = content + bloom + history
+        _require(
+            least <= self.max_wire_message_bytes,
+            f"a message of a full segment would have more than {least:,} bytes: {content:,} of content, {bloom:,} of "
+            f"bloom filter for {self.sds.bloom_capacity:,} messages, {history:,} of causal history; at most "
+            f"{self.max_wire_message_bytes:,} may leave (max_wire_message_bytes). Take a smaller bloom_filter_size, "
+            "causal_history_size or segment_size_bytes",
+        )
 
     def _apply_the_seeds_names(self) -> None:
         """Let ``sds`` say what is in force: the seeds put two of its knobs among the channel's."""
@@ -304,8 +327,11 @@ class ReliableChannelOptions:
 
         The layers are mappings in it, choices are given by their text (``"logos"``). Raises `ConfigurationError` for a
         name that no option has and for a value of the wrong type; the text names the option and what there is.
+
+        The names of LIP-173 are understood where an option has another one here: ``segmentation.chunk_size_bytes``,
+        ``sds.acknowledgement_timeout_ms``, ``sds.max_retransmissions`` and ``rate_limit.epoch_size_ms``.
         """
-        return _from_mapping(cls, mapping, "")
+        return _from_mapping(cls, _with_our_names(mapping) if isinstance(mapping, Mapping) else mapping, "")
 
     @classmethod
     def waku(cls) -> ReliableChannelOptions:
@@ -331,6 +357,35 @@ class ReliableChannelOptions:
 
 
 _Options = TypeVar("_Options")
+
+_OTHER_NAMES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("segmentation", "chunk_size_bytes"): ("segmentation", "segment_size_bytes"),
+    ("sds", "acknowledgement_timeout_ms"): ("retry_interval_ms",),
+    ("sds", "max_retransmissions"): ("max_retry_attempts",),
+    ("rate_limit", "epoch_size_ms"): ("rate_limit", "epoch_ms"),
+}
+"""What LIP-173 calls an option, by layer and name, and where that option is here."""
+
+
+def _with_our_names(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a mapping of options in which those that LIP-173 names otherwise stand under their names here."""
+    ours = {name: dict(value) if isinstance(value, Mapping) else value for name, value in mapping.items()}
+    if isinstance(ours.get("sds"), dict) and "history_backend" in ours["sds"]:
+        raise ConfigurationError(
+            "sds.history_backend is no option here: give the store to create_reliable_channel(store=...), a path or a "
+            "ChannelStore"
+        )
+    for (layer, name), (*path, option) in _OTHER_NAMES.items():
+        given = ours.get(layer)
+        if not isinstance(given, dict) or name not in given:
+            continue
+        place = ours.setdefault(path[0], {}) if path else ours
+        if option in place:
+            raise ConfigurationError(
+                f"{layer}.{name} and {'.'.join((*path, option))} are one option: give only one of them"
+            )
+        place[option] = given.pop(name)
+    return ours
 
 
 def _from_mapping(cls: type[_Options], mapping: Mapping[str, Any], path: str) -> _Options:

@@ -46,6 +46,22 @@ def test_every_event_of_a_send_comes_in_order(in_group):
     in_group(scenario)
 
 
+def test_a_send_that_is_refused_is_told_under_an_id_of_its_own_or_the_callers(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        told = []
+        alice.on(MessageSendError, told.append)
+        for request_id in (None, None, "mine"):
+            with pytest.raises(EmptyPayloadError):
+                await alice.send(b"", request_id=request_id)
+        first, second, third = (event.request_id for event in told)
+        assert first
+        assert first != second
+        assert third == "mine"
+
+    in_group(scenario)
+
+
 @pytest.mark.parametrize("name", ["message-received", "reliable:message:received", "onChannelMessageReceived"])
 def test_a_handler_can_be_registered_under_the_name_of_any_vocabulary(in_group, name):
     async def scenario(group):

@@ -53,6 +53,18 @@ def test_a_closed_channel_says_so_and_stays_closed(in_group):
     in_group(scenario)
 
 
+def test_an_encoder_of_ephemeral_messages_is_refused_for_a_reliable_channel():
+    async def work():
+        with LocalNetwork() as network:
+            encoder = Encoder(content_topic=TOPIC, ephemeral=True)
+            with pytest.raises(ConfigurationError, match="use send_ephemeral"):
+                await create_reliable_channel(
+                    network.node("alice"), "harbour", "alice", encoder=encoder, decoder=Decoder(content_topic=TOPIC)
+                )
+
+    asyncio.run(work())
+
+
 def test_iterations_end_when_the_channel_closes(in_group):
     async def scenario(group):
         alice = await group.channel("alice")

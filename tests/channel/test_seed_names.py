@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairway.errors import ConfigurationError
 from fairway.events import EVENT_NAMES
 from fairway.options import ReliableChannelOptions
 
@@ -54,6 +55,35 @@ def test_every_option_is_there_with_its_default(entry):
 @named(TABLE["logos_options"])
 def test_every_option_of_the_later_document_has_its_default_in_its_profile(entry):
     assert reduce(getattr, entry["here"].split("."), ReliableChannelOptions.logos()) == entry["default"]
+
+
+@named(TABLE["mapping"])
+def test_the_other_name_of_an_option_is_understood_in_a_mapping(entry):
+    layer, name = entry["name"].split(".")
+    options = ReliableChannelOptions.from_mapping({layer: {name: 64_000}})
+    assert reduce(getattr, entry["here"].split("."), options) == 64_000
+    *path, option = entry["here"].split(".")
+    both = {layer: {name: 64_000}}
+    (both.setdefault(path[0], {}) if path else both)[option] = 64_000
+    with pytest.raises(ConfigurationError, match="are one option"):
+        ReliableChannelOptions.from_mapping(both)
+
+
+def test_a_history_backend_among_the_options_is_refused_with_the_way_to_give_one():
+    with pytest.raises(ConfigurationError, match=r"create_reliable_channel\(store=\.\.\.\)"):
+        ReliableChannelOptions.from_mapping({"sds": {"history_backend": "memory"}})
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "names.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TABLE if kind != "about"])
+def test_the_page_of_names_has_every_name(kind):
+    for entry in TABLE[kind]:
+        row = next((line for line in PAGE.splitlines() if line.startswith(f"| `{entry['name']}` |")), "")
+        assert entry.get("here", "") in row, entry
+        assert entry.get("why", "") in row, entry
+        assert row, entry
 
 
 @named(TABLE["events"])

@@ -104,7 +104,7 @@ def test_forgetting_the_older_log_changes_no_byte(payloads):
 @given(payloads=payload_lists, place=st.integers(0, 5))
 def test_a_payload_that_cannot_be_sent_leaves_no_trace(payloads, place):
     place = min(place, len(payloads))
-    options = replace(WAKU, segmentation=replace(SMALL, segment_size_bytes=4_096), max_wire_message_bytes=3_000)
+    options = replace(WAKU, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
     composer = Composer("team", "alice", options, start_ms=START_MS)
     found = []
     for seq, data in enumerate([*payloads[:place], bytes(9_000), *payloads[place:]]):

@@ -84,6 +84,11 @@ def _of_pair(
         raise ConfigurationError("an encoder and a decoder go together: give both, or content_topic and encryption")
     if content_topic is not None or encryption is not None:
         raise ConfigurationError("give either encoder and decoder, or content_topic and encryption, not both")
+    if encoder.ephemeral:
+        raise ConfigurationError(
+            "the messages of a reliable channel are not ephemeral, for stores must keep them: give an encoder without "
+            "ephemeral=True, and use send_ephemeral for what nobody needs to have"
+        )
     if encoder.content_topic != decoder.content_topic:
         raise ConfigurationError(
             f"encoder and decoder must have one content topic, not {encoder.content_topic} and {decoder.content_topic}"

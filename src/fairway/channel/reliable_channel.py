@@ -48,6 +48,7 @@ from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
 from fairway.waku.node import WakuNode
 
 _SEED_BYTES = 32
+_REQUEST_ID_BYTES = 10
 _REFUSALS = {
     EmptyPayloadError: SendErrorReason.EMPTY_PAYLOAD,
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
@@ -197,7 +198,7 @@ class ReliableChannel:
         try:
             accepted = engine.stack.send(payload, now_ms, required_count=count, required_from=by, request_id=request_id)
         except LocalError as error:
-            self._refuse(payload, error)
+            self._refuse(payload, error, request_id)
             raise
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
         stored = StoredRequest(
@@ -372,11 +373,14 @@ class ReliableChannel:
         effects = engine.stack.want_more(request_id, self._clock(), required_count=count, required_from=names)
         engine.carry_out(effects)
 
-    def _refuse(self, payload: bytes, error: LocalError) -> None:
-        """Tell of a send that was refused, as seed 000 ("Irrecoverable errors") wants it, beside raising."""
+    def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
+        """Tell of a send that was refused, as seed 000 ("Irrecoverable errors") wants it, beside raising.
+
+        It was a request, though no other event will carry its id.
+        """
         reason = _REFUSALS.get(type(error), SendErrorReason.ENCODING_FAILED)
         event = MessageSendError(
-            request_id="",
+            request_id=request_id if request_id is not None else os.urandom(_REQUEST_ID_BYTES).hex(),
             message_id=logical_message_id(payload),
             chunk_info=ChunkInfo(chunk_index=0, total_chunks=1),
             reason=reason,
