@@ -18,6 +18,7 @@ from fairway.wire.filter import (
     decode_filter_subscribe_request,
     encode_filter_subscribe_response,
 )
+from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -26,8 +27,9 @@ TOPIC = "/fairway-test/1/room/proto"
 class FilterNode:
     """A service node that only knows filter, and answers every request with one status code."""
 
-    def __init__(self, status_code=200, *, after_s=0.0):
+    def __init__(self, status_code=200, *, after_s=0.0, pushes=False):
         self.status_code = status_code
+        self.pushes = pushes
         self.after_s = after_s
         self.topics = set()
         self.requests = 0
@@ -36,6 +38,8 @@ class FilterNode:
     async def serving(self):
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
             self.host.handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self._respond, max_request_bytes=1 << 20))
+            if self.pushes:
+                self.host.handle(LIGHTPUSH_PROTOCOL, answering(self._respond, max_request_bytes=1 << 20))
             yield self.host.addresses[0]
 
     async def _respond(self, peer, data):
@@ -160,5 +164,20 @@ def test_events_of_filters_go_to_whoever_asked_last_and_end_with_the_node():
             assert [event.change.value for event in await second.next_batch()] == ["made"]
             await light.close()
             assert await second.next_batch() == []
+
+    run(work())
+
+
+@pytest.mark.parametrize("status_code", [200, 503])
+def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_being_made(status_code):
+    async def work():
+        node = FilterNode(status_code, after_s=0.6, pushes=True)
+        async with among(node) as light:
+            await until(lambda: light.status.connected)
+            changes = light.status_changes()
+            await light.subscribe(SHARD, [TOPIC])
+            away = [status.detail for status in changes.take() if not status.connected]
+            assert away == ([] if status_code == 200 else ["no node has the filter subscription"])
+            assert light.status.connected is (status_code == 200)
 
     run(work())

@@ -98,6 +98,7 @@ class FilterClient:
         self._hand_on: Final = hand_on
         self._changed: Final = changed
         self._wanted: Counter[Criterion] = Counter()
+        self._unasked: set[Criterion] = set()
         self._holders: dict[PeerId, _Holder] = {}
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._look: Final = asyncio.Event()
@@ -108,18 +109,20 @@ class FilterClient:
 
     @property
     def holders(self) -> int:
-        """Nodes that have every subscription that is wanted."""
-        wanted = self._wanted.keys()
+        """Nodes that have every subscription that is wanted, but for those that were not asked for yet."""
+        wanted = self._wanted.keys() - self._unasked
         return sum(wanted <= holder.held for holder in self._holders.values())
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is wanted."""
-        return not self._wanted
+        """Whether nothing is wanted that was asked for."""
+        return self._wanted.keys() <= self._unasked
 
     def want(self, criteria: Iterable[Criterion]) -> None:
         """Subscribe, soon."""
-        self._wanted.update(criteria)
+        new = set(criteria)
+        self._unasked |= new - self._wanted.keys()
+        self._wanted.update(new)
         self._look.set()
 
     def unwant(self, criteria: Iterable[Criterion]) -> None:
@@ -146,7 +149,9 @@ class FilterClient:
     async def look(self) -> None:
         """Do what is due now."""
         async with self._looking:
+            asked = set(self._wanted)
             await self._do_what_is_due()
+            self._unasked -= asked
 
     async def _do_what_is_due(self) -> None:
         now_s = self._clock()
