@@ -152,6 +152,9 @@ class SdsConfig:
     it comes again; except what a parked message waits for, up to twice as many."""
     max_incoming_buffer_bytes: int = 134_217_728
     """Bytes of parked messages; up to twice as many with what they wait for."""
+    max_history: int = 1_000_000
+    """Messages of the local history that are kept: the newest, at some 400 bytes each. What is older counts as
+    received, so that a message which comes for the first time after so many newer ones is not delivered."""
     id_rule: IdRule = IdRule.UNIQUE
     """How ids of own messages are made."""
     repair: RepairConfig = field(default_factory=RepairConfig)
@@ -162,6 +165,10 @@ class SdsConfig:
         _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
         _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
         _require(self.possible_acks_threshold >= 1, "possible_acks_threshold must be at least 1")
+        _require(
+            self.max_history > self.causal_history_size,
+            f"max_history must be more than causal_history_size ({self.causal_history_size}), not {self.max_history}",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,8 @@ class StackStatistics:
     """Opened, but no SDS message."""
     reassembly: ReassemblyStatistics
     """What became of received segments."""
+    forgotten: int
+    """Messages older than the history that is kept (``sds.max_history``)."""
     no_room: int
     """Messages that were not taken in because they would have to wait and there was no room."""
     not_taken: int
@@ -108,6 +110,7 @@ class Tally:
             undecryptable=counts["undecryptable"],
             undecodable=counts["undecodable"],
             reassembly=reassembly,
+            forgotten=counts["forgotten"],
             no_room=counts["no-room"],
             not_taken=counts["not_taken"],
             not_sealed=counts["not_sealed"],

@@ -56,7 +56,9 @@ META: Final = "sds"
 HISTORY: Final = "history"
 PARTICIPANTS: Final = "participants"
 
-_MAX_PARTICIPANTS: Final = 100_000
+FORGOTTEN: Final = "forgotten"
+
+_MAX_PARTICIPANTS: Final = 10_000
 """Participants counted for response groups."""
 _LARGEST_CLOCK: Final = 1 << 62
 """The clock follows nobody beyond this, so that it can always go on counting and fits any database's integer."""
@@ -73,6 +75,8 @@ class Verdict(Enum):
     """Its id is here and its content is not."""
     FORGED = "forged"
     """Its id is that of another message."""
+    FORGOTTEN = "forgotten"
+    """It stands before what the history keeps."""
 
 
 class MessageChannel:
@@ -238,6 +242,10 @@ class MessageChannel:
                 return [self._came_again(message_id, hint)]
             if verdict is Verdict.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
+            if verdict is Verdict.FORGOTTEN:
+                # Nobody needs to wait for what was delivered long ago.
+                ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
+                return [ignored, *self.dependencies.settle([message_id], now_ms)]
             if verdict is Verdict.NEW and self.dependencies.no_room_for(message):
                 return [MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)]
             # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
@@ -309,6 +317,14 @@ class MessageChannel:
         times = (self.repair.next_request_at(), self.repair.next_response_at(), self.dependencies.next_loss_at())
         return min((at for at in times if at is not None), default=None)
 
+    def keep_history_within_bounds(self) -> None:
+        """Forget the oldest of the history when it is longer than it may be; some at a time, which is cheap."""
+        bound = self.config.max_history
+        if len(self.history) > bound + bound // 64:
+            for message_id in self.history.forget_oldest(len(self.history) - bound):
+                self.journal.touch(HISTORY, message_id)
+            self.journal.touch(FORGOTTEN, "")
+
     def forget_outgoing(self, message_id: str) -> OutgoingMessage | None:
         """Stop waiting for the acknowledgement of an own message, and return what was known of it."""
         return self.outgoing.remove(message_id)
@@ -377,6 +393,8 @@ class MessageChannel:
             return Verdict.ANOTHER if superseded else Verdict.FORGED
         record = self.history.get(message.message_id)
         if record is None:
+            if self.history.is_before_window(message.lamport_timestamp or 0, message.message_id):
+                return Verdict.FORGOTTEN
             return Verdict.FORGED if self._contradicts_gap(message) else Verdict.NEW
         if record.fingerprints is None:
             return Verdict.KNOWN
@@ -459,6 +477,8 @@ class MessageChannel:
             self.repair.forget(message_id)
             self.add_hint(message_id, hint)
             return ignored
+        if self.history.is_before_window(message.lamport_timestamp or 0, message_id):
+            return [*ignored, *self.dependencies.settle([message_id], now_ms)]
         if not self._may_be_ours(message):
             return forged
         self.repair.forget(message_id)
@@ -547,6 +567,7 @@ class MessageChannel:
         self.journal.touch(HISTORY, message_id)
         self.dependencies.came(message_id)
         self.owed.entered(message_id)
+        self.keep_history_within_bounds()
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:
         self._follow_clock(parked.message.lamport_timestamp, now_ms)

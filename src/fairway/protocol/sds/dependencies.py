@@ -8,7 +8,7 @@ dependants are delivered (design.md 5.4; js-waku drops them, nim-sds waits for e
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -34,7 +34,7 @@ MISSING: Final = "missing"
 SETTLED: Final = "settled"
 WAITED: Final = "waited"
 
-_MAX_SETTLED: Final = 100_000
+_MAX_SETTLED: Final = 20_000
 """Ids remembered as needing no waiting for; each was lost, or recovered without being received."""
 _ENTRY_BYTES: Final = 210
 """A history entry with hint and short author, and what it costs to wait for it."""
@@ -133,18 +133,18 @@ class Dependencies:
             awaited.turned_away = True
         return bool(exceeded)
 
-    def limits(self) -> Iterator[tuple[Limit, int, bool]]:
-        """Yield each bound, and whether it turned a message away since the last time, or may still do so."""
+    def limits(self) -> list[tuple[Limit, int, bool]]:
+        """Return each bound, and whether it turned a message away since the last time, or may still do so."""
         incoming = self.incoming
         used = {
             Limit.INCOMING_BUFFER: len(incoming),
             Limit.INCOMING_BUFFER_BYTES: incoming.parked_bytes,
             Limit.MISSING_MESSAGES: 2 * len(incoming.missing),
         }
-        for limit, bound in self._bounds().items():
-            yield limit, bound, limit in self._biting
-            if used[limit] <= bound * _RELIEVED:
-                self._biting.discard(limit)
+        bounds = self._bounds()
+        told = [(limit, bound, limit in self._biting) for limit, bound in bounds.items()]
+        self._biting -= {limit for limit, bound in bounds.items() if used[limit] <= bound * _RELIEVED}
+        return told
 
     def _bounds(self) -> dict[Limit, int]:
         return {

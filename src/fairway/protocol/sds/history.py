@@ -4,6 +4,9 @@ Messages are ordered by ascending Lamport timestamp, equal ones by ascending mes
 the same messages hold the same log. Only what the protocol needs is kept per message (id, timestamp, hint, author);
 content lives elsewhere. Membership is one dictionary look-up, an append is constant time, and an insertion in the
 middle moves at most one chunk: nothing here grows with the length of the history.
+
+Only a window of the newest is kept. Whatever stands before it counts as known: else a copy of what was forgotten would
+be delivered again.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class LocalHistory:
         self._chunks: list[list[HistoryRecord]] = [[]]
         self._cited = cited
         self._tail: list[HistoryEntry] | None = []
+        self.window: tuple[int, str] | None = None
+        """Timestamp and id of the newest message that was forgotten; None if none was."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -67,8 +72,8 @@ class LocalHistory:
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return those of the entries that are not in the history, in their order.
 
-        Consecutive messages cite nearly the same entries, and nothing leaves the history: what overlaps with the last
-        list that was complete is there still, and comparing the two mostly compares references.
+        Consecutive messages cite nearly the same entries. What overlaps with the last list that was complete, since
+        which nothing left the history, is there still, and comparing the two mostly compares references.
         """
         records = self._records
         unchecked = entries[self._overlap(entries) :]
@@ -97,6 +102,27 @@ class LocalHistory:
         else:
             self._insert(record)
         return True
+
+    def is_before_window(self, lamport: int, message_id: str) -> bool:
+        """Return whether a message would stand among those that were forgotten."""
+        return self.window is not None and (lamport, message_id) <= self.window
+
+    def forget_oldest(self, count: int) -> list[str]:
+        """Let go of the oldest messages, and return their ids."""
+        forgotten: list[str] = []
+        while len(forgotten) < count and self._records:
+            chunk = self._chunks[0]
+            gone = chunk[: count - len(forgotten)]
+            del chunk[: len(gone)]
+            if not chunk and len(self._chunks) > 1:
+                del self._chunks[0]
+            forgotten += [record.message_id for record in gone]
+            self.window = max(self.window or gone[-1][:2], gone[-1][:2])
+        for message_id in forgotten:
+            del self._records[message_id]
+        self._complete = ()
+        self._tail = None
+        return forgotten
 
     def replace(self, record: HistoryRecord) -> None:
         """Put a message in the place of the one that has its id."""

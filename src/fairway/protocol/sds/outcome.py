@@ -19,6 +19,8 @@ class Ignored(Enum):
     """Its sender seems not to know that it is here."""
     FORGED = "forged"
     """It bears an id that is not its own: our sender id without being ours, or the id of another message."""
+    FORGOTTEN = "forgotten"
+    """It stands before the window of the history that is kept, and so counts as received long ago."""
     NO_ROOM = "no-room"
     """It would have to wait, and there is no room: it was not received, and has to come again."""
     ANSWER = "answer"

@@ -16,7 +16,7 @@ from typing import Final
 from fairway.errors import DecodeError, SnapshotError
 from fairway.protocol.journal import Row
 from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Evidence, OutgoingMessage
-from fairway.protocol.sds.channel import HISTORY, META, PARTICIPANTS, MessageChannel
+from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS, MessageChannel
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming import MissingMessage
@@ -28,6 +28,7 @@ from fairway.wire.sds import HistoryEntry
 
 TABLES: Final = (
     META,
+    FORGOTTEN,
     HISTORY,
     SETTLED,
     OUTGOING,
@@ -60,6 +61,8 @@ class SdsState:
                 if record is None:
                     return None
                 return (record.lamport, record.retrieval_hint, record.sender_id, record.fingerprints)
+            case "forgotten":
+                return channel.history.window
             case "settled":
                 return (channel.dependencies.settled[key],) if key in channel.dependencies.settled else None
             case "outgoing":
@@ -97,6 +100,7 @@ class SdsState:
         channel = self._channel
         keys: dict[str, Iterable[str]] = {
             META: ("",),
+            FORGOTTEN: ("",),
             HISTORY: (record.message_id for record in channel.history),
             SETTLED: channel.dependencies.settled,
             OUTGOING: channel.outgoing.messages,
@@ -134,6 +138,8 @@ class SdsState:
         for _, (lamport, sequence, *born) in tables[META]:
             channel.lamport, channel.sequence = lamport, sequence
             [channel.born_at] = born or [lamport]
+        for _, (lamport, message_id) in tables[FORGOTTEN]:
+            channel.history.window = (operator.index(lamport), message_id)
         for key, (lamport, hint, sender, *prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
             channel.history.add(HistoryRecord(lamport, key, hint, intern(sender), *prints))
         for key, (lost,) in tables[SETTLED]:
