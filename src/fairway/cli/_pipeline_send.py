@@ -161,6 +161,8 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
         out.print("nothing was sent; the same words without --dry-run and with --node send it")
     elif summary.left:
         out.print("not everything was sent; the same words again go on from here")
+    if dropped := summary.statuses.get("dropped", 0):
+        out.print(f"{dropped:,} ephemeral messages did not leave in time and never will: the table receipts says why")
 
 
 def _clock(time_ms: int) -> str:
