@@ -32,6 +32,7 @@ FIRST_EPOCH = 1_760_000_000
 START_MS = FIRST_EPOCH * EPOCH_MS
 OK = SendResult(accepted=True)
 BUSY = SendResult(accepted=False, detail="no peers")
+TOO_SOON = SendResult(accepted=False, too_many=True, detail="429 too many requests")
 
 
 class DiedError(Exception):
@@ -206,6 +207,27 @@ def test_what_the_node_does_not_take_stops_its_sender_and_no_other_until_the_nex
     assert receipts(tmp_path) == {"sent": 5, "failed": 1}
     assert dispatch(tmp_path, files, node, clock) == Outcome(sent=3)
     assert node.order("alice") == [0, 1, 2, 3]
+
+
+def test_a_node_that_grants_fewer_a_second_slows_the_batch_down_and_stops_nothing(tmp_path):
+    clock = Clock()
+    node = Node(clock)
+    node.answers = {"alice": [OK, *[TOO_SOON] * 20, OK, TOO_SOON]}
+    files = plan(tmp_path, {"alice": 4}, 5)
+    assert dispatch(tmp_path, files, node, clock, attempts=2) == Outcome(sent=4)
+    assert node.order("alice") == [0, 1, 2, 3]
+    assert (
+        max(at_ms - stamp // 1_000_000 for (at_ms, _, _), stamp in zip(node.sent, node.stamps, strict=True)) <= 10_000
+    )
+
+
+def test_a_node_that_grants_none_for_longer_than_is_waited_is_left_to_another_attempt(tmp_path):
+    clock = Clock()
+    node = Node(clock)
+    node.answers = {"alice": [TOO_SOON] * 100}
+    files = plan(tmp_path, {"alice": 2}, 5)
+    assert dispatch(tmp_path, files, node, clock, longest_wait_s=30) == Outcome(failed=1)
+    assert clock.now_ms <= START_MS + 31_000
 
 
 def test_what_the_node_refuses_for_good_stops_nothing(tmp_path):

@@ -122,7 +122,7 @@ def test_a_full_report_tells_every_figure():
         "1 of 2 in segments saved by Reed-Solomon",
         "7 of 1,207 SDS messages known of missing (0.6%)",
         "1 of 3 segmented messages incomplete",
-        "6 of 1,240 Waku messages not decoded (0.5%)",
+        "6 of 1,240 Waku messages in quarantine (0.5%)",
         "600 (50.0%)",
         "7 (0.6%)",
         "1 (<0.1%)",

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from fractions import Fraction
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -42,7 +43,7 @@ it."""
 
 NO_ROOM: Final = "the rate limit has no room for it in its epoch"
 """Why an ephemeral message does not leave."""
-_EPHEMERAL_SHARE: Final = RateLimitConfig().approached_threshold
+_EPHEMERAL_SHARE: Final = Fraction(str(RateLimitConfig().approached_threshold))
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 

@@ -163,7 +163,7 @@ def _most_cited(tables: RunTables, limit: int) -> tuple[MissingMessage, ...]:
 
 
 def _quarantined(tables: RunTables) -> tuple[tuple[Quarantined, ...], int]:
-    """Return why messages were not decoded, the most frequent reason first, and how many bytes they have."""
+    """Return why messages are in quarantine, the most frequent reason first, and how many bytes they have."""
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     size = 0

@@ -75,7 +75,7 @@ def render_summary(report: ArchiveReport) -> RenderableType:
     if report.quarantined:
         unreadable = sum(reason.count for reason in report.quarantined)
         lines.append(
-            f"[yellow]{unreadable:,}[/] of {_count(report.messages, 'Waku message')} not decoded "
+            f"[yellow]{unreadable:,}[/] of {_count(report.messages, 'Waku message')} in quarantine "
             f"({share_text(unreadable, report.messages)})"
         )
     return Panel.fit("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue")
@@ -171,7 +171,7 @@ def _missing(report: ArchiveReport) -> Table:
 
 
 def _quarantined(report: ArchiveReport) -> Table:
-    table = new_table("Quarantine: not decoded", ["reason"], ["messages"])
+    table = new_table("Quarantine: not decoded, or forged", ["reason"], ["messages"])
     table.add_column("for example")
     for reason in report.quarantined:
         table.add_row(reason.status, _share(reason.count, report.messages), plain(reason.example))

@@ -7,8 +7,8 @@ relays and stores take for the one that they have.
 An ephemeral message leaves at once or not at all (Reliable Channel API, "Ephemeral messages"): it is tried once, not
 after its time, and not again when nobody knows whether it left. Then it is dropped, and its receipt says why.
 
-Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, once,
-before it leaves for the first time; the ledger knows it by the hash that its row had, and with which hash it left.
+Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, before
+each attempt at it; the ledger knows it by the hash that its row had, and with which hash it left.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fairway.wire.waku_message import WakuMessage
 
 FIRST_PAUSE_S: Final = 1.0
 """Before a message is tried a second time; each further pause is twice as long."""
+_LONGEST_PAUSE_S: Final = 60.0
 
 _LONGEST_STEP_S: Final = 1.0
 """Whoever interrupts a wait is heard within this; a clock that is set meanwhile is followed."""
@@ -80,9 +81,9 @@ class Dispatcher:
     shards: Shards = field(default_factory=Shards)
     """Where a row without a pubsub topic goes."""
     attempts: int = 3
-    """For one message, as long as the node does not refuse it for good."""
+    """For one message, as long as the node does not refuse it for good; those that come too soon do not count."""
     longest_wait_s: float = 3_600.0
-    """For one row whose ``not_before_ms`` has not come."""
+    """For one row whose ``not_before_ms`` has not come, or that a node says comes too soon after others."""
     restamp_after_ms: int | None = None
     """The age from which a message gets a new timestamp before it leaves; None leaves all as they are."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -115,9 +116,8 @@ class Dispatcher:
             if arrived:
                 self.ledger.settle(key, ReceiptStatus.SENT, detail="found in the store", attempts=0)
                 return Outcome(found=1)
-        if claim is Claim.MINE or arrived is False:
-            message = self._restamped(key, message)
-        status, detail, attempts = await self._transmit(message)
+        may_restamp = claim is Claim.MINE or arrived is False
+        status, detail, attempts = await self._transmit(key, message, may_restamp=may_restamp)
         self.ledger.settle(key, status, detail=detail, attempts=attempts)
         return Outcome(
             sent=int(status is ReceiptStatus.SENT),
@@ -163,19 +163,28 @@ class Dispatcher:
         self.ledger.restamp(key, now_ns, message.message_hash)
         return message
 
-    async def _transmit(self, message: RoutedMessage) -> tuple[ReceiptStatus, str, int]:
-        pause_s, is_ephemeral = FIRST_PAUSE_S, message.message.ephemeral
-        attempts = 1 if is_ephemeral else self.attempts
-        for attempt in range(1, attempts + 1):
+    async def _transmit(
+        self, key: bytes, message: RoutedMessage, *, may_restamp: bool
+    ) -> tuple[ReceiptStatus, str, int]:
+        is_ephemeral = message.message.ephemeral
+        pause_s, waited_s = FIRST_PAUSE_S, 0.0
+        made = failed = 0
+        while True:
+            if may_restamp:
+                message = self._restamped(key, message)
+            made += 1
             result = await self.node.send(message)
-            if result.accepted:
-                return ReceiptStatus.SENT, result.detail, attempt
-            if result.permanent:
-                return ReceiptStatus.REFUSED, result.detail, attempt
-            if attempt < attempts:
-                await self.pause(pause_s)
-                pause_s *= 2
-        return ReceiptStatus.DROPPED if is_ephemeral else ReceiptStatus.FAILED, result.detail, attempts
+            if result.accepted or result.permanent:
+                return ReceiptStatus.SENT if result.accepted else ReceiptStatus.REFUSED, result.detail, made
+            if is_ephemeral:
+                return ReceiptStatus.DROPPED, result.detail, made
+            # A node that grants fewer a second takes it later: that it says so is no failure of the message.
+            failed += not result.too_many
+            if failed >= self.attempts or (result.too_many and waited_s + pause_s > self.longest_wait_s):
+                return ReceiptStatus.FAILED, result.detail, made
+            await self.pause(pause_s)
+            waited_s += pause_s
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _arrived(self, message: RoutedMessage) -> bool | None:
         """Return whether the store has a message, None if it cannot be asked."""

@@ -90,7 +90,7 @@ def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
 
 
 def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
-    """Return why messages were not decoded."""
+    """Return why messages are in quarantine."""
     reasons, total, whole = figures.quarantine(tables), tables.rows("quarantine"), tables.rows("waku_messages")
     size = sum(reason.bytes for reason in reasons)
     lead = f"{of(total, whole)} distinct messages could not be decoded."

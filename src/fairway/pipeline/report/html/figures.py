@@ -145,7 +145,7 @@ def gaps(tables: RunTables, channels: Sequence[str], axis: TimeAxis) -> list[tup
 
 
 def quarantine(tables: RunTables) -> list[Reason]:
-    """Return why messages were not decoded, the most frequent reason first."""
+    """Return why messages are in quarantine, the most frequent reason first."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     examples: dict[str, str | None] = {}

@@ -29,7 +29,7 @@ _CLASSES: Final = {
     "sync": "sync messages",
     "retransmissions": "an SDS message again",
     "duplicates": "the same message again",
-    "quarantined": "not decoded",
+    "quarantined": "not decoded, or forged",
 }
 
 
