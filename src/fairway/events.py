@@ -53,8 +53,11 @@ class LossReason(Enum):
     NO_ROOM = "no-room"
     """It came, but buffers stayed full (see `Limit`) until lost_timeout_ms had passed, so that it was not taken in."""
     SEGMENTS_EXPIRED = "segments-expired"
+    """Segments of it came, but no further ones within reassembly_timeout_ms."""
     SEGMENTS_EVICTED = "segments-evicted"
+    """Its segments gave way to others; a live channel never does that."""
     HASH_MISMATCH = "hash-mismatch"
+    """Enough segments came, but they are not what their hash promises, and no others came."""
 
 
 class ChannelStatus(Enum):
@@ -89,6 +92,13 @@ class Limit(Enum):
     """``max_store_queries_per_minute``: further queries wait."""
     NODE_PACE = "node-pace"
     """The node takes no more messages: ``bound`` is how many a second it does, as learned from its refusals (429)."""
+    SEGMENT_SETS_OF_SENDER = "segment-sets-of-sender"
+    """``max_sets_per_sender``: no further segmented message of that sender is begun until one is whole."""
+    SEGMENT_BYTES_OF_SENDER = "segment-bytes-of-sender"
+    """``max_buffered_bytes_per_sender``: nothing more of that sender is taken in before what it waits for."""
+    SEGMENT_BYTES = "segment-bytes"
+    """``max_buffered_bytes``: nothing more is taken in before what it waits for. What is turned away by one of these
+    three is not acknowledged, so that its sender sends it again."""
     UNREAD_MESSAGES = "unread-messages"
     """``max_unread_messages`` or ``max_unread_bytes``: nothing more is taken in until the application reads."""
     SET_ASIDE = "set-aside"
@@ -224,10 +234,28 @@ class IrretrievableMessage:
     """A message that others cite, or whose segments came in part, will not be delivered."""
 
     message_id: str
-    """SDS message id, or for a segment set the hex hash of the whole payload."""
+    """SDS message id; of a segmented message, that of the first of its segments that came."""
     reason: LossReason
     sender_id: str | None = None
     retrieval_hint: bytes | None = None
+    payload_hash: bytes | None = None
+    """Of a segmented message, the Keccak-256 that its segments promised, 32 bytes."""
+    sds_ids: tuple[str, ...] = ()
+    """Of a segmented message, the SDS ids of its segments that came, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsDisputed:
+    """Enough segments of a message came, but together they are not what their hash promises.
+
+    One of them is forged or damaged. If the right one comes the message is delivered; if not, `IrretrievableMessage`
+    follows. Its sender is not told that it was delivered here before that is certain.
+    """
+
+    sender_id: str
+    """The sender that the segments name."""
+    payload_hash: bytes
+    """Keccak-256 that the segments promise, 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +357,7 @@ Event = (
     | EphemeralMessageDropped
     | MessageReceived
     | IrretrievableMessage
+    | SegmentsDisputed
     | StatusChanged
     | NodeStatusChanged
     | MessagesUndecryptable
@@ -353,6 +382,7 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     EphemeralMessageDropped: ("ephemeral-message-dropped",),
     MessageReceived: ("message-received", "reliable:message:received", "onChannelMessageReceived"),
     IrretrievableMessage: ("irretrievable-message", "onChannelMessageLost"),
+    SegmentsDisputed: ("segments-disputed",),
     StatusChanged: ("status",),
     NodeStatusChanged: ("node-status",),
     MessagesUndecryptable: ("messages-undecryptable",),

@@ -62,24 +62,26 @@ class SegmentationConfig:
     """Segmentation and reassembly (seed 003; LIP-243)."""
 
     segment_size_bytes: int = 102_400
-    """Seed 003: largest payload of a data segment. LIP-243: largest encoded segment."""
+    """`Profile.WAKU`: largest payload of a data segment, rounded down to a multiple of 64 where there is parity.
+    `Profile.LOGOS`: largest encoded segment."""
     parity_rate: float = 0.125
     """Parity segments per data segment; 0 turns Reed-Solomon off."""
+    min_parity_segments: int = 1
+    """Parity segments that a message of two or more data segments has at least, unless parity_rate is 0."""
     max_total_segments: int = MAX_SEGMENTS
-    """Data and parity segments of one message together; all participants must agree."""
+    """Data and parity segments of one message together; all participants must agree. `Profile.WAKU` allows 256."""
     max_message_size_bytes: int = 1_048_576
     """Larger messages are refused (seed 002: 1 MiB)."""
     reassembly_timeout_ms: int = 86_400_000
-    """A set that gained no segment for this long is given up. Its segments were acknowledged when they came,
-    so giving up early would turn acknowledgements into lies: the sender's retries end long before this."""
-    max_sets_per_sender: int = 100
-    """Incomplete sets kept per sender; the least recently grown one is evicted."""
+    """A set that gained no segment for this long is given up; the sender's retries end long before this."""
+    max_sets_per_sender: int = 1_000
+    """Incomplete sets kept per sender; beyond it none is begun until one is whole."""
     max_buffered_bytes_per_sender: int = 33_554_432
-    """Segment payload kept per sender in incomplete sets."""
+    """Payload kept per sender in incomplete sets, 1 KiB a segment added; new ones are begun up to half of it."""
     max_buffered_bytes: int = 268_435_456
-    """Segment payload kept in incomplete sets of all senders together."""
+    """The same for all senders together; up to three times of it for what everything else waits for."""
     max_completed_sets: int = 10_000
-    """Completed sets remembered, so that surplus segments are recognised."""
+    """Completed and given up sets remembered, so that what still comes of them is recognised."""
 
     def __post_init__(self) -> None:
         _require(
@@ -98,6 +100,7 @@ class SegmentationConfig:
             self.max_buffered_bytes_per_sender >= self.segment_size_bytes,
             "max_buffered_bytes_per_sender must hold at least one segment",
         )
+        _require(self.min_parity_segments >= 0, "min_parity_segments must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

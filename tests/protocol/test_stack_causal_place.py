@@ -6,6 +6,8 @@ import dataclasses
 
 from fairway.events import (
     IrretrievableMessage,
+    Limit,
+    LimitReached,
     LossReason,
     MessageReceived,
     StatusChanged,
@@ -193,29 +195,37 @@ def test_with_delivery_on_arrival_a_message_after_a_loss_says_so(peer):
     assert [event.dependencies_met for event in bob.events(MessageReceived)] == [False, False]
 
 
-def test_what_waits_for_its_causal_place_is_bounded_and_then_delivered_early(peer):
+def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes_again(peer):
     options = ReliableChannelOptions(
-        segmentation=SegmentationConfig(segment_size_bytes=64),
-        sds=SdsConfig(max_incoming_buffer_bytes=60_000, bloom_capacity=100),
+        segmentation=SegmentationConfig(segment_size_bytes=6_400, parity_rate=0, max_buffered_bytes=60_000)
     )
     bob = peer("bob", options)
-    payloads = []
+    payloads, wrapped = [], []
     for number in range(5):
         mallory = peer(f"mallory {number}", options)
         payloads.append(bytes([number]) * 16_000)
         mallory.send(payloads[-1])
         # Only the first segment is parked, so that little of the message counts against the incoming buffer.
         never = (HistoryEntry(f"never sent {number}"),)
-        for place, segment in enumerate(mallory.content()):
-            message = dataclasses.replace(mallory.sds(segment), causal_history=() if place else never)
-            bob.receive(wrap(bob, message))
+        wrapped.append(
+            [
+                wrap(bob, dataclasses.replace(mallory.sds(segment), causal_history=() if place else never))
+                for place, segment in enumerate(mallory.content())
+            ]
+        )
+        bob.receive(*wrapped[-1])
         bob.check_rows()
-    assert [(e.payload, e.dependencies_met) for e in bob.events(MessageReceived)] == [
-        (payload, False) for payload in payloads[:2]
-    ]
+    assert set(bob.events(LimitReached)) == {LimitReached(limit=Limit.SEGMENT_BYTES, bound=60_000)}
+    assert not bob.payloads()
+    waiting = bob.stack.statistics().reassembly.messages_completed
+    assert 0 < waiting < 5
     bob = bob.restart()
     bob.pass_time(3_610_000)
-    assert bob.payloads() == payloads[2:]
+    assert bob.payloads() == payloads[:waiting]
+    for segments in wrapped:
+        bob.receive(*segments)
+    bob.pass_time(3_610_000)
+    assert bob.payloads() == payloads
 
 
 def test_repairs_for_others_are_answered_with_the_original_bytes(peer):

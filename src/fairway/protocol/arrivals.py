@@ -59,9 +59,10 @@ class Arrivals:
         """Waiting payloads, oldest first, by the SDS id of the segment whose release they wait for."""
         self.beheaded: dict[str, Awaiting] = {}
         """Those of them whose first segments were lost."""
+        self.awaiting_bytes = 0
+        """Bytes of all waiting payloads."""
         self._journal = journal
         self._arrivals: dict[str, Arrival] = {}
-        self._awaiting_bytes = 0
 
     def __len__(self) -> int:
         return len(self._arrivals) + len(self.awaiting)
@@ -104,14 +105,6 @@ class Arrivals:
         for sds_id in sds_ids:
             del self.awaiting[first_id].lost[sds_id]
         self._journal.touch(AWAITING, first_id)
-
-    def excess(self, max_bytes: int) -> Awaiting | None:
-        """Return the payload that has waited longest if all together have more bytes than may be kept."""
-        if self._awaiting_bytes <= max_bytes or not self.awaiting:
-            return None
-        awaiting = self._take(next(iter(self.awaiting)))
-        awaiting.dependencies_met = False
-        return awaiting
 
     def row(self, table: str, key: str) -> Row | None:
         """Return the present row of a key, or None."""
@@ -168,11 +161,11 @@ class Arrivals:
         self.awaiting[first_id] = awaiting
         if any(lost.early for lost in awaiting.lost.values()):
             self.beheaded[first_id] = awaiting
-        self._awaiting_bytes += len(awaiting.payload)
+        self.awaiting_bytes += len(awaiting.payload)
 
     def _take(self, first_id: str) -> Awaiting:
         awaiting = self.awaiting.pop(first_id)
         self.beheaded.pop(first_id, None)
-        self._awaiting_bytes -= len(awaiting.payload)
+        self.awaiting_bytes -= len(awaiting.payload)
         self._journal.deleted(AWAITING, first_id)
         return awaiting

@@ -1,30 +1,35 @@
-"""From SDS to the application: reassemble, and deliver at the causal place (design.md 5.4 and 5.6).
+"""Between SDS and the application: what of a content message is kept, and what is delivered at its causal place.
 
-Segments go to the reassembler when they arrive, also while SDS holds them back. That is what makes parity useful under
-causal order: a set that completes ends the waiting for its own lost segments (`fairway.protocol.siblings`). The message
-is delivered when SDS has released the first of its segments that came, for that one waits for whatever was sent before;
-whoever has read the message cites one that comes later, so that no reply can overtake it.
+What SDS takes in it acknowledges. So each content is shown to the reassembler first (`Inbound.keep`): what cannot be
+kept is not taken in at all, and comes again, by a retry or from a store. Segments are reassembled when they arrive,
+also while SDS holds them back. That is what makes parity useful under causal order: a set that completes ends the
+waiting for its own lost segments (`fairway.protocol.siblings`). The message is delivered when SDS has released the
+first of its segments that came, for that one waits for whatever was sent before; whoever has read the message cites
+one that comes later, so that no reply can overtake it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fairway.events import Event, IrretrievableMessage, LossReason, MessageReceived
+from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrival, Arrivals, Awaiting
+from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.segmentation.outcomes import (
+    Kept,
     MessageCompleted,
+    Outcome,
     SegmentDiscarded,
-    SegmentDuplicate,
+    SegmentSetAside,
     SegmentStored,
-    SegmentSurplus,
+    SetKey,
     SetLost,
-    SetRejected,
     WholeMessage,
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
@@ -59,6 +64,7 @@ class Inbound:
         reassembler: Reassembler,
         arrivals: Arrivals,
         siblings: LostSiblings,
+        limits: LimitWatch,
     ) -> None:
         self.reassembler = reassembler
         self.arrivals = arrivals
@@ -66,96 +72,118 @@ class Inbound:
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self._on_arrival = options.delivery is Delivery.ARRIVAL
-        self._max_awaiting_bytes = options.sds.max_incoming_buffer_bytes
+        self._bounds = {
+            Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,
+            Limit.SEGMENT_BYTES_OF_SENDER: options.segmentation.max_buffered_bytes_per_sender,
+            Limit.SEGMENT_BYTES: options.segmentation.max_buffered_bytes,
+        }
+        self._limits = limits
         self._sds = sds
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
-    def arrived(self, message: SdsMessage, carrier: Carrier, now_ms: int) -> Iterator[Event]:
-        """Reassemble a content message that was received for the first time, whatever it depends on."""
+    def keep(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
+        """Keep the content of a message that is new here, unless it is refused and must not be taken in; say what to tell."""
+        events = self._lost(self.reassembler.expire(now_ms))
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
-        outcome = self.reassembler.add(message.sender_id, message_id, lamport, message.content or b"", now_ms)
-        yield from self._lost(outcome.lost)
-        whole = isinstance(outcome, WholeMessage)
+        outcome = self.reassembler.add(
+            message.sender_id,
+            message_id,
+            lamport,
+            message.content or b"",
+            now_ms,
+            urgency=self._urgency(message),
+            waiting_bytes=self.arrivals.awaiting_bytes,
+        )
         match outcome:
-            case WholeMessage() | SegmentStored() | MessageCompleted():
-                arrival = Arrival(
-                    message_hash=carrier.message_hash, timestamp_ns=carrier.timestamp_ns, lamport=lamport, whole=whole
-                )
-                self.arrivals.keep(message_id, arrival)
-                if isinstance(outcome, MessageCompleted):
-                    yield from self._completed(outcome)
-                elif whole and self._on_arrival:
-                    yield from self.released(message, met=self._is_met(message))
-            case SetRejected():
-                self.arrivals.forget(outcome.sds_ids)
-                yield IrretrievableMessage(
-                    message_id=outcome.set_key.payload_hash.hex(),
-                    reason=outcome.reason,
-                    sender_id=outcome.set_key.sender_id,
-                )
-            case SegmentSurplus() | SegmentDuplicate() | SegmentDiscarded():
-                return
+            case SegmentDiscarded(full=full):
+                if full is not None:
+                    events += self._limits.note(full, self._bounds[full], bites=True)
+                return outcome, events
+            case SegmentSetAside():
+                return outcome, events + self._disputed(outcome.set_key, disputed=outcome.disputed)
+            case SegmentStored():
+                events += self._disputed(outcome.set_key, disputed=outcome.disputed)
+        for limit, bound in self._bounds.items():
+            self._limits.note(limit, bound, bites=False)
+        return outcome, events
 
-    def released(self, message: SdsMessage, *, met: bool) -> Iterator[Event]:
+    def arrived(self, message: SdsMessage, kept: Kept, carrier: Carrier) -> list[Event]:
+        """Go on with a content message that was kept and that SDS has taken in, whatever it depends on."""
+        whole = isinstance(kept, WholeMessage)
+        if not isinstance(kept, WholeMessage | SegmentStored | MessageCompleted):
+            return []
+        arrival = Arrival(
+            message_hash=carrier.message_hash,
+            timestamp_ns=carrier.timestamp_ns,
+            lamport=message.lamport_timestamp or 0,
+            whole=whole,
+        )
+        self.arrivals.keep(message.message_id, arrival)
+        if isinstance(kept, MessageCompleted):
+            return self._completed(kept)
+        return self.released(message, met=self._is_met(message)) if whole and self._on_arrival else []
+
+    def released(self, message: SdsMessage, *, met: bool) -> list[Event]:
         """Deliver what SDS has released: a message that is whole, with the first of its segments that came."""
         message_id = message.message_id
         arrival = self.arrivals.get(message_id)
         if arrival is None:
             complete = self.arrivals.release(message_id, met=met)
-            if complete is not None:
-                yield from self._deliver(complete)
-        elif not arrival.whole:
+            return [] if complete is None else [self._deliver(complete)]
+        if not arrival.whole:
             self.arrivals.mark(message_id, met=met)
-        else:
-            self.arrivals.forget((message_id,))
-            yield self._received(
-                Awaiting(
-                    sender_id=message.sender_id,
-                    payload=message.content or b"",
-                    sds_ids=(message_id,),
-                    message_hashes=(arrival.message_hash,),
-                    timestamp_ns=arrival.timestamp_ns,
-                    recovered=False,
-                    dependencies_met=met,
-                    lost={},
-                )
-            )
+            return []
+        self.arrivals.forget((message_id,))
+        whole = Awaiting(
+            sender_id=message.sender_id,
+            payload=message.content or b"",
+            sds_ids=(message_id,),
+            message_hashes=(arrival.message_hash,),
+            timestamp_ns=arrival.timestamp_ns,
+            recovered=False,
+            dependencies_met=met,
+            lost={},
+        )
+        return [self._received(whole)]
 
-    def ephemeral(self, message: SdsMessage, carrier: Carrier) -> Iterator[MessageReceived]:
+    def ephemeral(self, message: SdsMessage, carrier: Carrier) -> list[Event]:
         """Deliver an ephemeral message at once (SDS spec, "Ephemeral Messages"), each copy but the first ignored."""
         known = f"{message.sender_id}\0{message.message_id}"
         if known in self._ephemeral:
-            return
+            return []
         self._ephemeral[known] = None
         if len(self._ephemeral) > _MAX_EPHEMERAL:
             self._ephemeral.popitem(last=False)
         payload = message.content or b""
-        yield MessageReceived(
-            message_id=logical_message_id(payload),
-            sender_id=message.sender_id,
-            channel_id=message.channel_id,
-            content_topic=self._content_topic,
-            pubsub_topic=self._pubsub_topic,
-            payload=payload,
-            timestamp_ns=carrier.timestamp_ns,
-            message_hashes=(carrier.message_hash,),
-            sds_ids=(message.message_id,),
-            ephemeral=True,
-        )
+        return [
+            MessageReceived(
+                message_id=logical_message_id(payload),
+                sender_id=message.sender_id,
+                channel_id=message.channel_id,
+                content_topic=self._content_topic,
+                pubsub_topic=self._pubsub_topic,
+                payload=payload,
+                timestamp_ns=carrier.timestamp_ns,
+                message_hashes=(carrier.message_hash,),
+                sds_ids=(message.message_id,),
+                ephemeral=True,
+            )
+        ]
 
-    def expire(self, now_ms: int) -> Iterator[Event]:
+    def expire(self, now_ms: int) -> list[Event]:
         """Give up sets that gained nothing for too long."""
-        yield from self._lost(self.reassembler.expire(now_ms))
+        return self._lost(self.reassembler.expire(now_ms))
 
-    def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> Iterator[IrretrievableMessage]:
+    def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
         """Tell what SDS waits for no longer, unless its content came otherwise."""
-        for message_id, hint, sender_id in entries:
-            if not self.siblings.is_rebuilt(message_id):
-                yield IrretrievableMessage(
-                    message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint
-                )
+        return [
+            IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
+            for message_id, hint, sender_id in entries
+            if not self.siblings.is_rebuilt(message_id)
+        ]
 
-    def _completed(self, outcome: MessageCompleted) -> Iterator[Event]:
+    def _completed(self, outcome: MessageCompleted) -> list[Event]:
+        self.arrivals.forget(outcome.forged_ids)
         arrivals = {sds_id: self.arrivals.get(sds_id) for sds_id in outcome.sds_ids}
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None}
         complete = Awaiting(
@@ -173,15 +201,20 @@ class Inbound:
         if self._on_arrival:
             complete.dependencies_met &= not self._sds.dependencies.incoming.parked.keys() & came
         if self._on_arrival or came[first_id].met is not None:
-            yield from self._deliver(complete)
-            return
+            return [self._deliver(complete)]
         self.arrivals.wait(first_id, complete)
-        while (excess := self.arrivals.excess(self._max_awaiting_bytes)) is not None:
-            yield from self._deliver(excess)
+        return []
 
-    def _deliver(self, complete: Awaiting) -> Iterator[Event]:
+    def _deliver(self, complete: Awaiting) -> MessageReceived:
         self.siblings.delivered(complete)
-        yield self._received(complete)
+        return self._received(complete)
+
+    def _urgency(self, message: SdsMessage) -> Urgency:
+        dependencies = self._sds.dependencies
+        unmet = dependencies.unmet(message.message_id, dependencies.cited(message))
+        if all(self.siblings.is_lost(entry.message_id) for entry in unmet):
+            return Urgency.NEXT
+        return Urgency.AWAITED if dependencies.incoming.is_waited_for(message.message_id) else Urgency.LATER
 
     def _is_met(self, message: SdsMessage) -> bool:
         dependencies = self._sds.dependencies
@@ -203,7 +236,22 @@ class Inbound:
             recovered=complete.recovered,
         )
 
-    def _lost(self, sets: Iterable[SetLost]) -> Iterator[Event]:
+    def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
+        events: list[Event] = []
         for lost in sets:
             self.arrivals.forget(lost.sds_ids)
-            yield IrretrievableMessage(message_id=lost.payload_hash.hex(), reason=lost.reason, sender_id=lost.sender_id)
+            events.append(
+                IrretrievableMessage(
+                    message_id=lost.sds_ids[0],
+                    reason=lost.reason,
+                    sender_id=lost.sender_id,
+                    payload_hash=lost.payload_hash,
+                    sds_ids=lost.sds_ids,
+                )
+            )
+        return events
+
+    def _disputed(self, key: SetKey, *, disputed: bool) -> list[Event]:
+        if not disputed:
+            return []
+        return [SegmentsDisputed(sender_id=key.sender_id, payload_hash=key.payload_hash)]

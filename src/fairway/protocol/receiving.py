@@ -30,6 +30,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdInUse,
 )
+from fairway.protocol.segmentation.outcomes import Refused, SegmentDiscarded
 from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
@@ -83,11 +84,11 @@ class Receiving:
                 now_ms=now_ms,
             )
 
-    def process(self, outcomes: list[SdsOutcome], carrier: Carrier | None, now_ms: int) -> None:
+    def process(self, outcomes: list[SdsOutcome], now_ms: int) -> None:
         """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
         while outcomes:
             for outcome in outcomes:
-                self._act_on(outcome, carrier, now_ms)
+                self._act_on(outcome, now_ms)
             outcomes = self._siblings.let_go(now_ms)
 
     def _carrier_of(self, message: WakuMessage) -> Carrier | None:
@@ -122,12 +123,25 @@ class Receiving:
             message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
             self._query_on_connect.history_heard += 1
+        kept = None
+        if self._sds.is_new_content(message):
+            kept, events = self._inbound.keep(message, now_ms)
+            self._effects.tell(*events)
+            if isinstance(kept, Refused):
+                self._tally.add("not_kept")
+                if isinstance(kept, SegmentDiscarded) and kept.full is not None:
+                    self._query_on_connect.turn_away(carrier.message_hash)
+                return
         outcomes = self._sds.receive(message, carrier.message_hash, now_ms, plaintext)
         if any(isinstance(outcome, MessageIgnored) and outcome.why is Ignored.NO_ROOM for outcome in outcomes):
             self._query_on_connect.turn_away(carrier.message_hash)
         else:
             self._query_on_connect.take_in(carrier.message_hash)
-        self.process(outcomes, carrier, now_ms)
+        if kept is not None:
+            self._effects.tell(*self._inbound.arrived(message, kept, carrier))
+        elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
+            self._effects.tell(*self._inbound.ephemeral(message, carrier))
+        self.process(outcomes, now_ms)
 
     def _is_stale(self, carrier: Carrier, now_ms: int) -> bool:
         """Return whether a message comes out of a store rather than from somebody who is asking now.
@@ -137,15 +151,12 @@ class Receiving:
         sent_at_ms = carrier.timestamp_ns // _NANOSECONDS_PER_MILLISECOND
         return bool(sent_at_ms) and sent_at_ms < now_ms - self._options.sds.repair.t_max_ms
 
-    def _act_on(self, outcome: SdsOutcome, carrier: Carrier | None, now_ms: int) -> None:
+    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
         match outcome:
-            case MessageArrived(kind=Kind.CONTENT, message=message) if carrier is not None:
+            case MessageArrived(kind=Kind.CONTENT):
                 self._sync.content_received(now_ms)
-                self._effects.tell(*self._inbound.arrived(message, carrier, now_ms))
             case MessageArrived(kind=Kind.SYNC):
                 self._sync.sync_received(now_ms)
-            case MessageArrived(kind=Kind.EPHEMERAL, message=message) if carrier is not None:
-                self._effects.tell(*self._inbound.ephemeral(message, carrier))
             case MessageReady(message=message, dependencies_met=met):
                 self._effects.tell(*self._inbound.released(message, met=met))
             case MessageReviewed(review=review):

@@ -178,8 +178,6 @@ class Requests:
         """Return whether anybody whose acknowledgement is wanted may still lack a segment."""
         request = self.open[segment.request_id]
         known = segment.acknowledged_by
-        if request.anybody_will_do:
-            return not known
         if len(known) < request.required_count or not request.required_from <= known:
             return True
         # Everybody has this segment, but no one participant enough of them: repeat what somebody lacks.

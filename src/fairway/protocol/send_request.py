@@ -1,8 +1,8 @@
 """One send and its segments: what was asked for, what is known, and when that is enough.
 
 A request is one call of ``send``. It is delivered when as many participants as the sender asked for, and those that he
-named, hold the whole message: all its data segments, or any as many of its segments as suffice to rebuild it. When one
-participant is enough, data segments acknowledged by different ones count together, as in seed 000.
+named, hold the whole message: all its data segments, or any as many of its segments as suffice to rebuild it. Segments
+that different participants hold make nobody have the message, so they do not count together.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class SendRequest:
         if len(segments) < self.data_count:
             return False
         found = self.holders(segments)
-        if len(found) >= self.required_count and self.required_from <= found:
-            return True
-        if not self.anybody_will_do:
-            return False
-        return all(segment.acknowledged_by for segment in segments if not segment.is_parity)
+        return len(found) >= self.required_count and self.required_from <= found
 
     def holders(self, segments: Iterable[SentSegment]) -> set[str]:
         """Return the participants that acknowledged enough segments to have the whole message."""

@@ -26,7 +26,7 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.sds.outcome import SdsOutcome
 from fairway.protocol.segmentation.outcomes import MessageCompleted
-from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart, parity_segments
+from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 
 _T = TypeVar("_T")
 
@@ -50,7 +50,6 @@ class LostSiblings:
     def __init__(
         self, options: ReliableChannelOptions, sds: MessageChannel, segmenter: Segmenter, arrivals: Arrivals
     ) -> None:
-        self._parity_rate = options.segmentation.parity_rate
         self._causal_history_size = options.sds.causal_history_size
         self._sds = sds
         self._segmenter = segmenter
@@ -62,7 +61,7 @@ class LostSiblings:
     def of(self, outcome: MessageCompleted, lamports: Mapping[str, int]) -> dict[str, Lost]:
         """Return a completed message's lost segments by id; ``lamports`` are the timestamps of those that came."""
         # In seed 003 data segments do not tell how much parity there is; but the next message will cite it.
-        untold = not outcome.parity_count and parity_segments(outcome.data_count, self._parity_rate, round_up=False)
+        untold = not outcome.parity_count and self._segmenter.parity_count(outcome.data_count)
         if not (outcome.missing_orders or untold):
             return {}
         lost = self._by_rule(outcome, lamports)
@@ -88,6 +87,10 @@ class LostSiblings:
             if sds_id in missing and sds_id in self._remembered:
                 self._let_off.append(self._remembered.pop(sds_id))
 
+    def is_lost(self, sds_id: str) -> bool:
+        """Return whether this is a lost segment of a message that was delivered: nothing has to wait for it."""
+        return sds_id in self._remembered
+
     def let_go(self, now_ms: int) -> list[SdsOutcome]:
         """Release whoever waits for a lost segment that nobody needs to wait for any more."""
         let_off, self._let_off = self._let_off, []
@@ -98,7 +101,7 @@ class LostSiblings:
         outcomes: list[SdsOutcome] = []
         for sds_id, sender_id, lost in let_off:
             missing = self._sds.dependencies.incoming.missing.get(sds_id)
-            if lost.lamport is not None and not lost.early:
+            if lost.lamport is not None and not lost.untold:
                 outcomes += self._sds.adopt(sds_id, lost.lamport, sender_id, now_ms)
             elif missing is not None:
                 outcomes += self._sds.settle([sds_id], now_ms)

@@ -110,7 +110,8 @@ class Stack:
         self._outbox = outbox = Outbox(journal)
         arrivals = Arrivals(journal)
         siblings = LostSiblings(options, sds, segmenter, arrivals)
-        self._inbound = inbound = Inbound(content_topic, options, sds, reassembler, arrivals, siblings)
+        self._limits = limits = LimitWatch()
+        self._inbound = inbound = Inbound(content_topic, options, sds, reassembler, arrivals, siblings, limits)
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._outbound = outbound = Outbound(
             content_topic,
@@ -121,7 +122,6 @@ class Stack:
             membership,
             upstream=self._content_upstream,
         )
-        self._limits = limits = LimitWatch()
         self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
         self._want_more = WantMore(sds, requests, outbound, sending, effects)
         self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
@@ -265,7 +265,7 @@ class Stack:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-                self._receiving.process(self.sds.sweep_incoming(now_ms), None, now_ms)
+                self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
             self._sending.answer_repairs(now_ms)
             self._sending.retry(now_ms)
             self._send_sync(now_ms)

@@ -34,6 +34,8 @@ class StackStatistics:
     """Not sealed for this channel, or of another WakuMessage version."""
     undecodable: int
     """Opened, but no SDS message."""
+    not_kept: int
+    """Content that was not taken in, since it could not be kept; ``reassembly`` says why."""
     reassembly: ReassemblyStatistics
     """What became of received segments."""
     forgotten: int
@@ -109,6 +111,7 @@ class Tally:
             oversized=counts["oversized"],
             undecryptable=counts["undecryptable"],
             undecodable=counts["undecodable"],
+            not_kept=counts["not_kept"],
             reassembly=reassembly,
             forgotten=counts["forgotten"],
             no_room=counts["no-room"],

@@ -31,9 +31,12 @@ UNDECODABLE: Final = "undecodable"
 INVALID: Final = "invalid"
 """`SegmentError.reason` of a message that breaks a validation rule."""
 
-_SEED_003_MIN_BYTES: Final = 36
-# Tag, length and 32 bytes of hash, then tag and value of the one count that may not be zero. Every other way
-# to write these two fields (overlong varints, unknown fields in between) is longer.
+_DIGEST_BYTES: Final = range(20, 65)
+"""Lengths of the digests in use: what has one of these in the place of the hash is meant to be a segment."""
+
+_SEED_003_MIN_BYTES: Final = 2 + _DIGEST_BYTES.start + 2
+# Tag, length and a hash, then tag and value of the one count that may not be zero. Every other way to write these two
+# fields (overlong varints, unknown fields in between) is longer.
 
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
@@ -89,7 +92,7 @@ class _Seed003:
     self_describing: Final = False
 
     def is_segment(self, data: bytes) -> bool:
-        """Whether the bytes satisfy seed 003, "Validation" (however many segments they claim).
+        """Whether the bytes satisfy SEGMENTATION, "Validation", or are a segment that breaks one of its rules.
 
         The usual encoding begins ``0a 20``, but protobuf lets fields come in any order and lets unknown ones
         stand before them, so only parsing settles it. It stays cheap: bytes that are not protobuf fail within
@@ -98,9 +101,13 @@ class _Seed003:
         if len(data) < _SEED_003_MIN_BYTES:
             return False
         try:
-            _check_seed_003(_parse_seed_003(data))
+            message = _parse_seed_003(data)
         except SegmentError:
             return False
+        try:
+            _check_seed_003(message)
+        except SegmentError:
+            return _is_malformed(message)
         return True
 
     def encode(self, segment: Segment) -> bytes:
@@ -206,6 +213,21 @@ def _check_seed_003(message: pb.SegmentMessageProto) -> bool:
         INVALID,
         f"data segment {message.index} of {message.segment_count}, "
         f"parity segment {message.parity_segment_index} of {message.parity_segments_count}",
+    )
+
+
+def _is_malformed(message: pb.SegmentMessageProto) -> bool:
+    """Return whether something invalid is meant to be a segment: nobody must get it for a message.
+
+    It has the fields of a segment and no others: a digest, a payload, and a count.
+    """
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return (
+        len(message.entire_message_hash) in _DIGEST_BYTES
+        and bool(message.payload)
+        and bool(message.segment_count or message.parity_segments_count)
+        and message.ByteSize() == size
     )
 
 

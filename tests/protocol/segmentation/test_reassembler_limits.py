@@ -3,11 +3,15 @@
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fairway.events import LossReason
-from fairway.protocol.segmentation.completed_sets import IDS_PER_SET
-from fairway.protocol.segmentation.open_sets import MIN_SEGMENTS
+from fairway.events import Limit, LossReason
+from fairway.protocol.segmentation.ended_sets import IDS_PER_SET
+from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
 from fairway.protocol.segmentation.outcomes import (
+    Kept,
+    MessageCompleted,
     SegmentDiscarded,
     SegmentDuplicate,
     SegmentStored,
@@ -72,10 +76,12 @@ def test_a_segment_that_comes_too_late_finds_its_set_expired(receiver, send):
     bob = receiver(reassembly_timeout_ms=1_000)
     first, second, *_ = send(payload_of(1_400))
     bob.receive(first)
-    bob.now_ms = 1_000
-    stored = bob.receive(second)
-    assert stored.held == 1
-    assert [lost.reason for lost in stored.lost] == [LossReason.SEGMENTS_EXPIRED]
+    (lost,) = bob.reassembler.expire(1_000)
+    assert lost.reason is LossReason.SEGMENTS_EXPIRED
+    late = bob.receive(second)
+    # Taken in, it would be acknowledged, and its sender would take the message for delivered.
+    assert isinstance(late, SegmentDiscarded)
+    assert late.reason == "given-up"
 
 
 def test_sets_expire_in_the_order_in_which_they_last_grew(receiver, send):
@@ -123,78 +129,125 @@ def test_deadlines_stay_right_over_many_changes(receiver, send):
         assert bob.reassembler.next_deadline() == (min(grown.values()) + 1_000 if grown else None)
 
 
-# Quotas
+# Quotas: what was taken in stays, what finds no room is turned away
+
+COST = 320 + SEGMENT_OVERHEAD_BYTES
 
 
-def test_too_many_sets_cost_a_sender_the_one_that_grew_longest_ago(receiver, send):
+def turned_away(outcome):
+    return outcome.full if isinstance(outcome, SegmentDiscarded) and outcome.reason == "no-room" else None
+
+
+def test_beyond_so_many_sets_of_a_sender_none_is_begun_until_one_is_whole(receiver, send):
     bob = receiver(max_sets_per_sender=3)
     first, second, third, fourth = messages_of(send, 4)
     bob.receive(first[0], second[0], third[0], first[1])
-    stored = bob.receive(fourth[0])
-    (lost,) = stored.lost
-    assert (lost.reason, lost.sds_ids) == (LossReason.SEGMENTS_EVICTED, (second[0].sds_id,))
-    assert bob.statistics.sets_evicted == 1
+    assert turned_away(bob.receive(fourth[0])) is Limit.SEGMENT_SETS_OF_SENDER
     assert bob.statistics.open_sets == 3
+    bob.receive(*first[2:])
+    assert isinstance(bob.receive(fourth[0]), SegmentStored)
 
 
-def test_too_many_bytes_cost_a_sender_the_set_that_grew_longest_ago(receiver, send):
-    bob = receiver(max_buffered_bytes_per_sender=320 * 4)
+def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_the_rest(receiver, send):
+    bob = receiver(max_buffered_bytes_per_sender=COST * 8)
     first, second, third = messages_of(send, 3)
-    assert bob.receive(*first[:2], *second[:2]).lost == ()
-    stored = bob.receive(third[0])
-    assert [lost.sds_ids for lost in stored.lost] == [(first[0].sds_id, first[1].sds_id)]
-    assert bob.statistics.buffered_bytes == 320 * 3
+    bob.receive(*first[:2], *second[:2])
+    assert turned_away(bob.receive(third[0])) is Limit.SEGMENT_BYTES_OF_SENDER
+    assert isinstance(bob.receive(*second[2:4]), SegmentStored)
+    assert bob.statistics.open_segments == 6
 
 
-def test_a_set_that_exceeds_the_quota_alone_is_given_up(receiver, send):
-    bob = receiver(max_buffered_bytes_per_sender=320 * 3)
+@pytest.mark.parametrize(("urgency", "room"), [(Urgency.AWAITED, 8), (Urgency.NEXT, 12)])
+def test_what_others_wait_for_is_worth_more_room_and_what_waits_for_nothing_the_most(receiver, send, urgency, room):
+    bob = receiver(max_sets_per_sender=1, max_buffered_bytes=COST * 4)
+    segments = [segment for message in messages_of(send, 4) for segment in message[:4]]
+    outcomes = [
+        bob.reassembler.add(one.sender_id, one.sds_id, one.order_key, one.content, 0, urgency=urgency)
+        for one in segments
+    ]
+    assert [turned_away(outcome) for outcome in outcomes] == [None] * room + [Limit.SEGMENT_BYTES] * (16 - room)
+
+
+def test_whole_messages_that_wait_for_their_turn_take_room_too(receiver, send):
+    bob = receiver(max_buffered_bytes=COST * 4)
     (message,) = messages_of(send, 1)
-    outcome = bob.receive(*message[:4])
-    assert isinstance(outcome, SegmentDiscarded)
-    assert outcome.reason == "no-room"
-    assert [len(lost.sds_ids) for lost in outcome.lost] == [4]
-    assert bob.statistics.open_sets == 0
+    one = message[0]
+    waiting = {"waiting_bytes": COST * 2}
+    assert turned_away(bob.reassembler.add(one.sender_id, one.sds_id, 0, one.content, 0, **waiting))
+    assert isinstance(bob.receive(one), SegmentStored)
 
 
 def test_the_segment_that_completes_a_message_needs_no_room(receiver, send):
-    bob = receiver(max_buffered_bytes_per_sender=320 * 5)
+    bob = receiver(max_buffered_bytes_per_sender=COST * 9)
     first, second = messages_of(send, 2)
-    completed = bob.receive(*first[:4], second[0], first[4])
-    assert completed.lost == ()
-    assert len(bob.delivered) == 1
+    completed = bob.receive(*second[:1], *first[:4], first[4])
+    assert isinstance(completed, MessageCompleted)
 
 
-def test_one_sender_cannot_evict_the_sets_of_another(receiver, send):
-    bob = receiver(max_sets_per_sender=2, max_buffered_bytes_per_sender=320 * 4, max_buffered_bytes=320 * 8)
+def test_one_sender_cannot_take_the_room_of_another(receiver, send):
+    bob = receiver(max_sets_per_sender=2, max_buffered_bytes_per_sender=COST * 4, max_buffered_bytes=COST * 12)
     (honest,) = messages_of(send, 1, sender_id="carol")
     bob.receive(*honest[:2])
     for flood in messages_of(send, 50, sender_id="mallory"):
-        outcome = bob.receive(*flood[:3])
-        assert {lost.sender_id for lost in outcome.lost} <= {"mallory"}
+        bob.receive(*flood[:3])
+    assert bob.statistics.sets_evicted == 0
     bob.receive(*honest[2:])
     assert [sender_id for sender_id, _ in bob.delivered] == ["carol"]
 
 
-def test_what_exceeds_the_total_costs_the_sender_that_holds_most(receiver, send):
-    bob = receiver(max_buffered_bytes=320 * 6)
-    holdings = {"carol": 1, "mallory": 3, "dave": 2}
-    for sender_id, count in holdings.items():
-        (message,) = messages_of(send, 1, sender_id=sender_id)
-        bob.receive(*message[:count])
-    (message,) = messages_of(send, 1, sender_id="erin")
-    stored = bob.receive(message[0])
-    assert [lost.sender_id for lost in stored.lost] == ["mallory"]
-    assert bob.statistics.buffered_bytes == 320 * 4
+def test_all_senders_together_have_a_bound_that_no_set_grows_beyond(receiver, send):
+    bob = receiver(max_buffered_bytes=COST * 6)
+    for number in range(20):
+        (message,) = messages_of(send, 1, sender_id=f"sender {number}")
+        for segment in message[:4]:
+            outcome = bob.receive(segment)
+    assert turned_away(outcome) is Limit.SEGMENT_BYTES
+    # The first set of one sender, and no other could be begun.
+    assert bob.statistics.open_segments == 4
 
 
-def test_a_sender_that_holds_most_pays_with_its_other_sets_first(receiver, send):
-    bob = receiver(max_buffered_bytes=320 * 4)
-    (small,) = messages_of(send, 1, sender_id="carol")
+def test_who_reads_an_archive_may_evict_what_is_oldest(receiver, send):
+    bob = receiver()
     old, new = messages_of(send, 2)
-    bob.receive(small[0], old[0], *new[:2])
-    stored = bob.receive(new[2])
-    assert isinstance(stored, SegmentStored)
-    assert [lost.sds_ids for lost in stored.lost] == [(old[0].sds_id,)]
+    (small,) = messages_of(send, 1, sender_id="carol")
+    bob.receive(small[0], *old[:2], new[0])
+    assert bob.reassembler.evict("carol").sds_ids == (small[0].sds_id,)
+    lost = bob.reassembler.evict("dave")
+    assert (lost.reason, lost.sds_ids) == (LossReason.SEGMENTS_EVICTED, tuple(one.sds_id for one in old[:2]))
+    bob.reassembler.evict("alice")
+    assert bob.reassembler.evict("alice") is None
+    assert bob.statistics.sets_evicted == 3
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32), quota=st.integers(6, 40))
+def test_whatever_finds_no_room_at_first_is_whole_after_enough_repetitions(receiver, send, seed, quota):
+    bob, chance = receiver(max_buffered_bytes_per_sender=COST * quota, max_sets_per_sender=4), random.Random(seed)
+    left = [(order, segment) for order, message in enumerate(messages_of(send, 30)) for segment in message]
+    for _ in range(300):
+        chance.shuffle(left)
+        # What is next in causal order waits for nothing.
+        first = min((order for order, _ in left), default=None)
+        kept = [
+            (order, one)
+            for order, one in left
+            if chance.random() > 0.3
+            and isinstance(
+                bob.reassembler.add(
+                    "alice",
+                    one.sds_id,
+                    one.order_key,
+                    one.content,
+                    0,
+                    urgency=Urgency.NEXT if order == first else Urgency.LATER,
+                ),
+                Kept,
+            )
+        ]
+        left = [one for one in left if one not in kept]
+    assert left == []
+    assert bob.statistics.messages_completed == 30
+    assert bob.statistics.sets_evicted == 0
 
 
 def empty_segment(number, sender_id):
@@ -211,11 +264,22 @@ def empty_segment(number, sender_id):
 
 
 def test_empty_segments_of_many_senders_are_bounded_too(receiver):
-    bob = receiver(max_buffered_bytes=1)
-    for number in range(MIN_SEGMENTS + 10):
+    bob = receiver(max_buffered_bytes=SEGMENT_OVERHEAD_BYTES * 100)
+    for number in range(300):
         bob.reassembler.add(*empty_segment(number, f"sender {number}"))
-    assert bob.statistics.open_segments == MIN_SEGMENTS
-    assert bob.statistics.sets_evicted == 10
+    assert bob.statistics.open_segments == 50
+
+
+def test_what_is_set_aside_is_bounded_too(receiver, send, relabel):
+    bob = receiver(max_buffered_bytes=COST * 800)
+    first, *_ = messages_of(send, 1)
+    bob.receive(*first[:4])
+    for number in range(1_000):
+        wrong = first[4].content[:-8] + number.to_bytes(8, "big")
+        bob.receive(relabel(first[4], content=wrong, sds_id=f"forged {number}"))
+    assert bob.statistics.segments_set_aside == 1_000
+    assert bob.statistics.open_segments == 4
+    assert isinstance(bob.receive(first[4]), MessageCompleted)
 
 
 def test_completed_messages_are_remembered_up_to_a_number(receiver, send):
@@ -223,7 +287,7 @@ def test_completed_messages_are_remembered_up_to_a_number(receiver, send):
     messages = [send(payload_of(2_500, seed), base=seed * 100) for seed in range(3)]
     for message in messages:
         bob.receive(*message[:8])
-    assert bob.statistics.completed_sets == 2
+    assert bob.statistics.ended_sets == 2
     assert isinstance(bob.receive(messages[1][8]), SegmentSurplus)
     assert isinstance(bob.receive(messages[0][8]), SegmentStored)
 
@@ -244,4 +308,4 @@ def test_the_ids_of_completed_messages_are_bounded_too(receiver, send, sets):
     for seed in range(sets):
         bob.receive(*send(payload_of(64 * 100, seed), base=seed * 1_000, segment_size_bytes=64, parity_rate=0.0))
     assert len(bob.delivered) == sets
-    assert bob.statistics.completed_sets == sets * IDS_PER_SET // 100
+    assert bob.statistics.ended_sets == sets * IDS_PER_SET // 100

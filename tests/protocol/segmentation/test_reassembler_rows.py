@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairway.errors import SnapshotError
-from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentSurplus
+from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDiscarded, SegmentSurplus
 from fairway.wire.segment import LIP_243, SEED_003
 
 
@@ -198,15 +198,23 @@ def test_changes_folded_over_a_snapshot_are_the_next_one_and_a_restart_is_not_no
             assert mirrored.statistics.buffered_bytes == never_restarted.statistics.buffered_bytes
 
 
-def test_a_failed_recovery_is_not_tried_again_after_a_restart(receiver, send, relabel):
+def test_a_disputed_set_becomes_whole_after_a_restart_too(receiver, send, relabel):
     bob = receiver()
     messages = send(payload_of(2_500))
     segment = SEED_003.decode(messages[8].content)
     wrong = relabel(messages[8], content=SEED_003.encode(relabel(segment, payload=segment.payload[::-1])))
     bob.receive(*messages[1:8], wrong)
-    assert bob.statistics.recoveries_failed == 1
+    assert bob.statistics.sets_disputed == 1
     restarted = receiver()
     restarted.reassembler.load(bob.reassembler.rows())
-    restarted.receive(messages[9])
-    assert restarted.statistics.recoveries_failed == 0
     assert isinstance(restarted.receive(messages[0]), MessageCompleted)
+
+
+def test_a_set_that_was_given_up_stays_so_after_a_restart(receiver, send):
+    bob = receiver(reassembly_timeout_ms=1_000)
+    first, second, *_ = send(payload_of(1_400))
+    bob.receive(first)
+    assert bob.reassembler.expire(1_000)
+    restarted = receiver(reassembly_timeout_ms=1_000)
+    restarted.reassembler.load(bob.reassembler.rows())
+    assert isinstance(restarted.receive(second), SegmentDiscarded)

@@ -10,6 +10,7 @@ from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentDuplicate,
+    SegmentSetAside,
     SegmentStored,
     SegmentSurplus,
     WholeMessage,
@@ -37,6 +38,7 @@ class ReassemblyMachine(RuleBasedStateMachine):
         self.payload_of = {}
         self.needed = {}
         self.arrived = {}
+        self.aside = {}
         self.delivered = {}
         self.clocks = {}
 
@@ -61,6 +63,7 @@ class ReassemblyMachine(RuleBasedStateMachine):
         self.payload_of[message] = sender_id, payload
         self.needed[message] = parts[0].data_count
         self.arrived[message] = set()
+        self.aside[message] = set()
         return message, sender_id, clock, parts
 
     @rule(sending=sent, data=st.data())
@@ -85,13 +88,19 @@ class ReassemblyMachine(RuleBasedStateMachine):
                 assert isinstance(outcome, WholeMessage) or not before
                 self.delivered[message] = payload
             case SegmentStored():
-                assert not known
+                assert not known or order in self.aside[message]
+                self.aside[message].discard(order)
                 assert not before
             case SegmentDuplicate():
                 assert known
                 assert not before
             case SegmentSurplus():
                 assert before
+            case SegmentSetAside():
+                # All parity, as much as there can be data, and nothing yet that tells how much there is.
+                assert not before
+                assert not any(held < self.needed[message] for held in self.arrived[message])
+                self.aside[message].add(order)
             case _:
                 raise AssertionError(outcome)
 
@@ -112,7 +121,9 @@ class ReassemblyMachine(RuleBasedStateMachine):
             ]
             statistics = self.reassembler.statistics()
             assert statistics.open_sets == len(waiting)
-            assert statistics.open_segments == sum(len(self.arrived[message]) for message in waiting)
+            assert statistics.open_segments == sum(
+                len(self.arrived[message] - self.aside[message]) for message in waiting
+            )
 
 
 ReassemblyMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
 from fairway.options import SegmentationConfig
-from fairway.protocol.segmentation.segmenter import Segmenter, parity_segments
+from fairway.protocol.segmentation.segmenter import Segmentation, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
 from fairway.wire.segment import LIP_243, SEED_003, Segment
 
@@ -85,6 +85,7 @@ def test_an_empty_payload_is_one_segment_of_lip_243():
     [
         (LIP_243, {"segment_size_bytes": 191}, "at least 192"),
         (SEED_003, {"max_total_segments": 1}, "at least 2"),
+        (SEED_003, {"segment_size_bytes": 63}, "at least 64 for parity"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_at_once(segment_format, options, told):
@@ -104,7 +105,7 @@ def test_parity_that_never_fits_is_refused_at_once():
 
 @pytest.mark.parametrize("length", [1, 199, 200])
 def test_a_payload_that_fits_is_sent_unmodified(length):
-    split = segmenter(segment_size_bytes=200).split(payload_of(length))
+    split = segmenter(segment_size_bytes=200, parity_rate=0).split(payload_of(length))
     assert split.payload_hash is None
     (part,) = split.parts
     assert part.content == payload_of(length)
@@ -113,14 +114,20 @@ def test_a_payload_that_fits_is_sent_unmodified(length):
 
 def test_a_larger_payload_is_split_as_seed_003_demands_byte_for_byte():
     known = VECTORS["seed_003"]
-    split = segmenter(segment_size_bytes=known["segment_size"]).split(payload_of(known["payload_len"]))
+    split = segmenter(segment_size_bytes=known["segment_size"], parity_rate=0).split(payload_of(known["payload_len"]))
     assert [part.content.hex() for part in split.parts] == known["segments_hex"]
     assert split.payload_hash.hex() == known["hash"]
 
 
-@pytest.mark.parametrize(("k", "p"), [(2, 0), (7, 0), (8, 1), (11, 1), (15, 1), (16, 2), (100, 12), (228, 28)])
-def test_the_parity_of_seed_003_is_the_rate_rounded_down(k, p):
-    split = segmenter(segment_size_bytes=64).split(payload_of(64 * k - 5))
+@pytest.mark.parametrize(
+    ("k", "at_least", "p"),
+    [
+        *[(2, 0, 0), (7, 0, 0), (2, 1, 1), (7, 1, 1), (2, 3, 2), (7, 3, 3)],
+        *[(8, 1, 1), (11, 1, 1), (15, 1, 1), (16, 1, 2), (100, 1, 12), (228, 1, 28)],
+    ],
+)
+def test_the_parity_of_seed_003_is_the_rate_rounded_down_and_at_least_what_is_asked_for(k, at_least, p):
+    split = segmenter(segment_size_bytes=64, min_parity_segments=at_least).split(payload_of(64 * k - 5))
     assert [part.is_parity for part in split.parts] == [False] * k + [True] * p
     assert [part.chunk_index for part in split.parts] == list(range(k + p))
 
@@ -130,8 +137,20 @@ def test_parity_gives_way_when_256_segments_are_not_enough(k, total):
     assert len(segmenter(segment_size_bytes=64).split(payload_of(64 * k)).parts) == total
 
 
-def test_segments_that_are_no_multiple_of_64_bytes_have_no_parity():
-    assert not any(part.is_parity for part in segmenter(segment_size_bytes=100).split(bytes(2_000)).parts)
+def test_a_segment_size_that_64_does_not_divide_is_rounded_down_where_there_is_parity():
+    parts = segmenter(segment_size_bytes=100_000).split(payload_of(1_000_000)).parts
+    assert [len(segment.payload) for segment in segments(Segmentation(payload_hash=None, parts=parts[:1]))] == [99_968]
+    assert [part.is_parity for part in parts] == [False] * 11 + [True]
+    assert not any(
+        part.is_parity for part in segmenter(segment_size_bytes=100, parity_rate=0).split(payload_of(1_000)).parts
+    )
+
+
+def test_no_option_makes_more_than_256_segments():
+    options = {"segment_size_bytes": 64, "max_total_segments": 1_000}
+    assert len(segmenter(**options).split(payload_of(64 * 200)).parts) == 225
+    with pytest.raises(MessageTooLargeError, match="at most 16384"):
+        segmenter(**options).split(payload_of(40_000))
 
 
 def test_more_than_256_segments_are_refused():
@@ -170,7 +189,7 @@ def test_a_payload_that_looks_like_a_segment_is_sent_as_two(length, rate):
     assert split.payload_hash == keccak256(disguised)
 
 
-@given(st.binary(min_size=1, max_size=3_000), st.sampled_from([36, 64, 100, 128]))
+@given(st.binary(min_size=1, max_size=3_000), st.sampled_from([64, 100, 128]))
 def test_no_part_of_seed_003_is_ever_mistaken(payload, size):
     split = segmenter(segment_size_bytes=size).split(payload)
     if split.payload_hash is None:

@@ -125,7 +125,9 @@ class GeneratorPlan:
     @property
     def segmentation(self) -> SegmentationConfig:
         """How long messages are segmented."""
-        return SegmentationConfig(segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate)
+        return SegmentationConfig(
+            segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate, min_parity_segments=0
+        )
 
     def profile_of(self, channel: int) -> Profile:
         """Return which wire a channel speaks; those of the Logos wire are spread evenly."""

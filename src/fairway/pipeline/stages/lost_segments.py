@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from fairway.errors import FairwayError
 from fairway.options import IdRule, SdsConfig, SegmentationConfig
 from fairway.protocol.sds.message_id import make_message_id
+from fairway.protocol.segmentation.leopard import SHARD_ALIGNMENT
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, SegmentPart
 from fairway.wire.segment import SegmentFormat
 
@@ -97,13 +98,17 @@ def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) ->
         return ()  # one segment is the whole message, and it is here
     size = len(whole.segment_format.decode(piece.content, config.max_total_segments).payload)
     describes_itself = whole.segment_format.self_describing
-    rate = config.parity_rate
+    # Parity needs a multiple of 64 bytes, so that of other sizes there is none.
+    rate = 0.0 if size % SHARD_ALIGNMENT else config.parity_rate
     if whole.parity_count is not None:
         # Half a segment more or less, so that rounding gives the very number.
         rest = -_HALF if describes_itself else _HALF
         rate = min(1.0, max(0.0, (whole.parity_count + rest) / whole.data_count))
     made = replace(
-        config, segment_size_bytes=size + (LIP_243_HEADROOM_BYTES if describes_itself else 0), parity_rate=rate
+        config,
+        segment_size_bytes=size + (LIP_243_HEADROOM_BYTES if describes_itself else 0),
+        parity_rate=rate,
+        min_parity_segments=config.min_parity_segments if whole.parity_count is None else 0,
     )
     try:
         segmenter = Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))

@@ -27,10 +27,10 @@ from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LostSeg
 from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
+    SegmentSetAside,
     SegmentStored,
     SegmentSurplus,
     SetKey,
-    SetRejected,
 )
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS, Reassembler
 from fairway.wire.sds import MAX_SDS_BYTES
@@ -143,6 +143,7 @@ class _Sending:
     """What is known of one sending of the payload."""
 
     outcome: str = "incomplete"
+    is_disputed: bool = False
     data_count: int | None = None
     parity_count: int | None = None
     payload: bytes | None = None
@@ -173,7 +174,6 @@ def _reassemble(table: pa.Table, segment_format: SegmentFormat, config: Segmenta
 
 def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[_Sending]:
     sendings: dict[SetKey, _Sending] = {}
-    rejected: list[_Sending] = []
     discarded = _Sending(outcome="discarded")
     for row in rows:
         seen = Seen(
@@ -186,7 +186,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             tuple(Cited(entry["message_id"], entry["sender_id"]) for entry in row["causal_history"] or ()),
         )
         outcome = reassembler.add(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
-        if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SetRejected):
+        if not isinstance(outcome, SegmentStored | SegmentSurplus | MessageCompleted | SegmentSetAside):
             discarded.seen.append(seen)
             continue
         sending = sendings.setdefault(outcome.set_key, _Sending())
@@ -194,16 +194,22 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
         match outcome:
             case SegmentStored():
                 sending.data_count = outcome.needed
+                sending.is_disputed |= outcome.disputed
+            case SegmentSetAside():
+                sending.is_disputed |= outcome.disputed
             case MessageCompleted():
                 sending.outcome = "complete"
+                # What else came for its slots is forged.
+                sending.seen = [seen for seen in sending.seen if seen.sds_id in outcome.segments]
                 sending.payload = outcome.payload
                 sending.recovered = outcome.recovered
                 sending.data_count = outcome.data_count
                 sending.parity_count = outcome.parity_count
-            case SetRejected():
-                sending.outcome = "hash-mismatch"
-                rejected.append(sendings.pop(outcome.set_key))
-    told = _without_ghosts([*sendings.values(), *rejected])
+    for sending in sendings.values():
+        if sending.is_disputed and sending.payload is None:
+            # Enough segments are in the archive, by Reed-Solomon or without, but not those that the hash promised.
+            sending.outcome = "hash-mismatch"
+    told = _without_ghosts(list(sendings.values()))
     return [*told, *([discarded] if discarded.seen else [])]
 
 

@@ -6,8 +6,9 @@ micro-batch changed is written, and nothing else, so that its cost does not grow
 be given once; whoever feeds a core sees to that.
 
 Invariant: what is remembered has an end, whatever anybody sends. Incomplete sets: `STREAM_SEGMENTATION`, beyond which
-the reassembler gives up the sets of the sender that holds most. What is given up here is not lost: it is in the table
-of messages, from which the tables are made, and `fairway.pipeline.streaming.settling` delivers what they show.
+the oldest set of the sender, or of the one that holds most, is given up. What is given up here is not lost: it is in
+the table of messages, from which the tables are made, and `fairway.pipeline.streaming.settling` delivers what they
+show.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from fairway.options import Profile
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
 from fairway.pipeline.streaming.gaps import Gaps
-from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentStored, SetKey, SetRejected
+from fairway.protocol.segmentation.outcomes import (
+    MessageCompleted,
+    Outcome,
+    SegmentDiscarded,
+    SegmentStored,
+    SetKey,
+)
 from fairway.protocol.segmentation.reassembler import Reassembler
 
 DELIVERED: Final = "delivered"
@@ -128,14 +135,10 @@ class ChannelCore:
 
     def _segment(self, arrival: Arrival) -> Iterator[Row]:
         lamport, sender_id = arrival.lamport or 0, arrival.sender_id or ""
-        reassembler = self._all()[arrival.profile]
-        outcome = reassembler.add(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
-        for lost in outcome.lost:
-            self._forget(_name(arrival.profile, lost.set_key))
-        match outcome:
-            case SegmentStored():
-                self._note(_name(arrival.profile, outcome.set_key), lamport, arrival.timestamp)
-            case MessageCompleted():
+        match self._added(arrival, sender_id, lamport):
+            case SegmentStored(set_key=key):
+                self._note(_name(arrival.profile, key), lamport, arrival.timestamp)
+            case MessageCompleted() as outcome:
                 name = _name(arrival.profile, outcome.set_key)
                 self._note(name, lamport, arrival.timestamp)
                 first, last = self._times[name]
@@ -149,8 +152,17 @@ class ChannelCore:
                     segments=outcome.data_count,
                     recovered=outcome.recovered,
                 )
-            case SetRejected():
-                self._forget(_name(arrival.profile, outcome.set_key))
+
+    def _added(self, arrival: Arrival, sender_id: str, lamport: int) -> Outcome:
+        reassembler = self._all()[arrival.profile]
+        while True:
+            outcome = reassembler.add(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
+            if not (isinstance(outcome, SegmentDiscarded) and outcome.full):
+                return outcome
+            lost = reassembler.evict(sender_id)
+            if lost is None:
+                return outcome
+            self._forget(_name(arrival.profile, lost.set_key))
 
     def _note(self, name: str, lamport: int, timestamp: int) -> None:
         first, last = self._times.get(name, (lamport, timestamp))

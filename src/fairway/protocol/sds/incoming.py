@@ -122,7 +122,7 @@ class IncomingBuffer:
         return released
 
     def is_waited_for(self, message_id: str) -> bool:
-        """Return whether a parked message waits for this id."""
+        """Return whether a parked message waits for this id; what only a sync message cites is missing, no more."""
         return message_id in self._waiters
 
     def take(self, parked: Parked) -> None:

@@ -2,7 +2,7 @@
 
 * `segmenter`: payload to segments, with parity
 * `reassembler`: segments to payload, in any order, from many senders at once; `outcomes` are its answers.
-  Its parts: `segment_set`, `generations`, `assembly`, `open_sets` with `priorities`, `completed_sets`, `records`
+  Its parts: `segment_set`, `generations`, `assembly`, `open_sets` with `priorities`, `ended_sets`, `records`
 * `leopard`: the Reed-Solomon code. Its parts: `galois`, `cauchy`, `stripes`, `transform`, `matrix`, `decoding`,
   `workspace`
 * `digest`: Keccak-256

@@ -1,16 +1,21 @@
-"""Make the payload of a set (seed 003, "Receiving"; LIP-243, rules for receivers).
+"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, rules for receivers).
 
 Invariant: nothing is returned whose Keccak-256 is not the one that every segment of the set named.
 
-Seed 003 does not tell the length of the payload, and parity is computed over data padded with zeros. When the
+The first format does not tell the length of the payload, and parity is computed over data padded with zeros. When the
 last data segment is recovered, its end is found by taking the zeros off, and trying how many of them were the
 payload's own: Keccak decides.
+
+Senders are not authenticated, so that some of the segments may be forged. Where two contents claim one slot, both are
+tried; where Reed-Solomon has more segments than it needs, it is tried without each of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice, product
 from typing import TYPE_CHECKING, Final
 
 from fairway.protocol.segmentation import leopard
@@ -18,13 +23,17 @@ from fairway.protocol.segmentation.digest import trailing_zeros_for
 from fairway.wire.hashing import keccak256
 
 if TYPE_CHECKING:
-    from fairway.protocol.segmentation.segment_set import SegmentSet
+    from fairway.protocol.segmentation.outcomes import SetKey
+    from fairway.protocol.segmentation.segment_set import SegmentSet, SetAside, Slot
 
-MAX_TRAILING_ZEROS: Final = 16_384
-"""Of a recovered last segment, how many zeros at the end are tried as the payload's own (about 40 ms of work).
+MAX_TRAILING_ZEROS: Final = 131_072
+"""Of a recovered last segment, how many zeros at the end are tried as the payload's own (about 300 ms of work)."""
 
-A payload that ends in more of them needs its last data segment to come.
-"""
+_FEWER_TRAILING_ZEROS: Final = 1_024
+"""The same where segments are suspected to be forged, for a forger chooses how often that is tried."""
+
+_MAX_TRIES: Final = 32
+"""Choices among contradicting segments that are tried when one more comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,87 +43,156 @@ class Assembled:
     payload: bytes
     recovered: bool
     """Whether Reed-Solomon filled in lost data segments."""
+    used: Mapping[Slot, bytes]
+    """The segments that gave it; what else claims one of their slots is forged."""
 
 
 class Unassembled(Enum):
     """Why there is no payload."""
 
     INCOMPLETE = "more segments are needed"
-    RECOVERY_FAILED = "Reed-Solomon gives something else than the hash promised"
-    MISMATCH = "the data segments are not what their hash promised"
+    MISMATCH = "what the segments give is not what their hash promised"
 
 
-def assemble(segments: SegmentSet) -> Assembled | Unassembled:
-    """Return the payload of a set, or why there is none (yet)."""
-    count = segments.data_count
-    # Seed 003, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """One content for each slot."""
+
+    key: SetKey
+    data_count: int
+    parity_count: int
+    contents: Mapping[Slot, bytes]
+    data: Mapping[int, bytes]
+    parity: Mapping[int, bytes]
+    max_trailing_zeros: int
+
+
+def assemble(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Assembled | Unassembled:
+    """Return the payload of a set with a segment that has just come and what is set aside, or why there is none.
+
+    ``counts`` are the numbers of data and parity segments, 0 where nothing that came tells.
+    """
+    # SEGMENTATION, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
     # equals or exceeds the data segment count. With parity segments only, that count is unknown.
-    if count == 0 or len(segments.data) + len(segments.parity) < count:
+    outcome = Unassembled.INCOMPLETE
+    for choice in islice(_choices(segments, latest, counts), _MAX_TRIES):
+        found = _assemble(choice)
+        if isinstance(found, Assembled):
+            return found
+        if found is Unassembled.MISMATCH:
+            outcome = found
+    return outcome
+
+
+def _choices(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) -> Iterator[_Choice]:
+    """Yield the most likely choice first, then ones that take something else for forged."""
+    contents: dict[Slot, list[bytes]] = {latest.slot: [latest.payload]}
+    for slot in segments.ids:
+        payload = segments.payload_of(slot)
+        if payload is not None:
+            contents.setdefault(slot, [payload])
+    for aside in segments.aside:
+        known = contents.setdefault(aside.slot, [])
+        if aside.slot != latest.slot and aside.payload not in known:
+            known.append(aside.payload)
+    data_count, _ = counts
+    if not data_count or len(contents) < data_count:
+        return
+    likeliest = True
+    for chosen in product(*contents.values()):
+        yield _choice(segments.key, counts, dict(zip(contents, chosen, strict=True)), likeliest=likeliest)
+        likeliest = False
+    if len(contents) > data_count:
+        for suspect in sorted(contents.keys() - {latest.slot}):
+            others = {slot: payloads[0] for slot, payloads in contents.items() if slot != suspect}
+            yield _choice(segments.key, counts, others, likeliest=False)
+
+
+def _choice(key: SetKey, counts: tuple[int, int], contents: Mapping[Slot, bytes], *, likeliest: bool) -> _Choice:
+    data_count, parity_count = counts
+    return _Choice(
+        key=key,
+        data_count=data_count,
+        parity_count=parity_count,
+        contents=contents,
+        data={index: payload for (is_parity, index), payload in contents.items() if not is_parity},
+        parity={index: payload for (is_parity, index), payload in contents.items() if is_parity},
+        max_trailing_zeros=MAX_TRAILING_ZEROS if likeliest else _FEWER_TRAILING_ZEROS,
+    )
+
+
+def _assemble(choice: _Choice) -> Assembled | Unassembled:
+    count = choice.data_count
+    if len(choice.data) + len(choice.parity) < count:
         return Unassembled.INCOMPLETE
-    if len(segments.data) == count:
+    if len(choice.data) == count:
         # "Concatenating data segments if all are present": whatever their lengths.
-        # Seed 000, "Message Segmentation": segment order MUST be preserved during reassembly.
-        payload = b"".join(segments.data[index] for index in range(count))
-        verified = segments.key.payload_length in {None, len(payload)} and _is_promised(segments, payload)
-        return Assembled(payload=payload, recovered=False) if verified else Unassembled.MISMATCH
-    shard_bytes = _shard_bytes(segments)
-    if shard_bytes is None or segments.awaits_data:
+        # RELIABLE-CHANNEL-API, "Message Segmentation": segment order MUST be preserved during reassembly.
+        payload = b"".join(choice.data[index] for index in range(count))
+        verified = choice.key.payload_length in {None, len(payload)} and _is_promised(choice.key, payload)
+        return _assembled(choice, payload, recovered=False) if verified else Unassembled.MISMATCH
+    shard_bytes = _shard_bytes(choice)
+    if shard_bytes is None:
         return Unassembled.INCOMPLETE
-    recovered = _recover(segments, shard_bytes)
-    return Unassembled.RECOVERY_FAILED if recovered is None else Assembled(payload=recovered, recovered=True)
+    recovered = _recover(choice, shard_bytes)
+    return Unassembled.MISMATCH if recovered is None else _assembled(choice, recovered, recovered=True)
 
 
-def _shard_bytes(segments: SegmentSet) -> int | None:
+def _assembled(choice: _Choice, payload: bytes, *, recovered: bool) -> Assembled:
+    return Assembled(payload=payload, recovered=recovered, used=choice.contents)
+
+
+def _shard_bytes(choice: _Choice) -> int | None:
     """Return the length of the shards, or None if the segments held are no shards of one code word.
 
     Such a set is not lost: neither format forbids odd lengths, and with all its data it needs no parity.
     """
-    count, last = segments.data_count, segments.data_count - 1
-    lengths = set(map(len, segments.parity.values()))
+    count, last = choice.data_count, choice.data_count - 1
+    lengths = set(map(len, choice.parity.values()))
     shard_bytes = lengths.pop()
-    if lengths or not shard_bytes or shard_bytes % leopard.SHARD_ALIGNMENT or segments.parity_count > count:
+    if lengths or not shard_bytes or shard_bytes % leopard.SHARD_ALIGNMENT or choice.parity_count > count:
         return None
     # "Implementations that apply parity SHALL use fixed-size shards", but the last data chunk is sent unpadded.
     if any(
-        len(piece) > shard_bytes if index == last else len(piece) != shard_bytes
-        for index, piece in segments.data.items()
+        len(piece) > shard_bytes if index == last else len(piece) != shard_bytes for index, piece in choice.data.items()
     ):
         return None
-    length = segments.key.payload_length
+    length = choice.key.payload_length
     fits = length is None or ((last * shard_bytes < length or count == 1) and length <= count * shard_bytes)
     return shard_bytes if fits else None
 
 
-def _recover(segments: SegmentSet, shard_bytes: int) -> bytes | None:
+def _recover(choice: _Choice, shard_bytes: int) -> bytes | None:
     """Return the payload with the lost data segments filled in, or None if it is not the one promised."""
-    last = segments.data_count - 1
-    shards = [segments.data.get(index) for index in range(segments.data_count)]
+    last = choice.data_count - 1
+    shards = [choice.data.get(index) for index in range(choice.data_count)]
     final = shards[last]
     if final is not None:
         shards[last] = final.ljust(shard_bytes, b"\0")
-    found = leopard.recover(shards, [segments.parity.get(index) for index in range(segments.parity_count)])
+    found = leopard.recover(shards, [choice.parity.get(index) for index in range(choice.parity_count)])
     pieces: list[bytes | memoryview] = [
-        found[index] if index in found else segments.data[index] for index in range(segments.data_count)
+        found[index] if index in found else choice.data[index] for index in range(choice.data_count)
     ]
-    if last in found and segments.key.payload_length is None:
-        return _with_end_found(pieces[:last], found[last], segments.key.payload_hash)
-    if last in found and segments.key.payload_length is not None:
-        pieces[last] = memoryview(found[last])[: segments.key.payload_length - last * shard_bytes]
+    if last in found and choice.key.payload_length is None:
+        return _with_end_found(pieces[:last], found[last], choice)
+    if last in found and choice.key.payload_length is not None:
+        pieces[last] = memoryview(found[last])[: choice.key.payload_length - last * shard_bytes]
     payload = b"".join(pieces)
-    return payload if _is_promised(segments, payload) else None
+    return payload if _is_promised(choice.key, payload) else None
 
 
-def _with_end_found(pieces: list[bytes | memoryview], padded: bytes, payload_hash: bytes) -> bytes | None:
+def _with_end_found(pieces: list[bytes | memoryview], padded: bytes, choice: _Choice) -> bytes | None:
     """Return the payload whose last piece is the padded one less some of its zeros, or None if none is right."""
     pieces = [*pieces, padded.rstrip(b"\0")]
     zeros = len(padded) - len(pieces[-1])
     # No data segment is empty, so of a shard of nothing but zeros at least one is the payload's.
     least = 0 if pieces[-1] else 1
-    count = trailing_zeros_for(payload_hash, pieces, range(least, min(zeros, MAX_TRAILING_ZEROS) + 1))
+    counts = range(least, min(zeros, choice.max_trailing_zeros) + 1)
+    count = trailing_zeros_for(choice.key.payload_hash, pieces, counts)
     return None if count is None else b"".join([*pieces, bytes(count)])
 
 
-def _is_promised(segments: SegmentSet, payload: bytes) -> bool:
-    # Seed 003, "Receiving" and "Integrity": MUST verify that Keccak256(reconstructed_payload) matches
+def _is_promised(key: SetKey, payload: bytes) -> bool:
+    # SEGMENTATION, "Receiving" and "Integrity": MUST verify that Keccak256(reconstructed_payload) matches
     # entire_message_hash.
-    return keccak256(payload) == segments.key.payload_hash
+    return keccak256(payload) == key.payload_hash

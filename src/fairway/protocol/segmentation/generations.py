@@ -11,7 +11,7 @@ A sender whose order keys mean nothing is still served: a segment goes to the ne
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fairway.protocol.segmentation.segment_set import SegmentSet, Slot
 
@@ -21,12 +21,21 @@ if TYPE_CHECKING:
     from fairway.wire.segment import Segment
 
 
+MAX_COUNTS: Final = 16
+"""Open sets of one payload of one sender whose segments contradict each other about their number.
+
+LIP-243 calls each a different set. A forger who claims another number must not keep the honest segments out, nor may he
+open any number of sets under one hash.
+"""
+
+
 class Place(Enum):
     """What to do with a segment."""
 
     DUPLICATE = "an open set holds it already"
     STORE = "it is new to an open set"
-    SURPLUS = "its set is complete"
+    DISPUTE = "it is not what fills its slot in an open set"
+    SURPLUS = "its set has ended"
     MISMATCH = "it contradicts the counts of the sets that are open"
     OPEN = "it begins a new set"
 
@@ -41,20 +50,25 @@ def place(
     slot = Slot.of(segment)
     for known in generations:
         if known.ids.get(slot) == sds_id:
-            return Place.SURPLUS if known.completed else Place.DUPLICATE, known
+            if not known.is_open:
+                return Place.SURPLUS, known
+            same = known.payload_of(slot) == segment.payload
+            return (Place.DUPLICATE if same else Place.DISPUTE), known
     agreeing = [known for known in generations if known.agrees_with(segment, self_describing=self_describing)]
     candidates = [
         known
         for known in agreeing
-        if slot not in known.ids and (not known.completed or known.distance(segment, order_key) < known.reach(segment))
+        if slot not in known.ids and (known.is_open or known.distance(segment, order_key) < known.reach(segment))
     ]
     if candidates:
         # Of those that are equally near min returns the first, hence the oldest.
         nearest = min(candidates, key=lambda known: known.distance(segment, order_key))
-        return Place.SURPLUS if nearest.completed else Place.STORE, nearest
-    still_open = [known for known in generations if not known.completed]
-    if still_open and not any(known in agreeing for known in still_open):
-        # LIP-243 calls this a different set. But to open one for every pair of counts would let a sender have any
-        # number of sets under one hash.
+        return Place.STORE if nearest.is_open else Place.SURPLUS, nearest
+    still_open = [known for known in generations if known.is_open]
+    # Each sending of a payload has the same bytes in the same slot, so that other bytes are no other sending.
+    disputed = [known for known in still_open if known in agreeing and known.payload_of(slot) != segment.payload]
+    if disputed:
+        return Place.DISPUTE, min(disputed, key=lambda known: known.distance(segment, order_key))
+    if len(still_open) >= MAX_COUNTS and not any(known in agreeing for known in still_open):
         return Place.MISMATCH, still_open[0]
     return Place.OPEN, None

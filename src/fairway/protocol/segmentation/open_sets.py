@@ -1,17 +1,20 @@
-"""The incomplete sets: who holds how much, what must go when a quota is full, and what has waited too long.
+"""The incomplete sets: who holds how much, whether one more segment finds room, and what has waited too long.
 
-Seed 003, "Storage / Persistence": per-sender quotas for stored bytes and concurrent reconstructions, and
+SEGMENTATION, "Storage / Persistence": per-sender quotas for stored bytes and concurrent reconstructions, and
 timeout-based cleanup; "Denial of Service": limit concurrent reconstructions and per-sender storage.
 
-Invariant: a sender within its share never pays for another. What exceeds a sender's own quota costs that sender its
-least recently grown set; what exceeds the total costs the sender that holds most.
+What was taken in was acknowledged, so it is kept: a quota turns new segments away, it never evicts. So that the sets
+which are open can become whole, new ones are only opened up to half of the bytes, and there is further room for what
+others wait for, and the most for what waits for nothing itself (`Urgency`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from fairway.events import Limit
 from fairway.protocol.segmentation.priorities import Priorities
 
 if TYPE_CHECKING:
@@ -21,20 +24,35 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 SEGMENT_OVERHEAD_BYTES: Final = 1_024
-"""What a segment costs beside its payload, to bound how many empty ones all senders together may leave here."""
+"""What a segment costs beside its payload, so that many empty ones are bounded too."""
 
-MIN_SEGMENTS: Final = 4_096
-"""Segments of all senders that are always allowed, however small max_buffered_bytes is."""
+DISPUTE_MS: Final = 600_000
+"""How long a set whose hash is wrong waits for segments that make it right: longer than a sender repeats them."""
+
+_NEW_SETS_SHARE: Final = 2
+"""New sets are opened while the bytes held are at most the quota divided by this."""
+
+
+class Urgency(Enum):
+    """How much a segment is worth taking in; the value is how many times the quota for all senders may be held then."""
+
+    LATER = 1
+    """It waits for messages that are not here."""
+    AWAITED = 2
+    """So it does, and messages that are here wait for it."""
+    NEXT = 3
+    """It waits for nothing: when its message is whole it is delivered. Something must go on, or full would be full for
+    ever."""
 
 
 @dataclass(slots=True)
 class _Holding:
     """What one sender has here."""
 
-    sets: dict[str, SegmentSet] = field(default_factory=dict)
-    """By name, the least recently grown first."""
-    segment_count: int = 0
+    opened: dict[str, SegmentSet] = field(default_factory=dict)
+    """By name, the one that was opened first at the beginning."""
     byte_count: int = 0
+    """Payload, and the overhead of each segment."""
 
 
 class OpenSets:
@@ -42,11 +60,11 @@ class OpenSets:
 
     def __init__(self, config: SegmentationConfig) -> None:
         self._config = config
-        self._max_segments = max(MIN_SEGMENTS, config.max_buffered_bytes // SEGMENT_OVERHEAD_BYTES)
         self._senders: dict[str, _Holding] = {}
         self._heaviest = Priorities()
         self._deadlines = Priorities()
         self._sets: dict[str, SegmentSet] = {}
+        self._charged = 0
         self.segment_count = 0
         """Segments held."""
         self.byte_count = 0
@@ -62,23 +80,48 @@ class OpenSets:
         """Return the set of this name, if it is here."""
         return self._sets.get(name)
 
+    def full(self, target: SegmentSet, payload_bytes: int, urgency: Urgency, waiting_bytes: int = 0) -> Limit | None:
+        """Return the bound that leaves no room for one more segment of a set, or None if there is room.
+
+        The set may be new. ``waiting_bytes`` are those of `Reassembler.add`.
+        """
+        config = self._config
+        cost = payload_bytes + SEGMENT_OVERHEAD_BYTES
+        held = self._charged + waiting_bytes + cost
+        if urgency is not Urgency.LATER:
+            return Limit.SEGMENT_BYTES if held > urgency.value * config.max_buffered_bytes else None
+        own = self._senders.get(target.key.sender_id)
+        share = _NEW_SETS_SHARE if own is None or target.name not in own.opened else 1
+        if own is not None:
+            if share > 1 and len(own.opened) >= config.max_sets_per_sender:
+                return Limit.SEGMENT_SETS_OF_SENDER
+            if own.byte_count + cost > config.max_buffered_bytes_per_sender // share:
+                return Limit.SEGMENT_BYTES_OF_SENDER
+        return Limit.SEGMENT_BYTES if held > config.max_buffered_bytes // share else None
+
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
         """Account for segments that a set has gained; the set may be new."""
         holding = self._senders.setdefault(grown.key.sender_id, _Holding())
-        holding.sets.pop(grown.name, None)
-        holding.sets[grown.name] = grown
+        holding.opened.setdefault(grown.name, grown)
         self._sets[grown.name] = grown
         self._account(grown.key.sender_id, holding, segment_count, byte_count)
-        self._deadlines.put(grown.name, (grown.grown_ms + self._config.reassembly_timeout_ms, grown.turn))
+        self.reschedule(grown)
+
+    def reschedule(self, changed: SegmentSet) -> None:
+        """Work out anew when a set is given up."""
+        since, wait_ms = changed.grown_ms, self._config.reassembly_timeout_ms
+        if changed.disputed_ms is not None:
+            since, wait_ms = changed.disputed_ms, min(DISPUTE_MS, wait_ms)
+        self._deadlines.put(changed.name, (since + wait_ms, changed.turn))
 
     def remove(self, gone: SegmentSet) -> None:
         """Account for a set that is complete or given up."""
         holding = self._senders[gone.key.sender_id]
-        del holding.sets[gone.name]
+        del holding.opened[gone.name]
         del self._sets[gone.name]
         self._deadlines.remove(gone.name)
         self._account(gone.key.sender_id, holding, -len(gone.ids), -gone.byte_count)
-        if not holding.sets:
+        if not holding.opened:
             del self._senders[gone.key.sender_id]
             self._heaviest.remove(gone.key.sender_id)
 
@@ -92,26 +135,20 @@ class OpenSets:
         first = self._deadlines.least()
         return None if first is None or first[0][0] > now_ms else self._sets[first[1]]
 
-    def excess(self, spared: SegmentSet) -> SegmentSet | None:
-        """Return a set that must go because a quota is exceeded; the spared one only if no other helps."""
-        config = self._config
-        own = self._senders[spared.key.sender_id]
-        if len(own.sets) > config.max_sets_per_sender or own.byte_count > config.max_buffered_bytes_per_sender:
-            return _least_recently_grown(own, spared)
-        if self.byte_count > config.max_buffered_bytes or self.segment_count > self._max_segments:
+    def oldest_of(self, sender_id: str) -> SegmentSet | None:
+        """Return the set that was opened first, of a sender, or of the one that holds most if he has none."""
+        holding = self._senders.get(sender_id)
+        if holding is None:
             heaviest = self._heaviest.least()
-            assert heaviest is not None, "what exceeds a quota is held by someone"
-            return _least_recently_grown(self._senders[heaviest[1]], spared)
-        return None
+            if heaviest is None:
+                return None
+            holding = self._senders[heaviest[1]]
+        return next(iter(holding.opened.values()))
 
     def _account(self, sender_id: str, holding: _Holding, segment_count: int, byte_count: int) -> None:
-        holding.segment_count += segment_count
-        holding.byte_count += byte_count
+        charged = byte_count + SEGMENT_OVERHEAD_BYTES * segment_count
+        holding.byte_count += charged
+        self._charged += charged
         self.segment_count += segment_count
         self.byte_count += byte_count
-        weight = holding.byte_count + SEGMENT_OVERHEAD_BYTES * holding.segment_count
-        self._heaviest.put(sender_id, (-weight, 0))
-
-
-def _least_recently_grown(holding: _Holding, spared: SegmentSet) -> SegmentSet:
-    return next((kept for kept in holding.sets.values() if kept is not spared), spared)
+        self._heaviest.put(sender_id, (-holding.byte_count, 0))

@@ -1,7 +1,7 @@
 """What the reassembler says about each segment: frozen dataclasses that a ``match`` takes apart.
 
-One `Outcome` answers each `Reassembler.add`. To take one segment in may cost other sets their place (a quota,
-a timeout); these losses ride on the same answer as ``lost``, so that none is overlooked.
+One `Outcome` answers each `Reassembler.add`. A `Kept` one says that the content is held, or was used: it may be
+acknowledged. A `Refused` one says that it is not, and may not be: whoever sent it sends it again.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairway.events import LossReason
+    from fairway.events import Limit, LossReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetKey:
     """Identity of one set: the segments of one sending of one payload by one sender.
 
-    Seed 003, "Storage / Persistence", indexes by hash and sender; LIP-243 adds the length. The generation tells
+    SEGMENTATION, "Storage / Persistence", indexes by hash and sender; LIP-243 adds the length. The generation tells
     repeated sendings of the same payload apart.
     """
 
     sender_id: str
     payload_hash: bytes
     payload_length: int | None
-    """None in seed 003, which does not tell."""
+    """None in the first format, which does not tell."""
     generation: int
     """0 for the first sending that is remembered, then counted up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetLost:
-    """An incomplete set was given up: its message will not be delivered unless it is sent again."""
+    """An incomplete set was given up: its message will not be delivered unless it is sent anew."""
 
     set_key: SetKey
     reason: LossReason
-    """SEGMENTS_EXPIRED or SEGMENTS_EVICTED."""
+    """SEGMENTS_EXPIRED, HASH_MISMATCH, or SEGMENTS_EVICTED for one that `Reassembler.evict` gave up."""
     held: int
     """Segments that were held, data and parity."""
     needed: int | None
@@ -57,36 +57,27 @@ class SetLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    lost: tuple[SetLost, ...] = ()
-    """Incomplete sets that had to go when this content came: expired, or evicted by a quota."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholeMessage(_Answer):
-    """The content is no segment but a message of its own (seed 003: sent unmodified)."""
+class WholeMessage:
+    """The content is no segment but a message of its own (SEGMENTATION, "Sending": transmitted unmodified)."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentStored(_Answer):
+class SegmentStored:
     """A new segment was kept; its set is not complete yet."""
 
     set_key: SetKey
     held: int
     """Segments held of the set, data and parity."""
     needed: int | None
-    """Segments that suffice: the number of data segments; None until a data segment of seed 003 tells."""
-    mismatch: bool = False
-    """Whether this segment sufficed, but what Reed-Solomon made of the set is not what the hash promised.
-
-    That was discarded, to be logged as invalid; the set now waits for its data segments.
-    """
+    """Segments that suffice: the number of data segments; None until one of those tells, where parity does not."""
+    disputed: bool = False
+    """As in `SegmentSetAside`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCompleted(_Answer):
+class MessageCompleted:
     """The payload is whole and its Keccak-256 was verified."""
 
     set_key: SetKey
@@ -94,53 +85,62 @@ class MessageCompleted(_Answer):
     recovered: bool
     """Whether Reed-Solomon filled in lost data segments."""
     sds_ids: tuple[str, ...]
-    """SDS ids of the segments received, in chunk order."""
+    """SDS ids of the segments taken in, in chunk order."""
     segments: Mapping[str, int]
     """Chunk order of each of them: the data index, or data_count plus the parity index."""
     missing_orders: frozenset[int]
-    """Chunk orders that were not received; those of parity as far as parity_count is known."""
+    """Chunk orders that were not taken in; those of parity as far as parity_count is known."""
     data_count: int
     parity_count: int
-    """0 for none, or if no parity segment of seed 003 told."""
+    """0 for none, or if no parity segment told."""
+    forged_ids: tuple[str, ...] = ()
+    """SDS ids of segments that had been taken in, and are not the message's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSurplus(_Answer):
+class SegmentSurplus:
     """The segment belongs to a message that is complete already."""
 
     set_key: SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDuplicate(_Answer):
+class SegmentDuplicate:
     """The segment is held already; the life of its set is not extended."""
 
     set_key: SetKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDiscarded(_Answer):
-    """The content was not kept."""
+class SegmentSetAside:
+    """With this segment there would be enough, or its slot is filled, but the hash is not the one promised.
 
-    reason: str
-    """One of "undecodable", "invalid", "oversized", "count-mismatch" and "no-room"."""
-    detail: str
+    Some segment is forged or damaged; others may still make the message whole.
+    """
+
+    set_key: SetKey
+    disputed: bool
+    """Whether the set has just become one whose hash is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetRejected(_Answer):
-    """All data segments came, but they are not what their hash promised; the set was dropped."""
+class SegmentDiscarded:
+    """The content was not kept."""
 
-    set_key: SetKey
-    reason: LossReason
-    """HASH_MISMATCH."""
-    sds_ids: tuple[str, ...]
-    """SDS ids of the segments received, in chunk order."""
+    reason: str
+    """One of "undecodable", "invalid", "oversized", "count-mismatch", "given-up" and "no-room"."""
+    detail: str
+    full: Limit | None = None
+    """Which bound leaves no room."""
 
 
-Outcome = (
-    WholeMessage | SegmentStored | MessageCompleted | SegmentSurplus | SegmentDuplicate | SegmentDiscarded | SetRejected
-)
+Kept = WholeMessage | SegmentStored | MessageCompleted | SegmentSurplus | SegmentDuplicate
+"""The content may be acknowledged."""
+
+Refused = SegmentSetAside | SegmentDiscarded
+"""The content may not be acknowledged."""
+
+Outcome = Kept | Refused
 """The answer to one `Reassembler.add`."""
 
 
@@ -162,19 +162,21 @@ class ReassemblyStatistics:
     """Messages handed out from segments."""
     messages_recovered: int
     """Those of them that needed Reed-Solomon."""
-    recoveries_failed: int
-    """Results of Reed-Solomon that were not what the hash promised."""
+    segments_set_aside: int
+    """Segments that were set aside because some segment of their set is forged or damaged."""
+    sets_disputed: int
+    """Sets that had enough segments, but not those that their hash promised, whatever became of them."""
     sets_rejected: int
-    """Sets whose data were not what the hash promised."""
+    """Those of them that were given up."""
     sets_expired: int
     """Sets given up because nothing came for too long."""
     sets_evicted: int
-    """Sets given up because a quota was full."""
+    """Sets given up by `Reassembler.evict`."""
     open_sets: int
     """Incomplete sets held now."""
     open_segments: int
     """Segments held now in incomplete sets."""
     buffered_bytes: int
     """Payload bytes held now in incomplete sets."""
-    completed_sets: int
-    """Completed sets remembered now."""
+    ended_sets: int
+    """Completed and given up sets remembered now."""

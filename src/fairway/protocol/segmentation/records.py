@@ -1,7 +1,7 @@
 """The reassembler's state as rows of plain values, for a store that keeps keys and tuples.
 
 One row for each set, and one for each segment whose payload is held. A set's row tells the SDS ids of its
-slots once it is completed; before that, the rows of its segments do.
+slots once it has ended; before that, the rows of its segments do.
 
 Invariant: `restored` makes of rows the sets that they were made of, whatever order the rows come in.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fairway.errors import SnapshotError
 from fairway.protocol.segmentation.outcomes import SetKey
-from fairway.protocol.segmentation.segment_set import SegmentSet, Slot
+from fairway.protocol.segmentation.segment_set import SegmentSet, SetState, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +37,7 @@ def segment_row_key(kept: SegmentSet, slot: Slot) -> str:
 def rows_of(kept: SegmentSet) -> Iterator[tuple[str, Row]]:
     """Yield all rows of a set."""
     yield set_row_key(kept), _set_row(kept)
-    for slot in () if kept.completed else kept.ids:
+    for slot in kept.ids if kept.is_open else ():
         yield segment_row_key(kept, slot), _segment_row(kept, slot)
 
 
@@ -50,7 +50,7 @@ def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
     index, _, name = rest.partition("/")
     kept = find(name)
     slot = Slot(_CLASSES[kind], int(index))
-    return None if kept is None or kept.completed or slot not in kept.ids else _segment_row(kept, slot)
+    return None if kept is None or not kept.is_open or slot not in kept.ids else _segment_row(kept, slot)
 
 
 def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
@@ -74,7 +74,7 @@ def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    ids = tuple((*slot, kept.ids[slot]) for slot in sorted(kept.ids)) if kept.completed else ()
+    ids = tuple((*slot, kept.ids[slot]) for slot in sorted(kept.ids)) if not kept.is_open else ()
     return (
         kept.key.sender_id,
         kept.key.payload_hash,
@@ -86,8 +86,7 @@ def _set_row(kept: SegmentSet) -> Row:
         kept.last_base,
         kept.grown_ms,
         kept.turn,
-        kept.completed,
-        kept.awaits_data,
+        kept.state.value,
         ids,
     )
 
@@ -105,8 +104,7 @@ def _set_of(row: Row) -> SegmentSet:
             int(last_base),
             int(grown_ms),
             int(turn),
-            bool(completed),
-            bool(awaits_data),
+            str(state),
             tuple(ids),
         ):
             return SegmentSet(
@@ -122,8 +120,7 @@ def _set_of(row: Row) -> SegmentSet:
                 last_base=last_base,
                 grown_ms=grown_ms,
                 turn=turn,
-                completed=completed,
-                awaits_data=awaits_data,
+                state=SetState(state),
                 ids=dict(map(_slot_and_id, ids)),
             )
         case _:

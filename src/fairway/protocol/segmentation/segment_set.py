@@ -1,12 +1,15 @@
-"""A set: the segments of one sending of one payload by one sender, until and after it is whole.
+"""A set: the segments of one sending of one payload by one sender, until and after it has ended.
 
-Until then it keeps payloads. Afterwards it remembers which SDS id filled which slot, so that what still trickles
-in is recognised. Slots are kept as they come: the counts that a segment claims never allocate anything.
+An open set keeps payloads, fewer than would rebuild the message: the one that would is only taken in once the hash is
+right. Until then it is set aside, as are further contents of a slot that is filled already. A set that has ended, whole
+or given up, remembers which SDS id filled which slot, so that what still trickles in is recognised. Slots are kept as
+they come: the counts that a segment claims never allocate anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,6 +33,24 @@ class Slot(NamedTuple):
         return self.number + data_count if self.is_parity else self.number
 
 
+class SetState(Enum):
+    """Where a set is in its life."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    GIVEN_UP = "given-up"
+    """It expired, or its hash was never right. What still comes of it is refused, so that nobody takes its
+    acknowledgement for a delivery."""
+
+
+class SetAside(NamedTuple):
+    """A segment that may be forged, or that shows that another one is: held, but not taken in."""
+
+    slot: Slot
+    sds_id: str
+    payload: bytes
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class SegmentSet:
     """One set.
@@ -49,21 +70,28 @@ class SegmentSet:
     """When it last gained a segment."""
     turn: int
     """Place in the sequence of all changes to all sets, which a clock need not tell."""
-    completed: bool = False
-    awaits_data: bool = False
-    """Whether Reed-Solomon was tried in vain, so that only data segments can complete the set."""
+    state: SetState = SetState.OPEN
+    disputed_ms: int | None = None
+    """Since when enough segments are here whose hash is not the one that they promise; None if that is not so."""
+    aside: list[SetAside] = field(default_factory=list)
+    """Segments set aside, oldest first. They are not stored: whoever sent them sends them again."""
     ids: dict[Slot, str] = field(default_factory=dict)
     """SDS id of the segment in each slot."""
     data: dict[int, bytes] = field(default_factory=dict)
-    """Payloads of the data segments, by index; empty once completed."""
+    """Payloads of the data segments, by index; empty once the set has ended."""
     parity: dict[int, bytes] = field(default_factory=dict)
-    """Payloads of the parity segments, by index; empty once completed."""
+    """Payloads of the parity segments, by index; empty once the set has ended."""
     name: str = field(init=False)
     """The key as a string, unique among sets."""
 
     def __post_init__(self) -> None:
         length = "-" if self.key.payload_length is None else self.key.payload_length
         self.name = f"{self.key.payload_hash.hex()}/{length}/{self.key.generation}/{self.key.sender_id}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still waits for segments."""
+        return self.state is SetState.OPEN
 
     @property
     def byte_count(self) -> int:
@@ -74,6 +102,18 @@ class SegmentSet:
     def sds_ids(self) -> tuple[str, ...]:
         """SDS ids in chunk order."""
         return tuple(self.ids[slot] for slot in sorted(self.ids))
+
+    def payload_of(self, slot: Slot) -> bytes | None:
+        """Return the payload that fills a slot of an open set."""
+        return (self.parity if slot.is_parity else self.data).get(slot.number)
+
+    def end(self, state: SetState) -> None:
+        """Let go of the payloads: the set is whole, or given up."""
+        self.state = state
+        self.disputed_ms = None
+        self.data.clear()
+        self.parity.clear()
+        self.aside.clear()
 
     def agrees_with(self, segment: Segment, *, self_describing: bool) -> bool:
         """Whether a segment claims the same counts as those before it, as far as it claims any."""
@@ -94,19 +134,22 @@ class SegmentSet:
         """
         return self.total_with(segment) + self.last_base - self.first_base
 
+    def counts_with(self, segment: Segment) -> tuple[int, int]:
+        """Return how many data and parity segments the message has, by what the set and the segment tell."""
+        return self.data_count or segment.data_count, self.parity_count or segment.parity_count
+
     def total_with(self, segment: Segment) -> int:
         """Return how many segments the message has, by what the set and the segment tell."""
-        return (self.data_count or segment.data_count) + (self.parity_count or segment.parity_count)
+        return sum(self.counts_with(segment))
 
     def put(self, segment: Segment, sds_id: str, order_key: int) -> None:
         """Fill the segment's slot, and learn the counts that it tells."""
         base, shift = self._base(segment, order_key)
         self.first_base = min(self.first_base - shift, base)
         self.last_base = max(self.last_base - shift, base)
-        self.data_count = self.data_count or segment.data_count
-        self.parity_count = self.parity_count or segment.parity_count
+        self.data_count, self.parity_count = self.counts_with(segment)
         self.ids[Slot.of(segment)] = sds_id
-        if not self.completed:
+        if self.is_open:
             (self.parity if segment.is_parity else self.data)[segment.index] = segment.payload
 
     def _base(self, segment: Segment, order_key: int) -> tuple[int, int]:

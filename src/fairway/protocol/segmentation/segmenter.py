@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
+from fairway.options import MAX_SEGMENTS
 from fairway.protocol.segmentation import leopard
 from fairway.wire.hashing import keccak256
 from fairway.wire.segment import Segment, SegmentFormat
@@ -84,6 +85,12 @@ class Segmenter:
         self._config = config
         self._format = segment_format
         self._single_segment_parity = single_segment_parity
+        # SEGMENTATION, "Sending": never more than 256 segments; LIP-243 leaves the number to the participants.
+        self._max_total = (
+            config.max_total_segments
+            if segment_format.self_describing
+            else min(config.max_total_segments, MAX_SEGMENTS)
+        )
         self._chunk_bytes = _lip_243_chunk(config) if segment_format.self_describing else _seed_003_chunk(config)
         self._limit_bytes = min(config.max_message_size_bytes, self._chunk_bytes * self._max_data_count())
 
@@ -99,11 +106,11 @@ class Segmenter:
                 "raise max_message_size_bytes or segment_size_bytes, or send parts",
             )
         if self._format.self_describing:
-            return self._segmented(payload, self._lip_243_plan(payload))
+            return self._segmented(payload, self._plan(payload))
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
-        if len(payload) > self._config.segment_size_bytes:
-            return self._segmented(payload, self._seed_003_plan(payload))
+        if len(payload) > self._chunk_bytes:
+            return self._segmented(payload, self._plan(payload))
         if self._format.is_segment(payload):
             # Sent unmodified, this payload would be taken for a segment of some other message. Two data
             # segments are the fewest that seed 003 allows; each receiver joins them again.
@@ -112,44 +119,33 @@ class Segmenter:
         part = SegmentPart(content=payload, chunk_index=0, data_count=1, is_parity=False)
         return Segmentation(payload_hash=None, parts=(part,))
 
-    def _seed_003_plan(self, payload: bytes) -> _Plan:
-        data_count = -(-len(payload) // self._chunk_bytes)
-        return _Plan(
-            chunk_bytes=self._chunk_bytes,
-            data_count=data_count,
-            parity_count=self._seed_003_parity(data_count),
-        )
-
-    def _seed_003_parity(self, data_count: int) -> int:
-        # "Implementations that apply parity SHALL use fixed-size shards of length segmentSize", and Leopard
-        # codes shards of a multiple of 64 bytes only: with any other segment size there is no parity.
-        if self._chunk_bytes % leopard.SHARD_ALIGNMENT:
+    def parity_count(self, data_count: int) -> int:
+        """Return how many parity segments a message of so many data segments has."""
+        config = self._config
+        if self._format.self_describing:
+            if data_count == 1 and not self._single_segment_parity:
+                return 0
+            return parity_segments(data_count, config.parity_rate, round_up=True)
+        if not config.parity_rate:
             return 0
-        # The seed tells only the rate; existing senders round down, so that 2 to 7 segments have no parity.
-        count = parity_segments(data_count, self._config.parity_rate, round_up=False)
+        # The specification tells only the rate; existing senders round down, so that of an eighth 2 to 7 segments
+        # would have no parity.
+        count = parity_segments(data_count, config.parity_rate, round_up=False)
+        count = max(count, min(config.min_parity_segments, data_count))
         # "MUST NOT produce more than 256 total segments": parity is a MAY, so it is parity that gives way.
-        return count if data_count + count <= self._config.max_total_segments else 0
+        return count if data_count + count <= self._max_total else 0
 
-    def _lip_243_plan(self, payload: bytes) -> _Plan:
+    def _plan(self, payload: bytes) -> _Plan:
         data_count = max(1, -(-len(payload) // self._chunk_bytes))
-        return _Plan(
-            chunk_bytes=self._chunk_bytes,
-            data_count=data_count,
-            parity_count=self._lip_243_parity(data_count),
-        )
-
-    def _lip_243_parity(self, data_count: int) -> int:
-        if data_count == 1 and not self._single_segment_parity:
-            return 0
-        return parity_segments(data_count, self._config.parity_rate, round_up=True)
+        return _Plan(chunk_bytes=self._chunk_bytes, data_count=data_count, parity_count=self.parity_count(data_count))
 
     def _max_data_count(self) -> int:
         """Return how many data segments leave room for their parity within max_total_segments."""
-        total = self._config.max_total_segments
+        total = self._max_total
         if not self._format.self_describing:
             return total
         for count in range(total, 0, -1):
-            if count + self._lip_243_parity(count) <= total:
+            if count + self.parity_count(count) <= total:
                 return count
         raise ConfigurationError(f"max_total_segments of {total} leaves no room for parity; set it to 2 or more")
 
@@ -190,7 +186,16 @@ def _seed_003_chunk(config: SegmentationConfig) -> int:
         raise ConfigurationError(
             "max_total_segments must be at least 2 with seed 003: a payload that looks like a segment takes two"
         )
-    return config.segment_size_bytes
+    if not config.parity_rate:
+        return config.segment_size_bytes
+    # "Implementations that apply parity SHALL use fixed-size shards of length segmentSize", and Leopard codes shards of
+    # a multiple of 64 bytes only.
+    if config.segment_size_bytes < leopard.SHARD_ALIGNMENT:
+        raise ConfigurationError(
+            f"segment_size_bytes must be at least {leopard.SHARD_ALIGNMENT} for parity, not "
+            f"{config.segment_size_bytes}; raise it, or set parity_rate to 0"
+        )
+    return config.segment_size_bytes // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT
 
 
 def _lip_243_chunk(config: SegmentationConfig) -> int:

@@ -1,7 +1,7 @@
-"""Memory of completed sets, so that their surplus is recognised (seed 003: "Completion flags").
+"""Memory of sets that have ended, so that what still comes of them is recognised ("Completion flags").
 
-It is bounded, in sets and in SDS ids. What is forgotten costs at worst a ghost: a surplus segment that opens a
-set, which expires.
+It is bounded, in sets and in SDS ids. What is forgotten costs at worst a ghost: a surplus segment that opens a set,
+which expires.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 IDS_PER_SET: Final = 16
-"""SDS ids remembered, on average over all completed sets; a message of 1 MiB has 12 segments by default."""
+"""SDS ids remembered, on average over all ended sets; a message of 1 MiB has 12 segments by default."""
 
 
-class CompletedSets:
-    """The completed sets, the least recently touched first."""
+class EndedSets:
+    """The completed and the given up sets, the least recently touched first."""
 
     def __init__(self, max_sets: int) -> None:
         self._max_sets = max_sets
@@ -35,16 +35,16 @@ class CompletedSets:
         """Return the set of this name, if it is here."""
         return self._sets.get(name)
 
-    def touch(self, completed: SegmentSet, new_ids: int) -> None:
+    def touch(self, ended: SegmentSet, new_ids: int) -> None:
         """Remember a set as the most recently touched, with so many SDS ids more than before."""
-        self._sets.pop(completed.name, None)
-        self._sets[completed.name] = completed
+        self._sets.pop(ended.name, None)
+        self._sets[ended.name] = ended
         self._id_count += new_ids
 
-    def forget(self, completed: SegmentSet) -> None:
+    def forget(self, ended: SegmentSet) -> None:
         """Take a set out."""
-        del self._sets[completed.name]
-        self._id_count -= len(completed.ids)
+        del self._sets[ended.name]
+        self._id_count -= len(ended.ids)
 
     def excess(self) -> SegmentSet | None:
         """Return a set that must be forgotten because the memory is full."""

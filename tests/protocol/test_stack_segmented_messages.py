@@ -1,0 +1,201 @@
+"""Segmented messages between participants: whoever is named as having one has it, whatever is lost or forged."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from fairway.events import (
+    DeliveryError,
+    IrretrievableMessage,
+    LossReason,
+    MessageDelivered,
+    MessageReceived,
+    SegmentsDisputed,
+)
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.effects import Publish
+from fairway.wire.segment import LIP_243, SEED_003
+
+HOUR_MS = 3_600_000
+
+
+class Link:
+    """Participants on one network that loses some of what they send."""
+
+    def __init__(self, *peers, loss=0.0, seed=0, change=None, published=True):
+        """Carry everything that peers publish from now on, and, if ``published``, what they have published before."""
+        self.peers, self.loss, self.chance = peers, loss, random.Random(seed)
+        self.change = change or (lambda _, message: message)
+        self.looked_at = {peer.name: 0 if published else len(peer.effects) for peer in peers}
+
+    def carry(self):
+        """Take what was published to everybody else, and what they publish because of it."""
+        going = True
+        while going:
+            going = False
+            for peer in self.peers:
+                news = peer.effects[self.looked_at[peer.name] :]
+                self.looked_at[peer.name] = len(peer.effects)
+                for publication in news:
+                    if not isinstance(publication, Publish):
+                        continue
+                    going = True
+                    peer.answer(publication)
+                    message = self.change(peer, publication.message)
+                    for other in self.peers:
+                        if other is not peer and self.chance.random() >= self.loss:
+                            other.receive(message)
+
+    def pass_time(self, for_ms):
+        now_ms = self.peers[0].now_ms
+        end_ms = now_ms + for_ms
+        self.carry()
+        while True:
+            due = [(at, peer) for peer in self.peers if (at := peer.stack.next_deadline()) is not None]
+            at_ms = min((at for at, _ in due), default=end_ms + 1)
+            if at_ms > end_ms:
+                break
+            now_ms = max(now_ms, at_ms)
+            for peer in self.peers:
+                peer.now_ms = now_ms
+            for at, peer in due:
+                if at <= now_ms:
+                    peer.tick()
+            self.carry()
+        for peer in self.peers:
+            peer.now_ms = end_ms
+
+
+def options_of(profile=Profile.WAKU, **segmentation):
+    segmentation = {"segment_size_bytes": 1_024, **segmentation}
+    base = ReliableChannelOptions.logos() if profile is Profile.LOGOS else ReliableChannelOptions()
+    return dataclasses.replace(
+        base,
+        max_retry_attempts=40,
+        retry_interval_ms=30_000,
+        segmentation=dataclasses.replace(base.segmentation, **segmentation),
+    )
+
+
+def told_delivered(peer, to):
+    return [event.message_id for event in peer.events(MessageDelivered) if to in event.delivered_to]
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize(
+    "bounds",
+    [{}, {"max_sets_per_sender": 3}, {"max_buffered_bytes_per_sender": 12_000}, {"max_buffered_bytes": 40_000}],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_burst_of_segmented_messages_is_received_whole_and_only_then_said_to_be_delivered(
+    peer, profile, bounds, seed
+):
+    options = options_of(profile, **bounds)
+    alice, bob = peer("alice", options), peer("bob", options)
+    link = Link(alice, bob, loss=0.3, seed=seed)
+    accepted = []
+    for number in range(40):
+        accepted.append(alice.send(random.Random(number).randbytes(2_500)).message_id)
+        link.carry()
+        assert set(told_delivered(alice, "bob")) <= {event.message_id for event in bob.events(MessageReceived)}
+    link.pass_time(HOUR_MS)
+    received = [event.message_id for event in bob.events(MessageReceived)]
+    assert received == accepted
+    assert sorted(told_delivered(alice, "bob")) == sorted(accepted)
+    assert bob.events(IrretrievableMessage) == []
+    assert bob.stack.statistics().reassembly.sets_evicted == 0
+
+
+def corrupted(message, peer, segment_format, *, index, sds_id=None):
+    """Return a WakuMessage whose data segment of this index says something else; others as they are."""
+    sds = peer.stack.sds.dialect.codec.decode(message.payload)
+    if not sds.content or not segment_format.is_segment(sds.content):
+        return message
+    segment = segment_format.decode(sds.content)
+    if segment.is_parity or segment.index != index:
+        return message
+    wrong = segment_format.encode(dataclasses.replace(segment, payload=bytes(len(segment.payload))))
+    changed = dataclasses.replace(sds, content=wrong, message_id=sds_id or sds.message_id)
+    return dataclasses.replace(message, payload=peer.stack.sds.dialect.codec.encode(changed))
+
+
+@pytest.mark.parametrize("parity_rate", [0.0, 0.25])
+@pytest.mark.parametrize("at", ["first", "middle", "last"])
+def test_a_forged_segment_keeps_nobody_from_the_message_and_nobody_believes_it(peer, parity_rate, at):
+    options = options_of(parity_rate=parity_rate)
+    alice, bob = peer("alice", options), peer("bob", options)
+    payload = random.Random(1).randbytes(4_500)
+    alice.send(payload)
+    honest = alice.content()
+    forged = corrupted(honest[1].message, alice, SEED_003, index=1, sds_id="f" * 64)
+    place = {"first": 0, "middle": 2, "last": len(honest)}[at]
+    bob.receive(*honest[:place], forged, *honest[place:])
+    alice.answer()
+    Link(alice, bob, published=False).pass_time(HOUR_MS)
+    assert bob.payloads() == [payload]
+    assert told_delivered(alice, "bob")
+    assert bob.events(IrretrievableMessage) == []
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_message(peer, profile):
+    options = options_of(profile, parity_rate=0.0)
+    segment_format = LIP_243 if profile is Profile.LOGOS else SEED_003
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(random.Random(2).randbytes(3_500))
+    link = Link(alice, bob, change=lambda who, message: corrupted(message, who, segment_format, index=1))
+    link.pass_time(2 * HOUR_MS)
+    bob.send(b"nothing yet?")
+    link.pass_time(HOUR_MS)
+    assert len(bob.events(SegmentsDisputed)) == 1
+    [lost] = [event for event in bob.events(IrretrievableMessage) if event.payload_hash is not None]
+    assert lost.reason is LossReason.HASH_MISMATCH
+    assert lost.sender_id == "alice"
+    assert lost.message_id == lost.sds_ids[0]
+    assert bob.payloads() == []
+    assert told_delivered(alice, "bob") == []
+    assert len(alice.events(DeliveryError)) == 1
+
+
+def test_what_comes_of_a_message_that_was_given_up_is_not_acknowledged(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(random.Random(3).randbytes(1_500))
+    first, last = alice.content()
+    alice.answer()
+    bob.receive(first)
+    bob.pass_time(60_000)
+    assert [event.reason for event in bob.events(IrretrievableMessage)] == [LossReason.SEGMENTS_EXPIRED]
+    bob.receive(last)
+    bob = bob.restart()
+    bob.receive(last)
+    bob.send(b"I am")
+    alice.receive(*bob.content())
+    assert told_delivered(alice, "bob") == []
+
+
+def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
+    options = options_of(parity_rate=0.0)
+    alice, bob, carol = peer("alice", options), peer("bob", options), peer("carol", options)
+    alice.send(random.Random(4).randbytes(1_500))
+    first, last = alice.content()
+    alice.answer()
+    bob.receive(first)
+    carol.receive(dataclasses.replace(last.message, payload=without_history(carol, last)))
+    bob.send(b"a half")
+    carol.send(b"another")
+    alice.receive(*bob.content(), *carol.content())
+    assert alice.events(MessageDelivered) == []
+    bob.answer()
+    carol.answer()
+    Link(alice, bob, carol, published=False).pass_time(120_000)
+    assert told_delivered(alice, "bob")
+
+
+def without_history(peer, publication):
+    sds = peer.sds(publication)
+    return peer.stack.sds.dialect.codec.encode(dataclasses.replace(sds, causal_history=()))
