@@ -211,8 +211,7 @@ class Inbound:
 
     def _urgency(self, message: SdsMessage) -> Urgency:
         dependencies = self._sds.dependencies
-        unmet = dependencies.unmet(message.message_id, dependencies.cited(message))
-        if all(self.siblings.is_lost(entry.message_id) for entry in unmet):
+        if not dependencies.unmet(message.message_id, dependencies.cited(message)):
             return Urgency.NEXT
         return Urgency.AWAITED if dependencies.incoming.is_waited_for(message.message_id) else Urgency.LATER
 

@@ -123,6 +123,8 @@ class Receiving:
             message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
             self._query_on_connect.history_heard += 1
+        if message.channel_id == self._sds.channel_id:
+            self.process(self._siblings.cited(self._sds.dependencies.cited(message), now_ms), now_ms)
         kept = None
         if self._sds.is_new_content(message):
             kept, events = self._inbound.keep(message, now_ms)

@@ -27,6 +27,7 @@ from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.sds.outcome import SdsOutcome
 from fairway.protocol.segmentation.outcomes import MessageCompleted
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
+from fairway.wire.sds import HistoryEntry
 
 _T = TypeVar("_T")
 
@@ -87,9 +88,18 @@ class LostSiblings:
             if sds_id in missing and sds_id in self._remembered:
                 self._let_off.append(self._remembered.pop(sds_id))
 
-    def is_lost(self, sds_id: str) -> bool:
-        """Return whether this is a lost segment of a message that was delivered: nothing has to wait for it."""
-        return sds_id in self._remembered
+    def cited(self, entries: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
+        """Take in what a message cites of the lost segments of delivered messages, so that it need not wait for them.
+
+        Cited they must have been sent, parity too; and their content is known.
+        """
+        outcomes: list[SdsOutcome] = []
+        for entry in entries if self._remembered else ():
+            let_off = self._remembered.get(entry.message_id)
+            if let_off is not None and let_off.lost.lamport is not None and not let_off.lost.untold:
+                del self._remembered[entry.message_id]
+                outcomes += self._sds.adopt(entry.message_id, let_off.lost.lamport, let_off.sender_id, now_ms)
+        return outcomes
 
     def let_go(self, now_ms: int) -> list[SdsOutcome]:
         """Release whoever waits for a lost segment that nobody needs to wait for any more."""
