@@ -30,7 +30,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdInUse,
 )
-from fairway.protocol.segmentation.outcomes import Refused, SegmentDiscarded
+from fairway.protocol.segmentation.outcomes import Kept, Refused, SegmentDiscarded
 from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
@@ -125,15 +125,16 @@ class Receiving:
             self._query_on_connect.history_heard += 1
         if message.channel_id == self._sds.channel_id:
             self.process(self._siblings.cited(self._sds.dependencies.cited(message), now_ms), now_ms)
-        kept = None
+        kept: Kept | None = None
         if self._sds.is_new_content(message):
-            kept, events = self._inbound.keep(message, now_ms)
+            answer, events = self._inbound.keep(message, now_ms)
             self._effects.tell(*events)
-            if isinstance(kept, Refused):
+            if isinstance(answer, Refused):
                 self._tally.add("not_kept")
-                if isinstance(kept, SegmentDiscarded) and kept.full is not None:
+                if isinstance(answer, SegmentDiscarded) and answer.full is not None:
                     self._query_on_connect.turn_away(carrier.message_hash)
                 return
+            kept = answer
         outcomes = self._sds.receive(message, carrier.message_hash, now_ms, plaintext)
         if any(isinstance(outcome, MessageIgnored) and outcome.why is Ignored.NO_ROOM for outcome in outcomes):
             self._query_on_connect.turn_away(carrier.message_hash)
