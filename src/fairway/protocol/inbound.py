@@ -82,7 +82,7 @@ class Inbound:
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def keep(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
-        """Keep what a message says that is new here, or refuse it, so that SDS must not take it in. Say what to tell."""
+        """Keep what a new message says, or refuse it, so that SDS must not take it in. Say what to tell."""
         events = self._lost(self.reassembler.expire(now_ms))
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
         outcome = self.reassembler.add(
