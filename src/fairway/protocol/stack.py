@@ -125,7 +125,9 @@ class Stack:
         self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
         self._want_more = WantMore(sds, requests, outbound, sending, effects)
         self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
-        self.sync_timer = sync = SyncTimer(options.sync_min_interval_ms, self._jitter, now_ms)
+        self.sync_timer = sync = SyncTimer(
+            options.sync_min_interval_ms, self._jitter, now_ms, speak_after=max(1, options.sds.bloom_capacity // 4)
+        )
         self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
         self._receiving = Receiving(
             content_topic,

@@ -1,8 +1,9 @@
 """When to send a sync message (seed 000, "Synchronization messages"; SDS spec, "Periodic Sync Message").
 
 The interval is shared responsibility: every participant waits a random part of it, and whoever hears another's sync
-message waits anew, so that one speaks for all. Two things do not wait for others: a copy of a message that was received
-before, because its sender plainly lacks our acknowledgement; and a repair request that is due (SDS-R).
+message waits anew, so that one speaks for all. Three things do not wait for others: a copy of a message that was received
+before, because its sender plainly lacks our acknowledgement; a repair request that is due (SDS-R); and so much news
+that our bloom filter would forget the first of it before we spoke.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ invent messages that we miss, and must not have us transmit much more than we do
 class SyncTimer:
     """The time of the next sync message."""
 
-    def __init__(self, interval_ms: int, jitter: Jitter, now_ms: int) -> None:
+    def __init__(self, interval_ms: int, jitter: Jitter, now_ms: int, speak_after: int = 2_500) -> None:
+        """``speak_after``: messages received after which to speak at once."""
+        self._speak_after = speak_after
+        self._heard = 0
         self.at_ms: int | None = None
         self._interval_ms = interval_ms
         self._jitter = jitter
@@ -51,6 +55,7 @@ class SyncTimer:
         if self.at_ms is not None and self.at_ms > now_ms:
             self._repair_credit = max(0, self._repair_credit - self._interval_ms)
         self._has_news = False
+        self._heard = 0
         self._spoke_ms = now_ms
         self.restart(now_ms, AFTER_OWN_SYNC)
 
@@ -69,6 +74,7 @@ class SyncTimer:
     def content_sent(self, now_ms: int) -> None:
         """Begin a new wait: an own message acknowledges as much as a sync message would."""
         self._has_news = False
+        self._heard = 0
         self.restart(now_ms, NORMAL)
 
     def hasten(self, now_ms: int) -> None:
@@ -79,7 +85,9 @@ class SyncTimer:
     def content_received(self, now_ms: int) -> None:
         """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
         self._has_news = True
-        self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))
+        self._heard += 1
+        at_once = self._heard >= self._speak_after and self._interval_ms
+        self._bring_forward(now_ms if at_once else self._draw(now_ms, AFTER_CONTENT_RECEIVED))
 
     def copy_received(self, now_ms: int) -> None:
         """Owe an acknowledgement, which nobody else's sync message can replace."""
@@ -90,7 +98,7 @@ class SyncTimer:
 
     def sync_received(self, now_ms: int) -> None:
         """Let another's sync message suppress ours."""
-        if not self._owed:
+        if not self._owed and self._heard < self._speak_after:
             self.restart(now_ms, NORMAL)
 
     def clock_went_back(self, now_ms: int) -> None:
@@ -98,6 +106,7 @@ class SyncTimer:
         self._bring_forward(self._draw(now_ms, AFTER_OWN_SYNC))
         if self._spoke_ms is not None:
             self._spoke_ms = min(self._spoke_ms, now_ms)
+        self._credited_ms = min(self._credited_ms, now_ms)
         self._credited_ms = min(self._credited_ms, now_ms)
 
     def _earn_credit(self, now_ms: int) -> None:

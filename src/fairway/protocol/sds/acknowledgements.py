@@ -27,10 +27,10 @@ from fairway.wire.sds import HistoryEntry, ReceivedBloom, SdsCodec, SdsMessage
 OUTGOING: Final = "outgoing"
 ACKNOWLEDGEMENTS: Final = "acknowledgements"
 
-_ANCESTRY_WINDOW: Final = 4_096
-"""Newest messages whose unacknowledged ancestors are remembered; peers cite the newest few."""
-_OWN_WINDOW: Final = 4_096
-"""Newest own messages whose descendants are known; for older ones only citation and bloom filters speak."""
+_ANCESTRY_WINDOW: Final = 65_536
+"""Newest messages whose unacknowledged ancestors are remembered; peers cite the newest few that they have."""
+_MAX_RANGES: Final = 64
+"""Ranges of own messages that are remembered of one; for those in older ones only citation and bloom filters speak."""
 _MAX_WITNESSES: Final = 10_000
 """Participants that are remembered per message, unless they were asked for by name."""
 _OVERFULL: Final = 10
@@ -71,17 +71,19 @@ class OutgoingMessage:
         return len(self.acknowledged_by) >= self.required_count and self.required_from <= self.acknowledged_by.keys()
 
 
-class Ancestry:
-    """Which own messages each recent message is or descends from, as a bit set per message.
+Ranges = tuple[tuple[int, int], ...]
+"""Numbers as disjoint ranges (first, last), ascending."""
 
-    Bit ``sequence - base`` stands for the own message of that sequence number. Merging the sets of all parents is one
-    OR each, so that a history of 200 and thousands of unacknowledged messages stay cheap. Both sides are windows over
-    the newest, so that a set never has more than twice `_OWN_WINDOW` bits.
+
+class Ancestry:
+    """Which own messages each recent message is or descends from, as ranges of their sequence numbers.
+
+    A sender's messages cite one another, so that a message that cites one of them descends from all before it: nearly
+    always one range says it all, and tens of thousands of unacknowledged messages stay cheap.
     """
 
     def __init__(self) -> None:
-        self._ancestors: OrderedDict[str, int] = OrderedDict()
-        self._base = 0
+        self._ancestors: OrderedDict[str, Ranges] = OrderedDict()
 
     def record(self, message_id: str, parents: Iterable[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
         """Note a message that entered the history, and what it cites."""
@@ -89,37 +91,40 @@ class Ancestry:
         if not own:
             known.clear()
             return
-        mask = 0
         outgoing = own.get(message_id)
-        if outgoing is not None and outgoing.sequence >= self._base:
-            if outgoing.sequence - self._base >= 2 * _OWN_WINDOW:
-                self._move_base(outgoing.sequence - _OWN_WINDOW)
-                known = self._ancestors
-            mask = 1 << (outgoing.sequence - self._base)
-        ancestors_of = known.get
+        found: dict[Ranges, None] = {} if outgoing is None else {((outgoing.sequence, outgoing.sequence),): None}
         for parent in parents:
-            inherited = ancestors_of(parent[0])
+            inherited = known.get(parent[0])
             if inherited:
-                mask |= inherited
-        if mask:
-            known[message_id] = mask
+                found[inherited] = None
+        if found:
+            known[message_id] = _merged(found)
             if len(known) > _ANCESTRY_WINDOW:
                 known.popitem(last=False)
 
     def descends(self, message_ids: Iterable[str], outgoing: OutgoingMessage) -> bool:
         """Return whether one of the messages is a known causal descendant of an own one."""
-        shift = outgoing.sequence - self._base
-        if shift < 0:
-            return False
-        known = self._ancestors
-        return any(known.get(message_id, 0) >> shift & 1 for message_id in message_ids)
+        known, sequence = self._ancestors, outgoing.sequence
+        return any(first <= sequence <= last for message_id in message_ids for first, last in known.get(message_id, ()))
 
-    def _move_base(self, base: int) -> None:
-        """Let go of the own messages before ``base``."""
-        shift = base - self._base
-        self._base = base
-        remaining = ((message_id, mask >> shift) for message_id, mask in self._ancestors.items())
-        self._ancestors = OrderedDict((message_id, mask) for message_id, mask in remaining if mask)
+    def of(self, message_ids: Iterable[str]) -> Ranges:
+        """Return the own messages that any of these messages is or descends from."""
+        found = dict.fromkeys(ranges for message_id in message_ids if (ranges := self._ancestors.get(message_id)))
+        return _merged(found) if found else ()
+
+
+def _merged(sets: Iterable[Ranges]) -> Ranges:
+    """Return the union, of which the newest ranges count."""
+    sets = list(sets)
+    if len(sets) == 1:
+        return sets[0]
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(one for ranges in sets for one in ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged[-_MAX_RANGES:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,13 +220,14 @@ class OutgoingBuffer:
         words, flip = bloom.words, self._codec.bloom.byte_flip
         same = bloom.parameters == self._parameters
         tells: bool | None = None
+        descended_from = self.ancestry.of(entry[0] for entry in cited)
         for outgoing in list(self.messages.values()):
             if participant in outgoing.acknowledged_by:
                 continue
             positions = outgoing.positions if same else self._positions_elsewhere(outgoing, bloom.parameters)
             if not positions or not holds(words, positions, flip):
                 continue
-            if self.ancestry.descends((entry[0] for entry in cited), outgoing):
+            if any(first <= outgoing.sequence <= last for first, last in descended_from):
                 reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
                 continue
             if tells is None:
