@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -136,13 +137,15 @@ async def converse(alice, bob, count, seed):
         receipts = []
         for ours, theirs in zip(said["alice"], said["bob"], strict=True):
             receipts += [await alice.send(ours), await bob.send(theirs)]
-        async with asyncio.timeout(PATIENCE_S):
-            for receipt in receipts:
-                await receipt.delivered()
+        acknowledged = asyncio.gather(*(receipt.delivered() for receipt in receipts))
         await until(
-            lambda: len(got["alice"]) >= count and len(got["bob"]) >= count,
-            lambda: f"alice got {len(got['alice'])} of {count}, bob {len(got['bob'])}; seed {seed}",
+            lambda: acknowledged.done() and len(got["alice"]) >= count and len(got["bob"]) >= count,
+            lambda: (
+                f"seed {seed}; alice got {len(got['alice'])} of {count}, bob {len(got['bob'])}; "
+                f"all acknowledged: {acknowledged.done()}; {alice.statistics()}; {bob.statistics()}"
+            ),
         )
+        await acknowledged
     finally:
         for reader in readers:
             reader.cancel()
@@ -151,9 +154,9 @@ async def converse(alice, bob, count, seed):
 
 
 @asynccontextmanager
-async def channel_at(address, name):
+async def channel_at(address, name, options=OPTIONS):
     async with await fairway.connect(address, connect_timeout_s=PATIENCE_S) as node:
-        channel = await fairway.create_reliable_channel(node, "go", name, TOPIC, options=OPTIONS)
+        channel = await fairway.create_reliable_channel(node, "go", name, TOPIC, options=options)
         async with channel:
             yield channel
 
@@ -270,6 +273,26 @@ def test_a_channel_runs_over_the_rest_api_of_go_waku(go_folder, tmp_path, seed):
             await until(lambda: node.relay.peer_count(SHARD), lambda: (tmp_path / "waku.log").read_text()[-2000:])
             async with channel_at(rest, "alice") as alice, channel_at(str(node.addresses[0]), "bob") as bob:
                 await converse(alice, bob, 10, seed)
+
+    run(work())
+
+
+def test_a_node_that_takes_one_push_a_second_is_used_at_that_pace(go_folder, tmp_path, seed):
+    """go-waku's program takes no more of a client, and says so in version 2 under the request id N/A."""
+    # Nothing is lost here. What is sent again before it can have been acknowledged would only be in the way.
+    options = replace(OPTIONS, retry_interval_ms=30_000)
+
+    async def work():
+        async with (
+            stock_waku(go_folder, tmp_path) as (address, _),
+            channel_at(address, "alice", options) as alice,
+            channel_at(address, "bob", options) as bob,
+        ):
+            await converse(alice, bob, 8, seed)
+            for channel in (alice, bob):
+                counted = channel.statistics().protocol
+                assert sum(counted.transmissions.values()) >= 8
+                assert counted.not_taken <= 20, counted
 
     run(work())
 
