@@ -214,6 +214,8 @@ class MessageReceived:
     """Timestamp of the WakuMessage that completed it; 0 when it had none."""
     message_hashes: tuple[bytes, ...]
     """Hashes of the WakuMessages that carried it."""
+    meta: bytes | None = None
+    """``meta`` of the newest of them, at most 64 bytes; its sender's, in clear, and None if it had none."""
     sds_ids: tuple[str, ...]
     """SDS ids of its segments, in order of the segments received."""
     ephemeral: bool = False

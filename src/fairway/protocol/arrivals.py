@@ -23,6 +23,8 @@ class Arrival:
     """Whether its content is a whole message and not a segment."""
     met: bool | None = None
     """Whether its dependencies were met when SDS released it; None until then."""
+    meta: bytes | None = None
+    """``meta`` of the WakuMessage (14/WAKU2-MESSAGE)."""
 
 
 class Lost(NamedTuple):
@@ -49,6 +51,8 @@ class Awaiting:
     dependencies_met: bool
     lost: dict[str, Lost]
     """Segments that never came, by SDS id, as far as somebody may still wait for them."""
+    meta: bytes | None = None
+    """``meta`` of the newest WakuMessage that carried it."""
 
 
 class Arrivals:
@@ -112,11 +116,12 @@ class Arrivals:
             arrival = self._arrivals.get(key)
             if arrival is None:
                 return None
-            return (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, arrival.whole, arrival.met)
+            row = (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, arrival.whole, arrival.met)
+            return row if arrival.meta is None else (*row, arrival.meta)
         awaiting = self.awaiting.get(key)
         if awaiting is None:
             return None
-        return (
+        waiting = (
             awaiting.sender_id,
             awaiting.payload,
             awaiting.sds_ids,
@@ -126,6 +131,7 @@ class Arrivals:
             awaiting.dependencies_met,
             tuple((sds_id, *lost) for sds_id, lost in awaiting.lost.items()),
         )
+        return waiting if awaiting.meta is None else (*waiting, awaiting.meta)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield everything."""
@@ -139,12 +145,19 @@ class Arrivals:
         """Fill empty tables with rows of `rows`."""
         for table, key, row in rows:
             if table == ARRIVALS:
-                message_hash, timestamp_ns, lamport, whole, met = row
+                message_hash, timestamp_ns, lamport, whole, met, *rest = row
+                (meta,) = rest or (None,)
                 self._arrivals[key] = Arrival(
-                    message_hash=message_hash, timestamp_ns=timestamp_ns, lamport=lamport, whole=whole, met=met
+                    message_hash=message_hash,
+                    timestamp_ns=timestamp_ns,
+                    lamport=lamport,
+                    whole=whole,
+                    met=met,
+                    meta=meta,
                 )
                 continue
-            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost = row
+            sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost, *rest = row
+            (meta,) = rest or (None,)
             awaiting = Awaiting(
                 sender_id=sender_id,
                 payload=payload,
@@ -153,7 +166,8 @@ class Arrivals:
                 timestamp_ns=timestamp_ns,
                 recovered=recovered,
                 dependencies_met=met,
-                lost={sds_id: Lost(*rest) for sds_id, *rest in lost},
+                lost={sds_id: Lost(*place) for sds_id, *place in lost},
+                meta=meta,
             )
             self._put(key, awaiting)
 

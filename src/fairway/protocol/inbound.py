@@ -46,6 +46,7 @@ class Carrier(NamedTuple):
 
     message_hash: bytes
     timestamp_ns: int
+    meta: bytes | None = None
 
 
 def logical_message_id(payload: bytes) -> str:
@@ -115,6 +116,7 @@ class Inbound:
         arrival = Arrival(
             message_hash=carrier.message_hash,
             timestamp_ns=carrier.timestamp_ns,
+            meta=carrier.meta,
             lamport=message.lamport_timestamp or 0,
             whole=whole,
         )
@@ -140,6 +142,7 @@ class Inbound:
             sds_ids=(message_id,),
             message_hashes=(arrival.message_hash,),
             timestamp_ns=arrival.timestamp_ns,
+            meta=arrival.meta,
             recovered=False,
             dependencies_met=met,
             lost={},
@@ -164,6 +167,7 @@ class Inbound:
                 pubsub_topic=self._pubsub_topic,
                 payload=payload,
                 timestamp_ns=carrier.timestamp_ns,
+                meta=carrier.meta,
                 message_hashes=(carrier.message_hash,),
                 sds_ids=(message.message_id,),
                 ephemeral=True,
@@ -186,12 +190,14 @@ class Inbound:
         self.arrivals.forget(outcome.forged_ids)
         arrivals = {sds_id: self.arrivals.get(sds_id) for sds_id in outcome.sds_ids}
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None}
+        newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
         complete = Awaiting(
             sender_id=outcome.set_key.sender_id,
             payload=outcome.payload,
             sds_ids=outcome.sds_ids,
             message_hashes=tuple(arrival.message_hash for arrival in came.values()),
-            timestamp_ns=max(arrival.timestamp_ns for arrival in came.values()),
+            timestamp_ns=newest.timestamp_ns,
+            meta=newest.meta,
             recovered=outcome.recovered,
             dependencies_met=all(arrival.met is not False for arrival in came.values()),
             lost=self.siblings.of(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
@@ -229,6 +235,7 @@ class Inbound:
             pubsub_topic=self._pubsub_topic,
             payload=complete.payload,
             timestamp_ns=complete.timestamp_ns,
+            meta=complete.meta,
             message_hashes=complete.message_hashes,
             sds_ids=complete.sds_ids,
             dependencies_met=complete.dependencies_met,

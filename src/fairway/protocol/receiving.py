@@ -105,7 +105,8 @@ class Receiving:
         else:
             self._tally.add("received")
             try:
-                return Carrier(message_hash(self._outbound.pubsub_topic, message), message.timestamp_ns or 0)
+                digest = message_hash(self._outbound.pubsub_topic, message)
+                return Carrier(digest, message.timestamp_ns or 0, message.meta)
             except ConfigurationError:
                 # A timestamp beyond 64 bits; no network carries that.
                 self._tally.add("undecodable")
