@@ -97,7 +97,13 @@ def test_the_last_data_segment_which_is_shorter_can_be_recovered(room):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"data_count": 257}],
+    [
+        {"payload_hash": bytes(31)},
+        {"index": 20},
+        {"data_count": 1, "index": 0},
+        {"data_count": 257},
+        {"is_parity": True, "parity_count": 2, "index": 2, "data_count": 0},
+    ],
     ids=", ".join,
 )
 def test_a_segment_that_breaks_a_rule_is_counted_and_never_delivered(room, wrong):
@@ -139,6 +145,7 @@ def test_a_payload_whose_hash_is_wrong_is_never_delivered(room):
     publications, _ = transmitted(room, PAYLOAD[: 5 * SIZE])
     bob = room.member("bob", SMALL)
     bob.hear(*publications[:4], forged(room, publications[4], payload=b"something else"))
+    room.silent()
     room.wait(HOUR_MS)
     assert bob.heard == []
 

@@ -227,7 +227,7 @@ def test_segments_that_contradict_their_set_are_told_apart():
     rows = sending(PAYLOAD)[:-2]
     odd = SEED_003.encode(replace(SEED_003.decode(rows[8]["content"]), data_count=200))
     results = reassemble([*rows[:8], rows[8] | {"content": odd, "message_id": "odd"}])
-    assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("discarded", 1)]
+    assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("incomplete", 1)]
 
 
 def with_late_parity(rows: list[dict]) -> list[dict]:
@@ -246,9 +246,24 @@ def test_parity_that_a_slow_sender_made_late_is_no_message_that_is_incomplete():
 
 def test_parity_of_a_message_whose_hash_is_wrong_is_no_further_message():
     rows = with_late_parity(sending(PAYLOAD[:700], config=replace(CONFIG, parity_rate=1.0)))
-    forged = SEED_003.encode(replace(SEED_003.decode(rows[2]["content"]), payload=b"something else"))
-    results = reassemble([*rows[:2], rows[2] | {"content": forged}, rows[5]])
+    forged = [
+        row | {"content": SEED_003.encode(replace(SEED_003.decode(row["content"]), payload=b"something else"))}
+        for row in rows[1:3]
+    ]
+    results = reassemble([rows[0], *forged, rows[5]])
     assert [(result["outcome"], result["held"]) for result in results] == [("hash-mismatch", 4)]
+
+
+def test_a_forged_segment_costs_nobody_his_message_and_is_seen():
+    rows = sending(PAYLOAD)
+    forged = SEED_003.encode(replace(SEED_003.decode(rows[3]["content"]), payload=bytes(256)))
+    results = reassemble([*rows, rows[3] | {"content": forged, "message_id": "forged"}])
+    assert [(result["outcome"], result["payload"]) for result in results] == [
+        ("complete", PAYLOAD),
+        ("discarded", None),
+    ]
+    assert [result["sds_ids"] for result in results[1:]] == [["forged"]]
+    assert sum(result["held"] for result in results) == len(rows) + 1, "no row is unaccounted for"
 
 
 def test_parity_of_a_second_sending_of_which_all_data_is_lost_is_incomplete():

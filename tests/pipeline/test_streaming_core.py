@@ -219,12 +219,12 @@ def test_a_flood_of_sets_that_never_end_is_forgotten(monkeypatch):
     stream.batch(*honest[:-1])
     for number in range(300):
         stream.batch(pieces(random.Random(number).randbytes(300), sender="mallory", first=1_000 * number)[0])
-    assert len(stream.rows) <= 3 * 20 + 3 * len(honest)
+    assert len(stream.rows) <= 3 * 20 + 3 * len(honest) + config.max_completed_sets
     (row,) = stream.batch(honest[-1])
     assert row["payload"] == b"honest" * 60
 
 
-def test_a_segment_that_promises_what_cannot_be_is_not_kept():
+def test_segments_that_do_not_make_what_they_promise_give_nothing_and_are_bounded():
     stream = Stream()
     liar = Segment(
         payload_hash=bytes(32),
@@ -247,9 +247,21 @@ def test_a_segment_that_promises_what_cannot_be_is_not_kept():
         payload=b"y",
         payload_length=None,
     )
-    said = stream.batch(first._replace(message_id="two", content=SEED_003.encode(other)))
-    assert said == []
-    assert stream.rows == {}
+    for number in range(1_000):
+        assert stream.batch(first._replace(message_id=f"two {number}", content=SEED_003.encode(other))) == []
+    assert len(stream.rows) <= 256 + 3
+
+
+def test_what_was_set_aside_in_one_micro_batch_counts_in_the_next():
+    payload = random.Random(4).randbytes(519)
+    parts = pieces(payload, config=SegmentationConfig(segment_size_bytes=128, parity_rate=0.5))
+    stream = Stream()
+    for part in (*parts[5:], *parts[3:5]):  # of seven: two of parity first, which may be enough for all that they tell
+        assert stream.batch(part) == []
+    (row,) = stream.batch(parts[0])
+    assert (row["payload"], row["recovered"]) == (payload, True)
+    assert (row["lamport"], row["timestamp"]) == (parts[0].lamport, max(part.timestamp for part in parts))
+    assert not any(key.startswith("aside") for key in stream.rows)
 
 
 def test_what_is_cited_and_not_there_is_missing_until_it_comes():

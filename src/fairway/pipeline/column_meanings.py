@@ -79,8 +79,8 @@ OF_ONE_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "incomplete": {
         "outcome": (
-            "`incomplete`; `hash-mismatch`: together they are not what they promise; `discarded`: they contradict the"
-            " others; `excess`: more than is looked at"
+            "`incomplete`; `hash-mismatch`: there are enough, but what they give, by Reed-Solomon too, is not what they"
+            " promise; `discarded`: they contradict the others, or are forged; `excess`: more than is looked at"
         ),
         "held": "segments that are there",
         "data_segments": "how many would do; null when only parity is there, which does not tell",

@@ -51,7 +51,8 @@ REASSEMBLED: Final = (
     " guessed_ids array<string>, lamport bigint, first_seen bigint, last_seen bigint"
 )
 """The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
-``hash-mismatch``, ``discarded`` for segments that contradict the rest of their set, or ``excess`` for those that nobody
+``hash-mismatch`` where there are enough but give something else than promised, by Reed-Solomon or without,
+``discarded`` for segments that contradict the rest of their set or are forged, or ``excess`` for those that nobody
 looked at because the group has more than can be told apart; ``held`` counts segments, ``data_segments`` is null when no
 data segment tells, ``lamport`` is the least."""
 
@@ -200,7 +201,9 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
             case MessageCompleted():
                 sending.outcome = "complete"
                 # What else came for its slots is forged.
-                sending.seen = [seen for seen in sending.seen if seen.sds_id in outcome.segments]
+                forged = [seen for seen in sending.seen if seen.sds_id not in outcome.segments]
+                discarded.seen += forged
+                sending.seen = [seen for seen in sending.seen if seen not in forged]
                 sending.payload = outcome.payload
                 sending.recovered = outcome.recovered
                 sending.data_count = outcome.data_count

@@ -26,6 +26,7 @@ from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     Outcome,
     SegmentDiscarded,
+    SegmentSetAside,
     SegmentStored,
     SetKey,
 )
@@ -55,6 +56,9 @@ more than it holds), and completed sets whose late segments are recognised."""
 
 _SYNC: Final = "sync"
 _TIMES: Final = "times"
+_ASIDE: Final = "aside"
+_MAX_ASIDE: Final = 256
+"""Segments that a channel sets aside; beyond them the oldest is forgotten, and the tables tell in the end."""
 _NOW_MS: Final = 0
 """Nothing expires: an archive is read at its own pace."""
 
@@ -94,6 +98,8 @@ class ChannelCore:
         self._channel_id = channel_id
         self._gaps = Gaps() if summary is None else Gaps(*summary)
         self._times: dict[str, Row] = {}
+        self._aside: dict[str, Row] = {}
+        """What the reassembler sets aside and does not store, since participants send it again; an archive does not."""
         self._load = load
         self._reassemblers: dict[str, Reassembler] | None = None
         self._touched: dict[str, None] = {}
@@ -138,9 +144,14 @@ class ChannelCore:
         match self._added(arrival, sender_id, lamport):
             case SegmentStored(set_key=key):
                 self._note(_name(arrival.profile, key), lamport, arrival.timestamp)
+            case SegmentSetAside(set_key=key):
+                self._set_aside(_name(arrival.profile, key), arrival)
             case MessageCompleted() as outcome:
                 name = _name(arrival.profile, outcome.set_key)
                 self._note(name, lamport, arrival.timestamp)
+                for set_name, _, _, message_id, aside_lamport, timestamp, _ in list(self._aside.values()):
+                    if set_name == name and message_id in outcome.segments:
+                        self._note(name, aside_lamport, timestamp)
                 first, last = self._times[name]
                 self._forget(name)
                 yield self._delivered(
@@ -169,9 +180,25 @@ class ChannelCore:
         self._times[name] = (min(first, lamport), max(last, timestamp))
         self._touched[name] = None
 
+    def _set_aside(self, name: str, arrival: Arrival) -> None:
+        key = f"{_ASIDE}/{arrival.message_id}"
+        sender_id, lamport = arrival.sender_id or "", arrival.lamport or 0
+        self._aside[key] = (
+            *(name, arrival.profile, sender_id, arrival.message_id),
+            *(lamport, arrival.timestamp, arrival.content or b""),
+        )
+        self._touched[key] = None
+        if len(self._aside) > _MAX_ASIDE:
+            oldest = next(iter(self._aside))
+            del self._aside[oldest]
+            self._touched[oldest] = None
+
     def _forget(self, name: str) -> None:
         if self._times.pop(name, None) is not None:
             self._touched[name] = None
+        for key in [key for key, row in self._aside.items() if row[0] == name]:
+            del self._aside[key]
+            self._touched[key] = None
 
     def _all(self) -> dict[str, Reassembler]:
         """Return the reassemblers, which are only loaded for a micro-batch that has segments."""
@@ -182,10 +209,15 @@ class ChannelCore:
                 kind, _, own = key.partition("/")
                 if kind == _TIMES:
                     self._times[key] = row
+                elif kind == _ASIDE:
+                    self._aside[key] = row
                 else:
                     rows.setdefault(kind, []).append((own, row))
             for profile_name, kept in rows.items():
                 self._reassemblers[profile_name].load(kept)
+            for _, profile_name, sender_id, message_id, lamport, _, content in self._aside.values():
+                # With less than the set has now it gave nothing, so that it is set aside again.
+                self._reassemblers[profile_name].add(sender_id, message_id, lamport, content, _NOW_MS)
         return self._reassemblers
 
     def _reassembler(self, profile: Profile) -> Reassembler:
@@ -196,7 +228,8 @@ class ChannelCore:
 
     def _row(self, key: str) -> Row | None:
         kind, _, own = key.partition("/")
-        return self._times.get(key) if kind == _TIMES else self._all()[kind].row(own)
+        of_this_shell = {_TIMES: self._times, _ASIDE: self._aside}.get(kind)
+        return self._all()[kind].row(own) if of_this_shell is None else of_this_shell.get(key)
 
     def _delivered(
         self,
