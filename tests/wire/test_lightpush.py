@@ -197,7 +197,7 @@ def test_every_status_code_has_a_row_in_the_table():
         (200, ClientAction.DONE),
         (400, ClientAction.NEVER_RESEND_UNCHANGED),
         (413, ClientAction.NEVER_RESEND_UNCHANGED),
-        (420, ClientAction.NEVER_RESEND_UNCHANGED),
+        (420, ClientAction.STAMP_ANEW),
         (421, ClientAction.RETRY_ELSEWHERE),
         (429, ClientAction.RETRY_LATER),
         (500, ClientAction.RETRY_ELSEWHERE),

@@ -50,7 +50,9 @@ def test_messages_go_out_and_come_in_by_relay_and_an_empty_cache_is_none_at_all(
         go = GoWaku(rest)
         async with rest.scripted(go) as server, await rest.client(server.url) as client:
             assert client.status.health is NodeHealth.MINIMALLY_HEALTHY
+            changes = client.status_changes()
             subscription = await client.subscribe(rest.shard, [rest.topic])
+            assert all(status.connected for status in changes.take())
             for number in range(3):
                 assert (await client.send(rest.message(number))).accepted
                 # What its peers sent comes without a version, and with an ephemeral that is neither.

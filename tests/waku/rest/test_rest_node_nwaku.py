@@ -85,7 +85,7 @@ def test_what_nwaku_says_of_a_push_is_what_the_sender_hears(rest, lightpush, acc
 
 @pytest.mark.parametrize(
     ("status", "permanent"),
-    [(400, True), (413, True), (420, True), (421, False), (500, False), (503, False), (504, False), (505, False)],
+    [(400, True), (413, True), (420, False), (421, False), (500, False), (503, False), (504, False), (505, False)],
 )
 def test_other_refusals_are_for_good_or_not_as_seed_004_has_it(rest, status, permanent):
     async def work():

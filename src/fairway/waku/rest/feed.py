@@ -58,6 +58,8 @@ class TopicFeed:
         self.criterion: Final = criterion
         self.live = False
         """Whether messages come in now."""
+        self.broken = False
+        """Whether they do not, though they were asked for."""
         self.way: ReceiveWay | None = None
         """In which way, at last."""
         self.caught_up = 0
@@ -127,7 +129,7 @@ class TopicFeed:
                 index = 0  # it may be another program when it is back
             if self.live and loop.time() - tried_s >= self._options.longest_pause_s:
                 pause_s = self._options.first_pause_s
-            self.live = False
+            self.live, self.broken = False, True
             self._changed()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -160,7 +162,7 @@ class TopicFeed:
     def _begun(self) -> None:
         # Also the first time: what came between `CatchUp.begin` and now is in the store alone.
         self._fall_behind()
-        self.live = True
+        self.live, self.broken = True, False
         self._settled.set()
         self._changed()
 

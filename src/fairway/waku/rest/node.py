@@ -206,7 +206,7 @@ class RestNode(WatchedNode):
         status = self._reached or replace(AWAY, detail=self._fault)
         if not self._has_store:
             status = replace(status, store=False)
-        if broken := [feed.criterion[1] for feed in self._feeds.values() if not feed.live]:
+        if broken := [feed.criterion[1] for feed in self._feeds.values() if feed.broken]:
             detail = status.detail or f"{self.address.name}: messages of {broken[0]} do not come in"
             status = replace(status, health=NodeHealth.UNHEALTHY, detail=detail)
         self._board.show(status)
