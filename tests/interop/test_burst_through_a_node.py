@@ -1,7 +1,7 @@
 """A burst through ``fairway node`` with default settings: programs of their own, one receiver killed twice on the way.
 
-Everything must be delivered once and in order, nothing may be announced as lost, and every "delivered" must be true. The
-size in ordinary runs is small; ``FAIRWAY_BURST`` (20000) and ``FAIRWAY_BURST_SEGMENTED`` (500) set others.
+Everything must be delivered once and in order, nothing may be announced as lost, and every "delivered" must be true.
+The size in ordinary runs is small; ``FAIRWAY_BURST`` (20000) and ``FAIRWAY_BURST_SEGMENTED`` (500) set others.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ async def burst(folder, payloads):
 def test_a_burst_is_delivered_once_in_order_and_nothing_is_announced_as_lost(tmp_path):
     payloads = payloads_of(SMALL, SEGMENTED, seed=1)
     alice, bob, carol, order, figures = asyncio.run(burst(tmp_path, payloads))
-    print(f"{SMALL} small and {SEGMENTED} segmented messages: {json.dumps(figures)}")
+    sys.stdout.write(f"{SMALL} small and {SEGMENTED} segmented messages: {json.dumps(figures)}\n")
     for receiver in (bob, carol):
         received = receiver.of("MessageReceived")
         new = [message for message in received if not message["redelivered"]]

@@ -386,3 +386,13 @@ def test_a_payload_that_would_pass_for_a_segment_arrives_as_it_was(peer):
     assert dave.payloads() == [segment]
     bob.receive(*alice.content())
     assert bob.payloads() == [FILE]
+
+
+def test_a_message_that_cannot_be_encoded_ends_its_send_with_an_event(peer):
+    alice = peer()
+    # A clock that gives nanoseconds: no timestamp of a WakuMessage holds that.
+    alice.now_ms *= 1_000_000
+    alice.send(b"hello")
+    assert [error.reason for error in alice.events(MessageSendError)] == [SendErrorReason.ENCODING_FAILED]
+    assert len(alice.events(DeliveryError)) == 1
+    assert not alice.published()

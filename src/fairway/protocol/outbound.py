@@ -295,9 +295,9 @@ class Outbound:
         if quota is None or isinstance(quota, EpochQuota):
             self.limiter.set_provider_quota(quota, now_ms)
 
-    def _prove(self, payload: bytes, stamp: int, now_ms: int) -> bytes | None:
+    def _prove(self, signal: bytes, now_ms: int) -> bytes | None:
         try:
-            proof: object = self._rln.generate_proof(rln_signal(payload, self._content_topic, stamp), now_ms)
+            proof: object = self._rln.generate_proof(signal, now_ms)
         except RlnError:
             raise
         except Exception as cause:
@@ -334,7 +334,12 @@ class Outbound:
             # Two messages never share a timestamp: relays take equal messages for one.
             stamp = self._last_stamp_ns + 1
         try:
-            proof = self._prove(transmission.payload, stamp, now_ms)
+            signal = rln_signal(transmission.payload, self._content_topic, stamp)
+        except OverflowError:
+            detail = f"no message holds the timestamp {stamp} ns: is the clock in milliseconds?"
+            return Refused(transmission=transmission, reason=SendErrorReason.ENCODING_FAILED, detail=detail)
+        try:
+            proof = self._prove(signal, now_ms)
         except RlnError as error:
             return error
         is_ephemeral = transmission.purpose is Purpose.EPHEMERAL

@@ -1,9 +1,9 @@
 """When to send a sync message (seed 000, "Synchronization messages"; SDS spec, "Periodic Sync Message").
 
 The interval is shared responsibility: every participant waits a random part of it, and whoever hears another's sync
-message waits anew, so that one speaks for all. Three things do not wait for others: a copy of a message that was received
-before, because its sender plainly lacks our acknowledgement; a repair request that is due (SDS-R); and so much news
-that our bloom filter would forget the first of it before we spoke.
+message waits anew, so that one speaks for all. Three things do not wait for others: a copy of a message that was
+received before, because its sender plainly lacks our acknowledgement; a repair request that is due (SDS-R); and so much
+news that our bloom filter would forget the first of it before we spoke.
 """
 
 from __future__ import annotations
