@@ -100,8 +100,8 @@ class House:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._children: list[Child] = []
-        network = self._child("network", "--json")
-        self.address = network.line()["address"]
+        self.network = self._child("network", "--json")
+        self.address = self.network.line()["address"]
 
     def _child(self, *words: str, **environment: str) -> Child:
         child = Child(*words, **environment)
@@ -238,3 +238,11 @@ def plain(child: Child, words: str) -> str:
         assert line, "the process ended"
         if words in line:
             return line
+
+
+def test_a_participant_tells_that_its_node_is_gone(house: House):
+    alice = house.participant("alice")
+    house.network.process.kill()
+    assert alice.until("node-status", connected=False)["health"] == "unhealthy"
+    alice.command("send", text="kept until it is back", tag="late")
+    alice.until("accepted", tag="late")
