@@ -4,8 +4,7 @@ Invariant: what comes out depends on the payloads, the options, the keys, the st
 time that it begins at, and on nothing else: doing it again gives the same bytes under the same ids. A payload gives all
 of its messages or none; one that gives none leaves no trace in those of others.
 
-Messages cite each other without retrieval hint, as those do that wait for the rate limit in a live channel: a hint is
-the hash of a WakuMessage, which is stamped when it leaves. Memory is bounded by one payload and a part of the log.
+Messages cite each other without retrieval hint: that is the hash of a WakuMessage, which is stamped when it leaves. Memory is bounded by one payload and a part of the log.
 """
 
 from __future__ import annotations
@@ -171,7 +170,9 @@ class Composer:
             beside = _cited_by_first(made, parts, part.chunk_index)
             message = self._sds.send(part.content, now_ms, tracked=False, beside=beside)
             made.append(message)
-            self._sds.broadcast(message, None)
+            if not payload.ephemeral:
+                # It may be dropped: nothing may cite what nobody needs to have.
+                self._sds.broadcast(message, None)
         composed = Composed(
             message=message,
             payload_id=logical_message_id(payload.data),
