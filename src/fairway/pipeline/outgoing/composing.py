@@ -4,7 +4,8 @@ Invariant: what comes out depends on the payloads, the options, the keys, the st
 time that it begins at, and on nothing else: doing it again gives the same bytes under the same ids. A payload gives all
 of its messages or none; one that gives none leaves no trace in those of others.
 
-Messages cite each other without retrieval hint: that is the hash of a WakuMessage, which is stamped when it leaves. Memory is bounded by one payload and a part of the log.
+Messages cite each other without retrieval hint: that is the hash of a WakuMessage, which is stamped when it leaves.
+Memory is bounded by one payload and a part of the log.
 """
 
 from __future__ import annotations
