@@ -74,7 +74,7 @@ class SegmentationConfig:
     max_message_size_bytes: int = 1_048_576
     """Larger messages are refused (seed 002: 1 MiB)."""
     reassembly_timeout_ms: int = 86_400_000
-    """A set that gained no segment for this long is given up; the sender's retries end long before this."""
+    """A set that gained no segment for so long, in which some could come, is given up; retries end long before this."""
     max_sets_per_sender: int = 1_000
     """Incomplete sets kept per sender; beyond it none is begun until one is whole."""
     max_buffered_bytes_per_sender: int = 33_554_432

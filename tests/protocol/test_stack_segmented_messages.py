@@ -199,3 +199,33 @@ def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
 def without_history(peer, publication):
     sds = peer.sds(publication)
     return peer.stack.sds.dialect.codec.encode(dataclasses.replace(sds, causal_history=()))
+
+
+def test_time_away_does_not_count_for_a_message_that_came_in_part(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=HOUR_MS)
+    alice, bob = peer("alice", options), peer("bob", options)
+    payload = random.Random(5).randbytes(1_500)
+    alice.send(payload)
+    first, last = alice.content()
+    bob.receive(first)
+    bob.pass_time(HOUR_MS // 2)
+    bob.connect(connected=False)
+    bob.now_ms += 48 * HOUR_MS
+    bob = bob.restart()
+    bob.pass_time(HOUR_MS // 4)
+    bob.receive(last)
+    assert bob.events(IrretrievableMessage) == []
+    assert bob.payloads() == [payload]
+
+
+def test_what_comes_in_part_is_given_up_after_enough_time_in_short_lives(peer):
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=HOUR_MS)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(random.Random(6).randbytes(1_500))
+    bob.receive(alice.content()[0])
+    lost = []
+    for _ in range(8):
+        bob.pass_time(10 * 60_000)
+        lost += bob.events(IrretrievableMessage)
+        bob = bob.restart()
+    assert [event.reason for event in lost] == [LossReason.SEGMENTS_EXPIRED]

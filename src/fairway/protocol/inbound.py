@@ -80,18 +80,19 @@ class Inbound:
         }
         self._limits = limits
         self._sds = sds
+        sds.dependencies.segments_wait = lambda: reassembler.next_deadline() is not None
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def keep(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
         """Keep what a new message says, or refuse it, so that SDS must not take it in. Say what to tell."""
-        events = self._lost(self.reassembler.expire(now_ms))
+        events, waited_ms = self.expire(now_ms), self._sds.dependencies.clock.waited_ms
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
         outcome = self.reassembler.add(
             message.sender_id,
             message_id,
             lamport,
             message.content or b"",
-            now_ms,
+            waited_ms,
             urgency=self._urgency(message),
             waiting_bytes=self.arrivals.awaiting_bytes,
         )
@@ -175,8 +176,15 @@ class Inbound:
         ]
 
     def expire(self, now_ms: int) -> list[Event]:
-        """Give up sets that gained nothing for too long."""
-        return self._lost(self.reassembler.expire(now_ms))
+        """Give up sets that gained nothing for too long, by the clock that runs while something can come."""
+        dependencies = self._sds.dependencies
+        dependencies.let_time_pass(now_ms)
+        return self._lost(self.reassembler.expire(dependencies.clock.waited_ms))
+
+    def next_deadline(self) -> int | None:
+        """Return when to look whether `expire` has something to do; None while nothing can come."""
+        waited_ms = self.reassembler.next_deadline()
+        return None if waited_ms is None else self._sds.dependencies.clock.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
         """Tell what SDS waits for no longer, unless its content came otherwise."""

@@ -327,7 +327,7 @@ class Stack:
 
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
-        times = [self._inbound.reassembler.next_deadline(), self._notices.next_deadline()]
+        times = [self._inbound.next_deadline(), self._notices.next_deadline()]
         if self._outbound.connected:
             times += [
                 self._sweep_at(),

@@ -64,6 +64,8 @@ class Dependencies:
         """Make an empty buffer; ``deliver(parked, now_ms)`` puts a released message into the history."""
         self.incoming = IncomingBuffer()
         self.clock = WaitingClock()
+        self.segments_wait: Callable[[], bool] = lambda: False
+        """Whether segments wait for others of their message; the layer above knows."""
         self.settled: OrderedDict[str, bool] = OrderedDict()
         """Ids that nobody waits for, with whether they were lost (or else recovered without being received)."""
         self._config = config
@@ -165,7 +167,7 @@ class Dependencies:
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
     ) -> None:
         """Keep a message until what is missing has come. Parked, it is no longer missing itself."""
-        self._let_time_pass(now_ms)
+        self.let_time_pass(now_ms)
         self.incoming.park(message, encoded, hint, missing, self.clock.waited_ms)
         self._journal.touch(PARKED, message.message_id)
         if self.incoming.missing.pop(message.message_id, None) is not None:
@@ -186,7 +188,7 @@ class Dependencies:
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         """Remember what one message cites and is not here, and plan to ask for it."""
         outcomes: list[SdsOutcome] = []
-        self._let_time_pass(now_ms)
+        self.let_time_pass(now_ms)
         entries = tuple(missing)
         # What a message cites before its newest few is asked for later (`sweep`), not before what others cite.
         unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
@@ -235,7 +237,7 @@ class Dependencies:
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
         """Declare lost what has been missing for too long, and report what still is missing."""
         outcomes: list[SdsOutcome] = []
-        self._let_time_pass(now_ms)
+        self.let_time_pass(now_ms)
         waited_ms = self.clock.waited_ms
         # An own message may enter the history after somebody cited it, which is not the time to deliver others'.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
@@ -275,11 +277,13 @@ class Dependencies:
 
     def can_come(self, possible: bool, now_ms: int) -> None:
         """Say whether what is missing can come from now on; only such time counts before it is given up."""
-        self._let_time_pass(now_ms)
+        self.let_time_pass(now_ms)
         self.clock.runs = possible
 
-    def _let_time_pass(self, now_ms: int) -> None:
-        if self.clock.advance(now_ms, counts=bool(self.incoming.missing or self.incoming.parked)):
+    def let_time_pass(self, now_ms: int) -> None:
+        """Count the time since this was called last, if something waited."""
+        counts = self.segments_wait() or bool(self.incoming.missing or self.incoming.parked)
+        if self.clock.advance(now_ms, counts=counts):
             self._journal.touch(WAITED, "")
 
     def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:

@@ -93,6 +93,9 @@ def _set_row(kept: SegmentSet) -> Row:
 
 def _set_of(row: Row) -> SegmentSet:
     match row:
+        case (*told, bool(completed), bool(_), tuple(ids)):
+            # As versions before 0.2 wrote it.
+            return _set_of((*told, (SetState.COMPLETED if completed else SetState.OPEN).value, ids))
         case (
             str(sender_id),
             bytes(payload_hash),
