@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import Final
 
 from fairway.errors import EmptyPayloadError, MessageTooLargeError
+from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessage
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.records import Row
@@ -141,8 +142,8 @@ class _Play:
         held = self._reassembler.statistics()
         if (
             held.open_sets > _SENDERS * SEGMENTATION.max_sets_per_sender
-            or held.buffered_bytes > SEGMENTATION.max_buffered_bytes
-            or held.completed_sets > SEGMENTATION.max_completed_sets
+            or held.buffered_bytes > Urgency.NEXT.value * SEGMENTATION.max_buffered_bytes
+            or held.ended_sets > SEGMENTATION.max_completed_sets
         ):
             raise BrokenPromiseError(f"{self._format.name}: more is held than allowed: {held}")
 

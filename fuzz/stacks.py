@@ -29,8 +29,9 @@ from fairway.protocol.outbound import LOGOS_MARKER, RATE_LIMIT
 from fairway.protocol.outbox import OUTBOX
 from fairway.protocol.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
-from fairway.protocol.sds.dependencies import MISSING, PARKED
+from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
+from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.stack import Stack
 from fairway.protocol.stack_state import JITTER
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
@@ -160,6 +161,8 @@ class _Play:
         for _ in range(_PAUSES_TO_REST):
             while self._ciphering:
                 self._cipher(0)
+            while self._unanswered:
+                self._answered(0)
             self._now_ms += LONG_MS
             self._happened(self._stack.tick(self._now_ms))
         self._forget_ciphering()
@@ -299,9 +302,9 @@ class _Play:
         held, limits = self._stack.statistics(), self._options
         self._stack.next_deadline()
         if (
-            held.parked > limits.sds.max_incoming_buffer
-            or held.reassembly.buffered_bytes > limits.segmentation.max_buffered_bytes
-            or held.reassembly.completed_sets > limits.segmentation.max_completed_sets
+            held.parked > FOR_PROGRESS * limits.sds.max_incoming_buffer
+            or held.reassembly.buffered_bytes > Urgency.NEXT.value * limits.segmentation.max_buffered_bytes
+            or held.reassembly.ended_sets > limits.segmentation.max_completed_sets
             or held.queued > limits.rate_limit.max_queued
         ):
             raise BrokenPromiseError(f"more is held than allowed: {held}")

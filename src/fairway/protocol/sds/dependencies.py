@@ -43,7 +43,7 @@ _FEW_CITATIONS: Final = 20
 what may be missing: one forged message invents a thousand citations, and must not crowd out honest ones."""
 _ASKED_AT_ONCE: Final = 60
 """Missing messages up to which a sweep adds further ones to those that are asked for."""
-_FOR_PROGRESS: Final = 2
+FOR_PROGRESS: Final = 2
 """How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
 _RELIEVED: Final = 0.9
 """A bound bites no longer when so much of it, or less, is in use."""
@@ -120,7 +120,7 @@ class Dependencies:
             return False
         new = sum(e.message_id not in incoming.missing and e.message_id not in incoming for e in unmet)
         awaited = incoming.missing.get(message_id)
-        factor = 1 if awaited is None else _FOR_PROGRESS
+        factor = 1 if awaited is None else FOR_PROGRESS
         used = {
             Limit.INCOMING_BUFFER: len(incoming) + 1,
             Limit.INCOMING_BUFFER_BYTES: incoming.parked_bytes + _size_of(message),
