@@ -9,7 +9,14 @@ import random
 import pytest
 
 from fairway.errors import EncryptionError
-from fairway.events import DeliveryError, MessageDelivered, MessageReceived, MessageSendError, SendErrorReason
+from fairway.events import (
+    DeliveryError,
+    MessageDelivered,
+    MessageReceived,
+    MessageSendError,
+    MessagesUndecryptable,
+    SendErrorReason,
+)
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
@@ -150,7 +157,7 @@ def test_what_cannot_be_opened_is_counted(peer):
     mallory.send(b"plain")
     bob.receive(*mallory.content())
     bobs.all()
-    assert not bob.events()
+    assert bob.events() == [MessagesUndecryptable(count=1, opened=0)]
     assert bob.stack.statistics().undecryptable == 1
 
 
