@@ -198,6 +198,8 @@ class _Play:
         self._happened(self._stack.tick(self._now_ms))
 
     def _send(self, payload: bytes) -> None:
+        if self._stack.backlog >= self._options.rate_limit.max_queued:
+            return  # as the shell makes its application wait
         try:
             accepted = self._stack.send(payload, self._now_ms)
         except (EmptyPayloadError, MessageTooLargeError):
@@ -305,7 +307,8 @@ class _Play:
             held.parked > FOR_PROGRESS * limits.sds.max_incoming_buffer
             or held.reassembly.buffered_bytes > Urgency.NEXT.value * limits.segmentation.max_buffered_bytes
             or held.reassembly.ended_sets > limits.segmentation.max_completed_sets
-            or held.queued > limits.rate_limit.max_queued
+            # The last message that was accepted may have as many segments.
+            or held.queued > limits.rate_limit.max_queued + limits.segmentation.max_total_segments
         ):
             raise BrokenPromiseError(f"more is held than allowed: {held}")
 
