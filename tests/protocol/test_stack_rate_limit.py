@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fairway.errors import MessageTooLargeError, RlnError, RlnErrorKind
@@ -21,6 +23,7 @@ from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, Se
 from fairway.protocol.effects import Emit, Persist, Publish, Purpose
 from fairway.protocol.ratelimit import rln_signal
 from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
+from fairway.wire.sds import HistoryEntry
 
 EPOCH_MS = 600_000
 FILE = bytes(range(256)) * 2
@@ -309,14 +312,32 @@ def test_a_proof_of_a_wrong_type_ends_the_send_with_an_event_and_raises_nothing(
     assert len(alice.events(DeliveryError)) == 1
 
 
-def test_on_the_logos_wire_an_ephemeral_message_that_never_left_is_not_cited(peer):
-    options = ReliableChannelOptions(profile=Profile.LOGOS)
-    alice = peer(options=options, rln=FailingProvider(RlnError(RlnErrorKind.PERMANENT)))
-    alice.send_ephemeral(b"never")
+@pytest.mark.parametrize("profile", Profile)
+def test_an_ephemeral_message_is_delivered_at_once_and_neither_cited_nor_waited_for(peer, profile):
+    options = ReliableChannelOptions(profile=profile)
+    alice, bob = peer("alice", options), peer("bob", options)
+    alice.send(b"lost on its way")
     alice.send_ephemeral(b"typing")
     alice.send(b"hello")
-    cited = [entry.message_id for entry in alice.sds(alice.content()[0]).causal_history]
-    assert cited == [alice.published(Purpose.EPHEMERAL)[0].sds_id]
+    typing = alice.published(Purpose.EPHEMERAL)[0]
+    bob.receive(typing)
+    [received] = bob.events(MessageReceived)
+    assert (received.payload, received.ephemeral) == (b"typing", True)
+    assert bob.stack.statistics().history == 0
+    cited = [entry.message_id for publication in alice.content() for entry in alice.sds(publication).causal_history]
+    assert cited == [alice.content()[0].sds_id]
+
+
+def test_nobody_waits_for_an_ephemeral_message_that_nim_sds_cites(peer):
+    options = ReliableChannelOptions(profile=Profile.LOGOS)
+    alice, bob, carol = peer("alice", options), peer("bob", options), peer("carol", options)
+    alice.send_ephemeral(b"typing")
+    typing = alice.published(Purpose.EPHEMERAL)[0]
+    carol.send(b"I saw it")
+    [reply] = carol.content()
+    citing = dataclasses.replace(carol.sds(reply), causal_history=(HistoryEntry(typing.sds_id, None, "alice"),))
+    bob.receive(typing, dataclasses.replace(reply.message, payload=bob.stack.sds.dialect.codec.encode(citing)))
+    assert bob.payloads() == [b"typing", b"I saw it"]
 
 
 def test_a_proof_travels_in_the_message_and_signs_payload_topic_and_timestamp(peer, topic):

@@ -75,10 +75,7 @@ class EphemeralSending:
         if dropped is not None:
             self._dropped((request_id, message_id), dropped, now_ms)
             return
-        if self._sds.dialect.has_ephemeral:
-            message = self._sds.send_ephemeral(content, now_ms)
-        else:
-            message = self._sds.send(content, now_ms, tracked=False)
+        message = self._sds.send_ephemeral(content, now_ms)
         ids = (request_id, message_id)
 
         def leave(sealed: bytes, now: int) -> None:
@@ -86,9 +83,6 @@ class EphemeralSending:
                 Transmission(purpose=Purpose.EPHEMERAL, sds_id=message.message_id, payload=sealed, ephemeral=ids), now
             )
             if isinstance(outcome, Publish):
-                if not self._sds.dialect.has_ephemeral:
-                    # nim-sds will log and cite it, so that it must be in our history too; it is just not tracked.
-                    self._sds.broadcast(message, None)
                 self._tally.sent(outcome.purpose, len(outcome.encoded))
                 self._effects.add(outcome)
                 return

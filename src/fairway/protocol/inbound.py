@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
-from fairway.options import Delivery, ReliableChannelOptions
+from fairway.options import Delivery, Profile, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrival, Arrivals, Awaiting
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
@@ -47,6 +47,8 @@ class Carrier(NamedTuple):
     message_hash: bytes
     timestamp_ns: int
     meta: bytes | None = None
+    is_ephemeral: bool = False
+    """Whether it says that nobody needs to have it (14/WAKU2-MESSAGE)."""
 
 
 def logical_message_id(payload: bytes) -> str:
@@ -72,6 +74,7 @@ class Inbound:
         self.siblings = siblings
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
+        self._is_wrapped = options.profile is Profile.LOGOS
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._bounds = {
             Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,
@@ -153,12 +156,15 @@ class Inbound:
     def ephemeral(self, message: SdsMessage, carrier: Carrier) -> list[Event]:
         """Deliver an ephemeral message at once (SDS spec, "Ephemeral Messages"), each copy but the first ignored."""
         known = f"{message.sender_id}\0{message.message_id}"
-        if known in self._ephemeral:
+        payload = message.content or b""
+        if self._is_wrapped:
+            wrapped = self.reassembler.add(message.sender_id, message.message_id, 0, payload, 0)
+            payload = wrapped.payload if isinstance(wrapped, MessageCompleted) else b""
+        if known in self._ephemeral or not payload:
             return []
         self._ephemeral[known] = None
         if len(self._ephemeral) > _MAX_EPHEMERAL:
             self._ephemeral.popitem(last=False)
-        payload = message.content or b""
         return [
             MessageReceived(
                 message_id=logical_message_id(payload),

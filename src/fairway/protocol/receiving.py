@@ -35,7 +35,7 @@ from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
 from fairway.protocol.sync_timer import SyncTimer
-from fairway.wire.sds import Kind
+from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
@@ -106,7 +106,7 @@ class Receiving:
             self._tally.add("received")
             try:
                 digest = message_hash(self._outbound.pubsub_topic, message)
-                return Carrier(digest, message.timestamp_ns or 0, message.meta)
+                return Carrier(digest, message.timestamp_ns or 0, message.meta, bool(message.ephemeral))
             except ConfigurationError:
                 # A timestamp beyond 64 bits; no network carries that.
                 self._tally.add("undecodable")
@@ -120,6 +120,8 @@ class Receiving:
             self._tally.add("undecodable")
             return
         self._tally.add("opened")
+        if carrier.is_ephemeral and _has_no_place(message):
+            message = replace(message, lamport_timestamp=None)
         if message.repair_request and self._is_stale(carrier, now_ms):
             message = replace(message, repair_request=())
         if message.causal_history and message.channel_id == self._sds.channel_id:
@@ -145,6 +147,9 @@ class Receiving:
             self._effects.tell(*self._inbound.arrived(message, kept, carrier))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             self._effects.tell(*self._inbound.ephemeral(message, carrier))
+            if self._options.profile is Profile.LOGOS:
+                # nim-sds logs and cites it like any other, and nobody has to wait for it.
+                outcomes += self._sds.settle([message.message_id], now_ms)
         self.process(outcomes, now_ms)
 
     def _is_stale(self, carrier: Carrier, now_ms: int) -> bool:
@@ -175,3 +180,11 @@ class Receiving:
                 self._tally.add(why.value)
                 if why is Ignored.DUPLICATE:
                     self._sync.copy_received(now_ms)
+
+
+def _has_no_place(message: SdsMessage) -> bool:
+    """Return whether a message has neither a Lamport timestamp nor a history, as an ephemeral one.
+
+    nim-sds cannot leave the timestamp out, so that there it is zero.
+    """
+    return not (message.lamport_timestamp or message.causal_history or message.bloom_filter)

@@ -165,15 +165,13 @@ class Composer:
         now_ms: int,
         made: list[SdsMessage],
     ) -> Composed:
-        if payload.ephemeral and self._sds.dialect.has_ephemeral:
+        if payload.ephemeral:
             message = self._sds.send_ephemeral(part.content, now_ms)
         else:
             beside = _cited_by_first(made, parts, part.chunk_index)
             message = self._sds.send(part.content, now_ms, tracked=False, beside=beside)
             made.append(message)
-            if not payload.ephemeral:
-                # It may be dropped: nothing may cite what nobody needs to have.
-                self._sds.broadcast(message, None)
+            self._sds.broadcast(message, None)
         composed = Composed(
             message=message,
             payload_id=logical_message_id(payload.data),

@@ -23,16 +23,10 @@ class SdsDialect:
 
     Where a unit is a second, a channel with more than one message a second counts messages and not time: for good, and
     ever further from the wall clock. Where it is a millisecond, that does not happen."""
-    has_ephemeral: bool
-    """Whether the wire can say that a message is ephemeral."""
 
 
-WAKU_DIALECT: Final = SdsDialect(
-    codec=WAKU_SDS, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0, has_ephemeral=True
-)
+WAKU_DIALECT: Final = SdsDialect(codec=WAKU_SDS, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0)
 """The SDS specification and js-waku."""
-LOGOS_DIALECT: Final = SdsDialect(
-    codec=NIM_SDS, repair=NIM_REPAIR, lamport_unit_ms=1_000, lamport_lead=1_000, has_ephemeral=False
-)
+LOGOS_DIALECT: Final = SdsDialect(codec=NIM_SDS, repair=NIM_REPAIR, lamport_unit_ms=1_000, lamport_lead=1_000)
 """nim-sds."""
 DIALECTS: Final = {Profile.WAKU: WAKU_DIALECT, Profile.LOGOS: LOGOS_DIALECT}
