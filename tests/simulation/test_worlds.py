@@ -120,7 +120,9 @@ class Story:
 
     def is_over(self):
         counts = [self.stack(name).statistics() for name in NAMES]
-        return len(self.sent) == MESSAGES and not any(c.open_requests or c.missing or c.parked for c in counts)
+        at_rest = not any(c.open_requests or c.missing or c.parked for c in counts)
+        synced = all(self.stack(name).status is ChannelStatus.SYNCED for name in NAMES)
+        return len(self.sent) == MESSAGES and at_rest and synced
 
     def run(self):
         assert self.world.run(2 * HOUR_MS, until=self.is_over), "the channel never came to rest"

@@ -160,11 +160,26 @@ def test_parity_alone_waits_for_a_data_segment_that_tells_how_many_there_are(rec
         stored = bob.receive(message)
         assert isinstance(stored, SegmentStored)
         assert (stored.held, stored.needed) == (held, None)
-    # As much parity as there is may be as much as there are data: so it may suffice, and cannot be verified yet.
-    assert isinstance(bob.receive(parity[-1]), SegmentSetAside)
     completed = bob.receive(data[1])
     assert completed.payload == payload
     assert completed.missing_orders == {0, 2, 5}
+
+
+def test_as_much_parity_as_data_suffices_though_none_tells_how_much_there_is(receiver, send):
+    bob = receiver(parity_rate=1.0)
+    payload = payload_of(900)
+    messages = send(payload, parity_rate=1.0)
+    completed = bob.receive(*messages[3:])
+    assert (completed.payload, completed.data_count, completed.missing_orders) == (payload, 3, {0, 1, 2})
+    assert completed.segments == {message.sds_id: order for order, message in enumerate(messages[3:], 3)}
+    assert all(isinstance(bob.receive(message), SegmentSurplus) for message in messages)
+
+
+def test_less_parity_than_data_is_stored_though_all_of_it_came(receiver, send):
+    bob = receiver()
+    messages = send(payload_of(2_500))
+    assert isinstance(bob.receive(*messages[8:]), SegmentStored)
+    assert bob.receive(*messages[:6]).payload == payload_of(2_500)
 
 
 def test_parity_alone_suffices_where_each_segment_tells_all(receiver, send):

@@ -273,13 +273,17 @@ class Reassembler:
         if latest in target.aside:
             return SegmentSetAside(set_key=target.key, disputed=False)
         data_count, parity_count = counts = target.counts_with(segment)
+        if not data_count and parity_count > 1 and len(target.parity.keys() | {segment.index}) == parity_count:
+            # Nothing tells how much data there is. There is at least as much as parity: if no more, all of it suffices.
+            result = assemble(target, latest, (parity_count, parity_count))
+            if isinstance(result, Assembled):
+                target.learn_data_count(parity_count)
+                return self._complete(target, segment, sds_id, order_key, result)
         result = assemble(target, latest, counts)
         if isinstance(result, Assembled):
             return self._complete(target, segment, sds_id, order_key, result)
         disputed = self._dispute(target, now_ms) if result is Unassembled.MISMATCH else False
-        # Parity may suffice before any segment tells how much data there is: there is at most as much parity as data,
-        # and at least two data segments.
-        if latest.slot in target.ids or len(target.ids) + 1 >= (data_count or max(2, parity_count)):
+        if latest.slot in target.ids or (data_count and len(target.ids) + 1 >= data_count):
             self._set_aside(target, latest)
             return SegmentSetAside(set_key=target.key, disputed=disputed)
         full = self._open.full(target, len(segment.payload), urgency, waiting_bytes)

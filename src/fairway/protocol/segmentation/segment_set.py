@@ -142,6 +142,12 @@ class SegmentSet:
         """Return how many segments the message has, by what the set and the segment tell."""
         return sum(self.counts_with(segment))
 
+    def learn_data_count(self, data_count: int) -> None:
+        """Take a number of data segments that no segment told."""
+        self.first_base -= data_count
+        self.last_base -= data_count
+        self.data_count = data_count
+
     def put(self, segment: Segment, sds_id: str, order_key: int) -> None:
         """Fill the segment's slot, and learn the counts that it tells."""
         base, shift = self._base(segment, order_key)
