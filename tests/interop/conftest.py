@@ -159,7 +159,8 @@ def pytest_pyfunc_call(pyfuncitem):
         return None
     command = [sys.executable, HERE / "enclosed.py", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
-        [*command, pyfuncitem.nodeid],
+        # Not its node id, which pytest-xdist lengthens by the name of its group.
+        [*command, f"{pyfuncitem.nodeid.partition('::')[0]}::{pyfuncitem.name}"],
         cwd=pyfuncitem.config.rootpath,
         env={**os.environ, _ENCLOSED: "1"},
         stdin=subprocess.DEVNULL,
