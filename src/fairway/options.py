@@ -238,7 +238,7 @@ class ReliableChannelOptions:
     bloom_filter_size: int | None = None
     """Messages the bloom filter is sized for, by the seeds' name; given, it replaces ``sds.bloom_capacity``."""
     max_missing: int = 10_000
-    """Missing messages tracked and asked for (seed 000, "Resource exhaustion"). A message that cites more than 20 new
+    """Missing messages tracked and asked for (as the API asks: exhaustion). A message that cites more than 20 new
     ones is taken in up to half of it, and one that is waited for up to twice of it."""
     max_active_retries: int = 1_000
     """Segments whose retransmission is queued or in flight at once; further ones wait (seed 000)."""

@@ -374,7 +374,7 @@ class ReliableChannel:
         engine.carry_out(effects)
 
     def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
-        """Tell of a send that was refused, as seed 000 ("Irrecoverable errors") wants it, beside raising.
+        """Tell of a send that was refused, as RELIABLE-CHANNEL-API ("Irrecoverable errors") asks.
 
         It was a request, though no other event will carry its id.
         """

@@ -342,7 +342,7 @@ class Stack:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages may be missing (seed 002): some are known to be, or the time away is not looked at yet."""
+        """Whether messages may be missing (LIP-173): some are known to be, or the time away is not looked at yet."""
         return self._status
 
     @property
