@@ -222,14 +222,13 @@ def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
     A sender that made it later than the reassembler expects has not sent the payload once more: then there would be
     data, too. Nobody waits for what a sending needs that is complete, or whose hash is wrong.
     """
-    ended = [sending for sending in sendings if sending.outcome in _ENDED]
-    told = []
-    for sending in sendings:
-        if ended and sending.outcome not in _ENDED and all(seen.is_parity for seen in sending.seen):
+    with_data = [any(not seen.is_parity for seen in sending.seen) for sending in sendings]
+    ended = [sending for sending, is_so in zip(sendings, with_data, strict=True) if is_so and sending.outcome in _ENDED]
+    for sending, is_so in zip(sendings, with_data, strict=True):
+        # As many parity segments as there is data come out whole alone: a ghost as well.
+        if not is_so:
             sending.seen = [seen for seen in sending.seen if not _put_with(seen, ended)]
-        if sending.seen:
-            told.append(sending)
-    return told
+    return [sending for sending in sendings if sending.seen]
 
 
 def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
