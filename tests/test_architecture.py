@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "fairway"
 
 # Imports point downwards only: a part may import parts of a smaller rank, and itself.
 RANKS = {
+    "environment": 0,
     "errors": 0,
     "visible": 0,
     "options": 1,
@@ -26,11 +27,12 @@ RANKS = {
     "channel": 5,
     "service": 5,
     "pipeline": 5,
-    "simulation": 5,
+    "testing": 6,
+    "simulation": 7,
     "apps": 6,
     "conformance": 5,
-    "cli": 7,
-    "__main__": 8,
+    "cli": 8,
+    "__main__": 9,
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}

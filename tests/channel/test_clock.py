@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fairway.channel import clock
+from fairway.environment import Environment, set_environment
 
 SECOND = 1_000_000_000
 
 
-class Clocks:
+class Clocks(Environment):
     """A wall clock and a monotonic clock in the test's hands."""
 
     def __init__(self):
@@ -24,10 +25,11 @@ class Clocks:
 
 
 @pytest.fixture
-def clocks(monkeypatch):
+def clocks():
     clocks = Clocks()
-    monkeypatch.setattr(clock, "time", clocks)
-    return clocks
+    set_environment(clocks)
+    yield clocks
+    set_environment(Environment())
 
 
 def off_by_ms(now_ms, clocks):

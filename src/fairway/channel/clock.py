@@ -11,9 +11,10 @@ This time may therefore go back. The protocol then brings forward what it had pl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from fairway.environment import environment
 
 Clock = Callable[[], int]
 """Returns milliseconds since the Unix epoch."""
@@ -27,13 +28,14 @@ _LASTING_NS: Final = 5_000_000_000
 
 def steady_clock() -> Clock:
     """Return a clock that starts at the wall clock's present time."""
-    offset_ns = time.time_ns() - time.monotonic_ns()
+    machine = environment()
+    offset_ns = machine.time_ns() - machine.monotonic_ns()
     ahead_since: int | None = None
 
     def now_ms() -> int:
         nonlocal offset_ns, ahead_since
-        monotonic = time.monotonic_ns()
-        by_the_wall = time.time_ns() - monotonic
+        monotonic = machine.monotonic_ns()
+        by_the_wall = machine.time_ns() - monotonic
         if by_the_wall <= offset_ns + _UNNOTICED_NS:
             ahead_since = None
             if by_the_wall > offset_ns or by_the_wall < offset_ns - _UNNOTICED_NS:

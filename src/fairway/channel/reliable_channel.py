@@ -7,7 +7,6 @@ start goes on from what the store holds, as after a crash, so that there is only
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -22,6 +21,7 @@ from fairway.channel.memberships import membership_of
 from fairway.channel.receipt import EphemeralReceipt, Receipt
 from fairway.channel.receipt_book import ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
+from fairway.environment import environment
 from fairway.errors import (
     ChannelClosedError,
     ConfigurationError,
@@ -336,7 +336,7 @@ class ReliableChannel:
             self.content_topic,
             self.options,
             now_ms=self._clock(),
-            seed=os.urandom(_SEED_BYTES),
+            seed=environment().random_bytes(_SEED_BYTES),
             encryption=self._encryption,
             rln=self._rln,
             membership=membership_of(self._node),
@@ -380,7 +380,7 @@ class ReliableChannel:
         """
         reason = _REFUSALS.get(type(error), SendErrorReason.ENCODING_FAILED)
         event = MessageSendError(
-            request_id=request_id if request_id is not None else os.urandom(_REQUEST_ID_BYTES).hex(),
+            request_id=request_id if request_id is not None else environment().random_bytes(_REQUEST_ID_BYTES).hex(),
             message_id=logical_message_id(payload),
             chunk_info=ChunkInfo(chunk_index=0, total_chunks=1),
             reason=reason,

@@ -12,13 +12,13 @@ live in event loops one after the other, and those of a loop that has ended are 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
+from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.waku.local.archive import ArchiveStore, MessageArchive
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
@@ -70,7 +70,7 @@ class LocalNetwork:
         max_stored: int = _MAX_STORED,
         max_stored_bytes: int = _MAX_STORED_BYTES,
         echo: bool = False,
-        clock_ns: Callable[[], int] = time.time_ns,
+        clock_ns: Callable[[], int] = time_ns,
     ) -> None:
         """Make a network without nodes.
 

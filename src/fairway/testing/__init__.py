@@ -1,0 +1,19 @@
+"""Test programs that use fairway: an hour of a lossy network in a second, the same with the same seed.
+
+::
+
+    @fairway.testing.virtual_time(seed=7)
+    async def test_the_crew_hears_of_the_storm():
+        with LocalNetwork(NetworkFaults(loss=0.3), seed=7) as network:
+            ...
+            await asyncio.sleep(3600)
+
+`virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is a program among several in one such loop, on
+a `Machine` with a wall clock of its own, that can be killed at once.
+"""
+
+from fairway.testing.loop import Deadlock, VirtualLoop
+from fairway.testing.process import Machine, Process
+from fairway.testing.running import run, virtual_time
+
+__all__ = ["Deadlock", "Machine", "Process", "VirtualLoop", "run", "virtual_time"]
