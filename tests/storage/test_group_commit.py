@@ -10,7 +10,7 @@ import pytest
 from fairway.errors import StorageError, StoreFullError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint, Write
-from fairway.storage.group_commit import GroupCommit
+from fairway.storage.group_commit import GroupCommit, WritingThread
 
 WAIT_S = 30.0
 
@@ -48,7 +48,7 @@ def disk():
 
 @pytest.fixture
 def committing(disk):
-    group_commit = GroupCommit(disk.commit, disk.housekeeping, next_point=100)
+    group_commit = GroupCommit(disk.commit, disk.housekeeping, 100, WritingThread())
     yield group_commit
     disk.may_go_on.set()
     group_commit.close()

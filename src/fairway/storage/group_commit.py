@@ -1,14 +1,18 @@
-"""Writes that wait for the disk together share it: one thread makes everything that has queued up durable at once.
+"""Writes that wait for the disk together share it: everything that has queued up is made durable at once.
+
+When that happens is a matter of the `CommitDriver`: a thread of its own (`WritingThread`) in a real process, a timer of
+the event loop where time and disk are simulated (`fairway.testing`).
 
 Invariants: writes become durable in the order in which they were submitted and are answered in that order; after one
 failed, neither it nor any later one is tried again (fail-stop), for what is built on a write that is not there would be
-worse than nothing. Answers are given on the writing thread.
+worse than nothing. Answers are given where the driver empties the queue: on the writing thread.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -31,11 +35,59 @@ class Entry(NamedTuple):
     done: Done
 
 
+class CommitDriver(ABC):
+    """Empties a queue of writes some time after it was woken; serves one queue."""
+
+    @abstractmethod
+    def start(self, empty: Callable[[], None]) -> None:
+        """Begin; ``empty`` makes durable what is queued when it is called, and must not run twice at once."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """See to it that ``empty`` is called: a queue that was empty has its first write."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Empty the queue for the last time, and return when that is done."""
+
+
+class WritingThread(CommitDriver):
+    """Empties a queue on a thread of its own, as soon as it is woken and the last time is over."""
+
+    def __init__(self) -> None:
+        self._goes_on: SimpleQueue[bool] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, empty: Callable[[], None]) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, args=(empty,), name="fairway-store", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread go on. Cheap, and possible from any thread."""
+        self._goes_on.put(True)
+
+    def finish(self) -> None:
+        """End the thread."""
+        self._goes_on.put(False)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, empty: Callable[[], None]) -> None:
+        while self._goes_on.get():
+            empty()
+        empty()
+
+
 class GroupCommit:
-    """A queue of writes and the thread that empties it."""
+    """A queue of writes, which a driver empties."""
 
     def __init__(
-        self, commit: Callable[[list[Entry]], None], housekeeping: Callable[[], None], next_point: int
+        self,
+        commit: Callable[[list[Entry]], None],
+        housekeeping: Callable[[], None],
+        next_point: int,
+        driver: CommitDriver,
     ) -> None:
         """Begin to write.
 
@@ -49,12 +101,11 @@ class GroupCommit:
         self._queued: list[Entry] = []
         self._in_commit: list[Entry] = []
         self._requests: dict[str, StoredRequest] = {}
-        self._wake: SimpleQueue[None] = SimpleQueue()
         self._closing = False
         self.error: StorageError | None = None
         """Why nothing is written any more."""
-        self._thread = threading.Thread(target=self._run, name="fairway-store", daemon=True)
-        self._thread.start()
+        self._driver = driver
+        driver.start(self._empty)
 
     def submit(self, write: Write, done: Done) -> None:
         """Queue a write. Cheap: nothing is encoded here."""
@@ -68,7 +119,7 @@ class GroupCommit:
         if not is_open:
             done(StorageError("the store is being closed: nothing more is written"))
         elif len(queued) == 1:
-            self._wake.put(None)
+            self._driver.wake()
 
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request from the writes under way."""
@@ -90,21 +141,16 @@ class GroupCommit:
         return entries[0].first_point, [point for entry in entries for point in entry.write.trace]
 
     def close(self) -> None:
-        """Finish the writes under way and end the thread. Not to be called from an answer."""
+        """Finish the writes under way. Not to be called from an answer."""
         with self._lock:
             self._closing = True
-        self._wake.put(None)
-        self._thread.join()
+        self._driver.finish()
 
-    def _run(self) -> None:
-        while True:
-            self._wake.get()
-            with self._lock:
-                self._in_commit, self._queued = self._queued, []
-            if self._in_commit:
-                self._write(self._in_commit)
-            elif self._closing:
-                return
+    def _empty(self) -> None:
+        with self._lock:
+            self._in_commit, self._queued = self._queued, []
+        if self._in_commit:
+            self._write(self._in_commit)
 
     def _write(self, entries: list[Entry]) -> None:
         if self.error is None:

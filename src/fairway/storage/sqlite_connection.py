@@ -50,7 +50,9 @@ def keep_private(path: Path) -> None:
                     each.chmod(mode & ~stat.S_IRWXO)
 
 
-def connect(path: Path, *, uri: str | None = None) -> sqlite3.Connection:
+def connect(
+    path: Path, *, uri: str | None = None, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """Open a file, or create it, without transactions of its own making; with a ``uri``, as that says.
 
     A transaction is on the disk when it ends. The connection may be used from any thread, by one at a time.
@@ -62,6 +64,7 @@ def connect(path: Path, *, uri: str | None = None) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=STATEMENTS_CACHED,
+        factory=factory,
     )
     try:
         connection.execute("PRAGMA synchronous = FULL")

@@ -35,7 +35,7 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
-from fairway.storage.group_commit import GroupCommit
+from fairway.storage.group_commit import CommitDriver, GroupCommit, WritingThread
 from fairway.storage.records import read_handling, read_message, read_state
 from fairway.storage.schema import claim, migrate
 from fairway.storage.sqlite_connection import check_structure, connect, keep_private, refuse_other_files, use_log
@@ -94,7 +94,7 @@ class SqliteStore(ChannelStore):
             refuse_other_files(path)
             resources.callback(StoreLock(path).release)
             keep_private(path)
-            connection = resources.enter_context(closing(connect(path)))
+            connection = resources.enter_context(closing(self._connect(path)))
             migrate(connection, path)
             use_log(connection, path)
             self._limit(connection)
@@ -104,7 +104,7 @@ class SqliteStore(ChannelStore):
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
             reading = resources.enter_context(closing(connect(path)))
             writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
-            committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1)
+            committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1, self._driver())
             self._open = _Open(resources.pop_all(), committing, reading)
             # Whoever forgets to close still gets what was submitted written.
             atexit.register(self.close)
@@ -151,8 +151,23 @@ class SqliteStore(ChannelStore):
             # Threads do not run any more, and this one may hold the file: the end of the process lets go of it.
             return
         atexit.unregister(self.close)
-        current.writer.close()
-        current.resources.close()
+        with current.resources:
+            current.writer.close()
+
+    def _abandon(self) -> None:
+        """Let go of the file as it is, as the end of the process would."""
+        current, self._open = self._open, None
+        if current is not None:
+            atexit.unregister(self.close)
+            current.resources.close()
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        """Open the connection that is written to. What simulates a disk gives one of its own."""
+        return connect(path)
+
+    def _driver(self) -> CommitDriver:
+        """Return what empties the queue of writes. What simulates time gives one of its own."""
+        return WritingThread()
 
     def _in_use(self) -> _Open:
         if self._open is None:
