@@ -15,18 +15,21 @@ PROTO_VENV := build/proto-venv
 PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format conformance bench proto clean
+.PHONY: help setup demo test test-all lint types format conformance bench proto clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv with everything in it (the other targets do this by themselves)
 
 demo: $(READY) ## A lossy group channel, live, then the same protocol over its archive (DEMO_ARGS=...)
 	$(BIN)/fairway demo $(DEMO_ARGS)
 
-test: $(READY) ## Run the tests (PYTEST_ARGS=...)
+test: $(READY) ## Run what tells within minutes whether everything works (PYTEST_ARGS=...)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: $(READY) ## Run all tests, the long ones too (PYTEST_ARGS=...)
+	$(BIN)/python -m pytest --full $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style and layout
 	$(BIN)/ruff check .

@@ -1,10 +1,12 @@
-"""How the tests are shared out between processes."""
+"""Which tests run, how long hypothesis looks, what is drawn, and how the tests are shared out between processes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 GROUPS = {
     "spark": "spark",
@@ -12,6 +14,52 @@ GROUPS = {
     "py_libp2p_python": "interop",
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fairway")
+    group.addoption("--full", action="store_true", help="run the tests marked full as well, and more examples")
+    group.addoption(
+        "--seed", type=int, help="what tests that draw at random draw from: 1, with --full a new one for each run"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
+    steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+    settings.register_profile("quick", max_examples=25, **steady)
+    settings.register_profile("full", max_examples=100, **steady)
+    settings.load_profile("full" if config.getoption("full") else "quick")
+    if config.getoption("seed") is None:  # pytest-xdist hands the options of this process to those that it starts
+        config.option.seed = random.SystemRandom().randrange(1 << 32) if config.getoption("full") else 1
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"drawn from: --seed {config.getoption('seed')}"
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """What the draws of this run follow from."""
+    return int(pytestconfig.getoption("seed"))
+
+
+@pytest.fixture(autouse=True)
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Draws of one test, the same whichever tests run before it; those of the module `random` are, too."""
+    # Its name in the file, since pytest-xdist lengthens the whole by the name of a group.
+    drawn_from = f"{request.node.originalname}/{request.config.getoption('seed')}"
+    random.seed(drawn_from)
+    return random.Random(drawn_from)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Say with each failure what gives its draws back."""
+    report = yield
+    if report.failed:
+        report.sections.append(("what gives the draws back", f"--seed {item.config.getoption('seed')}"))
+    return report
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -23,8 +71,13 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share something dear in one process."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only a full run looks at, and keep the tests that share something dear in one process."""
+    named = [argument for argument in config.args if "::" in argument]
+    if not config.getoption("full") and not named:
+        left_out = [item for item in items if item.get_closest_marker("full") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("full") is None]
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         for group in sorted({group for fixture, group in GROUPS.items() if fixture in names}):

@@ -3,9 +3,9 @@
 js-waku and js-libp2p are installed once into the build folder from ``js/package-lock.json``, py-libp2p into a virtual
 environment there from ``py/requirements.txt`` (which needs a C compiler and the headers of GMP); go-waku is built there
 from ``go/go.sum``. Where a toolchain or its package registry is missing the tests are skipped with the reason; in CI
-(``CI=true``) that is a failure. ``FAIRWAY_INTEROP_SEED`` chooses other payloads, losses and meshes than those of an
-ordinary run. ``FAIRWAY_INTEROP_JS=latest``, or another release of ``@waku/sdk``, has that one run in place of the
-pinned one, with the packages that it names, so that a release that breaks us is seen.
+(``CI=true``) that is a failure. ``pytest --seed`` chooses other payloads, losses and meshes.
+``FAIRWAY_INTEROP_JS=latest``, or another release of ``@waku/sdk``, has that one run in place of the pinned one, with
+the packages that it names, so that a release that breaks us is seen.
 
 A test that is marked ``enclosed`` runs, with all processes that it starts, where no network can be reached: go-waku's
 program looks for the live one by itself. What it needs is installed before.
@@ -37,7 +37,6 @@ _ENCLOSED = "FAIRWAY_INTEROP_ENCLOSED"
 _ENCLOSED_SECONDS = 900
 _NO_WAY_IN = 77
 """How `enclosed.py` ends where the system does not allow it."""
-SEED = int(os.environ.get("FAIRWAY_INTEROP_SEED", "1"))
 
 
 def _missing(reason):
@@ -160,7 +159,12 @@ def pytest_pyfunc_call(pyfuncitem):
     command = [sys.executable, HERE / "enclosed.py", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
         # Not its node id, which pytest-xdist lengthens by the name of its group.
-        [*command, f"{pyfuncitem.nodeid.partition('::')[0]}::{pyfuncitem.name}"],
+        [
+            *command,
+            "--seed",
+            str(pyfuncitem.config.getoption("seed")),
+            f"{pyfuncitem.nodeid.partition('::')[0]}::{pyfuncitem.name}",
+        ],
         cwd=pyfuncitem.config.rootpath,
         env={**os.environ, _ENCLOSED: "1"},
         stdin=subprocess.DEVNULL,
@@ -260,13 +264,6 @@ async def _running(name, command, folder, log):
         yield peer
     finally:
         await peer.stop()
-
-
-@pytest.fixture(scope="session")
-def seed():
-    """What a run's payloads, losses and meshes follow from; printed, so that a failure shows it."""
-    print(f"FAIRWAY_INTEROP_SEED={SEED}")  # noqa: T201 - what a failure is repeated with
-    return SEED
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.options import SdsConfig
 from fairway.pipeline.stages.channel_log import channel_log
 from fairway.protocol.sds.channel import MessageChannel
@@ -239,7 +240,7 @@ def core_state(messages):
     return {name: incoming.missing_behind(parked) for name, parked in incoming.parked.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(channels())
 def test_exactly_those_wait_that_the_protocol_core_parks(made):
     messages, missing = made
@@ -252,7 +253,7 @@ def test_exactly_those_wait_that_the_protocol_core_parks(made):
     assert [row["position"] for row in rows] == list(range(1, len(messages) + 1))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(channels())
 def test_the_order_respects_causality_but_in_circles(made):
     messages, missing = made

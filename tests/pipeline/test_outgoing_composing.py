@@ -11,9 +11,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
 from fairway.options import IdRule, ReliableChannelOptions, SegmentationConfig
@@ -88,13 +89,13 @@ payload_lists = st.lists(st.binary(min_size=1, max_size=1_500), min_size=1, max_
 
 
 @pytest.mark.parametrize("options", [WAKU, LOGOS], ids=["waku", "logos"])
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(payloads=payload_lists)
 def test_the_messages_are_those_of_the_live_core_byte_for_byte_but_for_hints(options, payloads):
     assert [message.sealed for message in compose(payloads, options)] == live(payloads, options)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(payloads=payload_lists, seed=st.integers(0, 2**32))
 def test_a_live_channel_delivers_exactly_the_payloads_in_order_whatever_the_order_of_arrival(payloads, seed):
     messages = compose(payloads)
@@ -103,7 +104,7 @@ def test_a_live_channel_delivers_exactly_the_payloads_in_order_whatever_the_orde
     assert received(bob, messages) == payloads
 
 
-@settings(max_examples=20, deadline=None)
+@examples(0.2)
 @given(payloads=st.lists(st.binary(min_size=1, max_size=700), min_size=1, max_size=12))
 def test_forgetting_the_older_log_changes_no_byte(payloads):
     whole = compose(payloads)
@@ -112,7 +113,7 @@ def test_forgetting_the_older_log_changes_no_byte(payloads):
         assert compose(payloads) == whole
 
 
-@settings(max_examples=15, deadline=None)
+@examples(0.15)
 @given(payloads=payload_lists, place=st.integers(0, 5))
 def test_a_payload_that_cannot_be_sent_leaves_no_trace(payloads, place):
     place = min(place, len(payloads))

@@ -13,9 +13,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import StoreQueryError
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
 from fairway.pipeline.sinks import ReceiptLedger, ReceiptStatus
@@ -169,7 +170,7 @@ def test_messages_leave_in_their_epochs_and_in_order(tmp_path):
     assert {each.waits_until_ms for each in told} == {None, START_MS + 1_000, START_MS + 2_000}
 
 
-@settings(max_examples=15, deadline=None)
+@examples(0.15)
 @given(
     count=st.integers(1, 25),
     limit=st.integers(1, 6),

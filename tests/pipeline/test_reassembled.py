@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.options import IdRule, Profile, SegmentationConfig
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, group_mapper
 from fairway.protocol.sds.message_id import make_message_id
@@ -291,7 +292,7 @@ def test_the_same_payload_sent_twice_is_two_messages_each_with_its_own_losses():
     assert not set(by_time[0]["sds_ids"]) & set(by_time[1]["sds_ids"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(size=st.integers(257, 6_000), data=st.data())
 def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
     payload = random.Random(size).randbytes(size)

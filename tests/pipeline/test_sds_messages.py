@@ -9,9 +9,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.stages import Status, sds_mapper
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
@@ -184,7 +185,7 @@ def test_batches_of_any_size_come_out_row_for_row():
     assert len({tuple(result.schema) for result in results}) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(payloads=st.lists(st.binary(max_size=200), max_size=5))
 def test_no_payload_makes_the_mapper_fail(payloads):
     for profile in Profile:

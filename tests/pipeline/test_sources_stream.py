@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from examples import examples
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.stream import WakuStreamReader
@@ -183,7 +184,7 @@ def test_what_grows_by_whole_files_has_no_stream(tmp_path, scheme):
         reader(f"{scheme}:{tmp_path}/a")
 
 
-@settings(max_examples=30, deadline=None)
+@examples(0.3)
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 4), max_size=8), st.integers(1, 5), st.booleans()), min_size=1, max_size=6

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
@@ -35,7 +36,7 @@ TINY = ReliableChannelOptions(
 )
 FILE = bytes(range(256)) * 2
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = examples(0.3)
 
 entries = st.builds(
     HistoryEntry,

@@ -7,10 +7,11 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from examples import examples
 from fairway.errors import ConfigurationError, SnapshotError
 from fairway.events import MessageReceived
 from fairway.options import IdRule, Profile, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
@@ -18,7 +19,6 @@ from fairway.protocol.effects import Change, QueryStore
 
 FIXTURES: dict[str, type] = {}
 """What a state machine cannot ask for itself."""
-EXAMPLES = 10
 NAMES = ("alice", "bob", "carol")
 
 SMALL = SegmentationConfig(segment_size_bytes=192)
@@ -161,9 +161,7 @@ def test_whatever_happens_the_persisted_rows_are_the_state_and_everybody_gets_ev
     peer, cited_order, machine
 ):
     FIXTURES.update(peer=peer, cited_order=cited_order)
-    machine.TestCase.settings = settings(
-        max_examples=EXAMPLES, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.generate]
-    )
+    machine.TestCase.settings = examples(0.1, stateful_step_count=25, phases=[Phase.explicit, Phase.generate])
     machine.TestCase("runTest").runTest()
 
 

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.service.filter_pusher import FilterPusher
@@ -75,7 +75,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps)
 def test_bytes_are_counted_once_however_many_queues_hold_them(given_steps):
     held = SharedBytes()

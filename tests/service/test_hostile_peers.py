@@ -11,9 +11,10 @@ import random
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.errors import DialError, StreamError
@@ -240,7 +241,7 @@ def test_any_mutation_of_a_valid_request_is_answered_or_refused(protocol):
         whole = valid_requests()[protocol]
         change = st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 4), st.binary(max_size=12))
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @examples(0.6, database=None)
         @given(st.lists(change, min_size=1, max_size=4))
         def mutated(changes):
             data = bytearray(whole)

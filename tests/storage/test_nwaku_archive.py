@@ -5,9 +5,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError, DecodeError, SnapshotError
 from fairway.storage.nwaku_archive import (
     ArchiveCursor,
@@ -196,7 +197,7 @@ def test_content_topics_select(path: Path):
         assert not list(archive.read(content_topics=["/app/1/other/proto"]))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(
     timestamps=st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, 2**63 - 1]), max_size=40),
     count=st.integers(1, 9),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 
@@ -41,7 +42,7 @@ def test_a_page_beyond_a_message_does_not_have_that_message(tmp_path, key):
         assert archive.page(beyond=place) == archive.page(beyond=place, newest_first=True) == ()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(
     keys=st.sets(st.tuples(st.integers(1, 4), st.sampled_from([0, 1, 7, 254, 255])), min_size=1),
     rows=st.integers(1, 6),

@@ -6,9 +6,10 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import StorageError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS, has_topic_index
@@ -44,7 +45,7 @@ def keys_of(rows):
     return [(row.timestamp_ns, row.message_hash[0]) for row in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(
     messages=st.lists(
         st.tuples(

@@ -8,9 +8,10 @@ from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import StoreCorruptError
 from fairway.events import ChunkInfo, Event, MessageReceived, RequestSent
 from fairway.storage.channel_store import StoredRequest, TracePoint
@@ -53,7 +54,7 @@ def built(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.__name__ for kind in KINDS])
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(data=st.data())
 def test_every_event_comes_back_from_a_trace(kind, data):
     overrides = {"payload": st.just(b"")} if kind is MessageReceived else {}
@@ -62,13 +63,13 @@ def test_every_event_comes_back_from_a_trace(kind, data):
     assert read_point(*point_columns(7, point)) == point
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(message=built(MessageReceived))
 def test_a_message_comes_back_from_the_inbox(message):
     assert read_message(*message_columns(3, message)) == message
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(request=built(StoredRequest))
 def test_a_request_comes_back(request):
     request_id, _, body, check = request_columns(request)

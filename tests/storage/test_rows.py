@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import StorageError, StoreCorruptError
 from fairway.storage.rows import check_value, decode_row, encode, verify
 
@@ -20,7 +21,6 @@ PLAIN = (
 ROWS = st.lists(st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=20)).map(tuple)
 
 
-@settings(deadline=None)
 @given(row=ROWS)
 def test_a_row_comes_back_as_it_was(row):
     # Compared as text, for 1, 1.0 and True are equal, and not a number is not.
@@ -40,7 +40,7 @@ def test_what_cannot_be_kept_is_refused_when_it_is_written(value):
         encode((1, (value,)))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(row=ROWS, data=st.data())
 def test_a_turned_bit_is_noticed(row, data):
     body = bytearray(encode(row))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.waku.local.frames import (
     MAX_FRAME_BYTES,
     VERSION,
@@ -58,7 +59,7 @@ def test_who_says_what_is_no_frame_or_out_of_place_is_cut_off_and_nobody_else_is
     sockets.story_of(story)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.binary(max_size=200), introduced=st.booleans(), framed=st.booleans())
 def test_whatever_bytes_a_client_sends_the_others_are_served(sockets, say, said, introduced, framed):
     async def story(server):

@@ -9,9 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku import StoreQuery
@@ -154,7 +155,7 @@ def test_a_message_is_stored_once_and_comes_back_as_it_went_in(say, story_of, ki
     story_of(kind, story)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(
     stamps=st.lists(st.integers(0, 6), max_size=25),
     page_size=st.integers(1, 7),

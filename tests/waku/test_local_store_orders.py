@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.waku.local.store import MemoryStore
@@ -37,7 +37,6 @@ def answers(kept, query):
     return found
 
 
-@settings(deadline=None)
 @given(messages, queries, st.integers(1, 30))
 def test_pages_by_topic_are_those_of_a_store_that_reads_everything(given_messages, query, room):
     store = MemoryStore(max_messages=room, max_bytes=1 << 20)

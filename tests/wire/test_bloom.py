@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
@@ -116,7 +116,6 @@ def test_parameters_that_no_filter_can_have_are_refused(capacity, error_rate, ha
         BloomParameters.of(capacity, error_rate, hash_count)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 2_000), st.floats(0.0001, 0.9), st.sampled_from([WAKU_BLOOM, NIM_BLOOM]), st.sets(message_ids))
 def test_what_was_put_in_is_found_also_after_a_passage_over_the_wire(capacity, error_rate, wire, inserted):
     parameters = BloomParameters.of(capacity, error_rate)
@@ -127,7 +126,6 @@ def test_what_was_put_in_is_found_also_after_a_passage_over_the_wire(capacity, e
     assert all(message_id in received for message_id in inserted)
 
 
-@settings(deadline=None)
 @given(st.sampled_from([WAKU_BLOOM, NIM_BLOOM]), st.sets(st.integers(0, 999), max_size=40))
 def test_a_filter_can_be_reset_to_a_set_of_positions(wire, positions):
     parameters = BloomParameters(capacity=100, error_rate=0.01, hash_count=7, bit_count=1_000)

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.wire.hashing import farmhash64, keccak256, murmur3_pair, murmur3_x86_32
@@ -29,7 +29,6 @@ def test_murmur3_gives_the_published_values(data, seed, expected):
     assert murmur3_x86_32(data, seed) == expected
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=70), st.binary(max_size=9))
 def test_hashing_a_pair_is_hashing_both(data, suffix):
     assert murmur3_pair(data, suffix) == (murmur3_x86_32(data), murmur3_x86_32(data + suffix))
@@ -42,7 +41,6 @@ def test_farmhash_gives_the_published_values(vector):
     assert value - (value >> 63 << 64) == int(vector["signed"])
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_farmhash_of_any_length_is_an_unsigned_64_bit_number(data):
     assert 0 <= farmhash64(data) < 1 << 64

@@ -3,7 +3,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, DecodeError
@@ -142,7 +142,6 @@ def test_one_message_has_the_bytes_of_the_specification_and_of_nim_sds():
         assert codec.decode(data) == message
 
 
-@settings(deadline=None)
 @given(content_messages | ephemeral_messages)
 def test_a_message_survives_the_waku_wire(message):
     if message.lamport_timestamp is None and not message.content:
@@ -150,7 +149,6 @@ def test_a_message_survives_the_waku_wire(message):
     assert WAKU_SDS.decode(WAKU_SDS.encode(message)) == message
 
 
-@settings(deadline=None)
 @given(nim_messages)
 def test_a_message_survives_the_logos_wire(message):
     assert NIM_SDS.decode(NIM_SDS.encode(message)) == message

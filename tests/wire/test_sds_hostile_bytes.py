@@ -1,7 +1,7 @@
 """Bytes that nobody should send: every one of them is a message or a `DecodeError`, and none costs much."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import DecodeError
@@ -227,7 +227,6 @@ def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_logos_wire(number):
         NIM_SDS.decode(nim_bytes(field(3, b"9" * (MAX_NAME_LENGTH + 1))))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([WAKU_SDS, NIM_SDS]))
 def test_any_bytes_are_a_message_or_a_decode_error(data, codec):
     try:
@@ -237,7 +236,6 @@ def test_any_bytes_are_a_message_or_a_decode_error(data, codec):
     assert codec.decode(codec.encode(message)) == message
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from([WAKU_SDS, NIM_SDS]))
 def test_a_message_with_some_bytes_changed_is_a_message_or_a_decode_error(data, codec):
     encoded = bytearray(codec.encode(data.draw(messages)))
@@ -250,7 +248,6 @@ def test_a_message_with_some_bytes_changed_is_a_message_or_a_decode_error(data, 
     assert message.kind in Kind
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_bloom_filter_or_none_on_the_logos_wire(data):
     received = NIM_SDS.read_bloom(data, DEFAULT)

@@ -8,9 +8,10 @@ import pickle
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
 from fairway.protocol.encryption import (
     EciesPayload,
@@ -57,7 +58,7 @@ def sealing(frame: bytes) -> bytes:
 
 @both
 @pytest.mark.parametrize("signer", [None, SIGNER], ids=["unsigned", "signed"])
-@settings(max_examples=15)
+@examples(0.15)
 @given(payload=st.binary(max_size=700))
 def test_what_was_sealed_opens_and_tells_its_signer(make, signer, payload):
     hook = make(sign_with=signer)

@@ -9,9 +9,10 @@ import pytest
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
 from fairway.protocol.encryption import generate_private_key, get_public_key
 from fairway.protocol.encryption.secp256k1 import PrivateKey, recover_public_key, require_public_key
@@ -38,7 +39,7 @@ def verifies(public_key: bytes, digest: bytes, signature: bytes) -> bool:
     return True
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(secret=scalars, digest=digests)
 def test_a_signature_verifies_elsewhere_and_recovers_to_its_signer(secret, digest):
     key = PrivateKey(word(secret))
@@ -48,7 +49,7 @@ def test_a_signature_verifies_elsewhere_and_recovers_to_its_signer(secret, diges
     assert recover_public_key(digest, signature) == key.public_key
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(digest=digests)
 def test_signatures_are_repeatable_and_have_the_lower_s(digest):
     key = PrivateKey(SECRET)
@@ -57,7 +58,7 @@ def test_signatures_are_repeatable_and_have_the_lower_s(digest):
     assert int.from_bytes(signature[32:64], "big") <= ORDER // 2
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(r=scalars, s=scalars, digest=digests, recovery_id=st.sampled_from([0, 1, 27, 28]))
 def test_any_signature_recovers_to_a_key_that_verifies_it_or_to_none(r, s, digest, recovery_id):
     signature = word(r) + word(s) + bytes([recovery_id])
@@ -68,7 +69,7 @@ def test_any_signature_recovers_to_a_key_that_verifies_it_or_to_none(r, s, diges
     assert verifies(public_key, digest, signature)
 
 
-@settings(max_examples=25)
+@examples(0.25)
 @given(s=scalars, z=scalars, mirrored=st.booleans())
 def test_recovery_over_the_generator_itself_agrees_with_scalar_arithmetic(s, z, mirrored):
     # R = G or -G: the sum of both bases is then a doubling or the point at infinity.

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
@@ -19,7 +19,6 @@ def counter_at(now_ms: int, *, epoch_ms: int = 100, charges: int = 0) -> EpochCo
 
 
 @given(now_ms=st.integers(0, 2**45), epoch_ms=st.integers(1, 10**9))
-@settings(deadline=None)
 def test_an_epoch_holds_exactly_the_times_from_its_start_to_the_next_start(now_ms, epoch_ms):
     clock = EpochClock(epoch_ms=epoch_ms)
     index = clock.index(now_ms)
@@ -27,7 +26,6 @@ def test_an_epoch_holds_exactly_the_times_from_its_start_to_the_next_start(now_m
 
 
 @given(now_s=st.integers(0, 2**35), period_s=st.integers(1, 10**6), fraction_ms=st.integers(0, 999))
-@settings(deadline=None)
 def test_epochs_are_those_of_rln_which_counts_whole_seconds_and_rounds_down(now_s, period_s, fraction_ms):
     assert EpochClock(epoch_ms=period_s * 1000).index(now_s * 1000 + fraction_ms) == now_s // period_s
 
@@ -167,7 +165,6 @@ def test_a_counter_for_another_epoch_length_takes_over_at_least_what_was_used(ol
     told_ms=st.integers(0, 1_499),
     later_ms=st.integers(0, 1_499),
 )
-@settings(deadline=None)
 def test_no_epoch_of_any_length_ever_counts_less_than_was_charged_in_it(charges, old_ms, new_ms, told_ms, later_ms):
     counter = EpochCounter(EpochClock(epoch_ms=old_ms))
     for at_ms in charges:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, SnapshotError
@@ -248,7 +248,6 @@ def busy_quota() -> Quota:
 
 
 @given(now_ms=st.integers(0, 3_000))
-@settings(deadline=None)
 def test_a_restored_quota_judges_as_the_one_it_was_taken_from_also_after_json(now_ms):
     original = busy_quota()
     restored = quota_of(7)

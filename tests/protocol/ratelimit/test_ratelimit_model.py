@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from examples import examples
 from fairway.options import RateLimitConfig
 from fairway.protocol.ratelimit import EpochQuota, Priority, QuotaSource, RateLimitManager
 
@@ -293,9 +294,7 @@ class LimiterMachine(RuleBasedStateMachine):
 
 
 TestLimiter = LimiterMachine.TestCase
-TestLimiter.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestLimiter.settings = examples(0.8, stateful_step_count=40)
 
 
 @given(
@@ -303,7 +302,6 @@ TestLimiter.settings = settings(
     threshold=THRESHOLDS,
     steps=st.lists(st.tuples(st.integers(0, 60), st.none() | st.sampled_from(Priority)), max_size=60),
 )
-@settings(deadline=None)
 def test_while_the_clock_runs_forwards_exactly_what_has_room_leaves(limit, threshold, steps):
     manager: RateLimitManager[int] = RateLimitManager(
         RateLimitConfig(enabled=True, messages_per_epoch=limit, epoch_ms=100, approached_threshold=threshold)
@@ -332,7 +330,6 @@ def test_while_the_clock_runs_forwards_exactly_what_has_room_leaves(limit, thres
 @given(
     reports=st.lists(st.tuples(st.integers(0, 10), st.integers(0, 5)), min_size=1, max_size=10),
 )
-@settings(deadline=None)
 def test_after_each_report_no_more_is_sent_than_the_node_said_was_left(reports):
     manager: RateLimitManager[int] = RateLimitManager(RateLimitConfig(epoch_ms=100))
     total = 0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import RlnError, RlnErrorKind
@@ -107,7 +107,6 @@ def test_the_strict_provider_without_membership_is_not_ready():
     times=st.lists(st.integers(0, 4 * EPOCH_MS), max_size=30),
     crashes=st.sets(st.integers(0, 29)),
 )
-@settings(deadline=None)
 def test_the_strict_provider_never_uses_a_number_twice_whatever_the_clock_does_and_across_crashes(times, crashes):
     reserved: dict[int, int] = {}
 

@@ -1,10 +1,10 @@
 """Channels over a medium that loses, delays, duplicates and reorders; and what holds all the same."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from examples import examples
 from fairway.options import IdRule, RepairConfig, SdsConfig
 from fairway.protocol.sds.acknowledgements import Evidence
 from fairway.protocol.sds.channel import MessageChannel
@@ -183,4 +183,4 @@ class Medium(RuleBasedStateMachine):
 
 
 TestMedium = Medium.TestCase
-TestMedium.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestMedium.settings = examples(0.5, stateful_step_count=40)

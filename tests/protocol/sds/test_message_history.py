@@ -1,7 +1,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
@@ -16,7 +16,6 @@ def entries(sorted_records, count):
     return tuple(HistoryEntry(r.message_id, r.retrieval_hint, r.sender_id) for r in chosen)
 
 
-@settings(deadline=None)
 @given(st.lists(records, max_size=40), st.integers(0, 5), st.integers(-1, 21))
 def test_a_history_is_a_sorted_list_of_which_each_id_came_first(inserted, cited, not_after):
     history, model = LocalHistory(cited), {}
@@ -34,7 +33,6 @@ def test_a_history_is_a_sorted_list_of_which_each_id_came_first(inserted, cited,
     assert history.missing_from(asked) == [e for e in asked if e.message_id not in model]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_what_is_missing_does_not_depend_on_what_was_asked_before(data):
     """Consecutive messages cite overlapping stretches of one log, each with gaps and strangers of its own."""
@@ -86,7 +84,6 @@ def test_the_newest_are_found_across_the_borders_of_chunks():
     assert history.last() == entries(everything, 2_500)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_hints_are_given_once_taken_back_only_by_name_and_seen_in_what_is_cited(data):
     history = LocalHistory(3)

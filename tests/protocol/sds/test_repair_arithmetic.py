@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.options import RepairConfig
@@ -79,9 +79,6 @@ def test_there_is_a_response_group_for_every_128_participants_and_one_more(vecto
 
 
 # Rules of SDS-R that both families keep
-
-
-@settings(deadline=None)
 @given(families, st.text("ab", max_size=4), st.text("ab", max_size=4), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_request_lies_in_its_window(hashes, participant, message_id, t_min_ms, window_ms):
     config = RepairConfig(t_min_ms=t_min_ms, t_max_ms=t_min_ms + window_ms)
@@ -89,7 +86,6 @@ def test_a_request_lies_in_its_window(hashes, participant, message_id, t_min_ms,
     assert t_min_ms <= offset < t_min_ms + max(1, window_ms)
 
 
-@settings(deadline=None)
 @given(families, st.text("ab", max_size=4), st.text("ab", max_size=4), st.text("ab"), st.integers(0, 10**6))
 def test_an_author_answers_at_once_and_others_within_their_window(hashes, participant, author, message_id, t_max_ms):
     offset = hashes.response_offset(participant, author, message_id, t_max_ms)
@@ -97,7 +93,6 @@ def test_an_author_answers_at_once_and_others_within_their_window(hashes, partic
     assert hashes.response_offset(author, author, message_id, t_max_ms) == 0
 
 
-@settings(deadline=None)
 @given(families, st.text("ab", max_size=4), st.text("ab"), st.integers(-1, 9))
 def test_an_author_is_always_in_the_group_that_answers(hashes, author, message_id, groups):
     assert in_response_group(hashes, author, author, message_id, groups)
@@ -154,7 +149,6 @@ def test_a_full_buffer_keeps_what_is_most_overdue():
     assert RepairBuffer(0).add(HistoryEntry("m"), 0) == (False, None)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["add", "remove", "move"]), st.integers(0, 9), st.integers(0, 5))))
 def test_a_buffer_is_a_sorted_table(operations):
     buffer, model = RepairBuffer(5), {}

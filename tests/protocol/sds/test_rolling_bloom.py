@@ -2,7 +2,7 @@ import random
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.protocol.sds.rolling_bloom import RollingBloom
@@ -23,7 +23,6 @@ def test_until_it_is_full_it_is_a_plain_filter(wire):
     assert len(rolling) == 500
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 150), st.sampled_from([WAKU_BLOOM, NIM_BLOOM]))
 def test_it_never_holds_more_than_its_capacity_and_always_the_newest(capacity, count, wire):
     parameters = BloomParameters.of(capacity, 0.01)

@@ -5,10 +5,10 @@ from copy import deepcopy
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from examples import examples
 from fairway.errors import SnapshotError
 from fairway.options import RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
@@ -235,7 +235,7 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestRows.settings = examples(1, stateful_step_count=50)
 
 
 def test_a_restored_channel_knows_what_descends_from_its_messages(new_channel, send, a_message, start):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ErasureCodeError, NotEnoughShardsError
 from fairway.protocol.segmentation import leopard
 
@@ -130,7 +131,7 @@ def losses(draw):
     return k, m, draw(st.integers(1, 3)) * BLOCK, lost
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(losses())
 def test_any_loss_within_the_parity_is_recovered(loss):
     k, m, size, lost = loss

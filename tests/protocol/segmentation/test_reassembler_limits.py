@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.events import Limit, LossReason
 from fairway.protocol.segmentation.ended_sets import IDS_PER_SET
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
@@ -219,7 +220,7 @@ def test_who_reads_an_archive_may_evict_what_is_oldest(receiver, send):
     assert bob.statistics.sets_evicted == 3
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.3)
 @given(seed=st.integers(0, 2**32), quota=st.integers(6, 40))
 def test_whatever_finds_no_room_at_first_is_whole_after_enough_repetitions(receiver, send, seed, quota):
     bob, chance = receiver(max_buffered_bytes_per_sender=COST * quota, max_sets_per_sender=4), random.Random(seed)

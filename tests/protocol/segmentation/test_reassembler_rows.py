@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import SnapshotError
 from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDiscarded, SegmentSurplus
 from fairway.wire.segment import LIP_243, SEED_003
@@ -163,7 +164,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(steps=steps, segment_format=st.sampled_from([SEED_003, LIP_243]), restart=st.integers(0, 120))
 def test_changes_folded_over_a_snapshot_are_the_next_one_and_a_restart_is_not_noticed(
     receiver, send, steps, segment_format, restart

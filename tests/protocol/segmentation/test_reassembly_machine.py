@@ -2,10 +2,10 @@
 
 import random
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+from examples import examples
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
@@ -115,5 +115,5 @@ class ReassemblyMachine(RuleBasedStateMachine):
             assert statistics.open_segments == sum(len(self.arrived[message]) for message in waiting)
 
 
-ReassemblyMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+ReassemblyMachine.TestCase.settings = examples(0.4, stateful_step_count=25)
 TestReassembly = ReassemblyMachine.TestCase

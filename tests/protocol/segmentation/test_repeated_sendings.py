@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDuplicate, SegmentStored, SegmentSurplus
@@ -124,7 +124,6 @@ def test_a_sending_that_was_forgotten_leaves_a_ghost_but_no_second_delivery(rece
     assert (bob.statistics.ended_sets, bob.statistics.open_segments) == (0, 2)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), sendings=st.integers(2, 4))
 def test_without_parity_any_interleaving_of_sendings_is_delivered_as_often(receiver, send, seed, sendings):
     bob = receiver(parity_rate=0.0)
@@ -144,7 +143,6 @@ def lossy_sendings(draw):
     return len(kept), draw(st.permutations(rest))
 
 
-@settings(deadline=None)
 @given(lossy_sendings())
 def test_lossy_sendings_that_are_known_to_be_several_are_each_delivered(receiver, send, drawn):
     sendings, rest = drawn

@@ -4,9 +4,10 @@ import hashlib
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.gossipsub.codec import (
@@ -229,7 +230,7 @@ def test_leaving_a_topic_tells_everybody_and_ends_the_mesh():
     assert router.unsubscribe(TOPIC, 3) == []
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_garbage_is_a_frame_error_and_never_anything_else(frames):
     router = router_with(peer(1))
@@ -258,7 +259,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(st.tuples(st.integers(0, 4), _STEPS), max_size=60))
 def test_whatever_peers_say_the_router_keeps_its_invariants(steps):
     router = router_with()

@@ -8,7 +8,7 @@ import gc
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.waku.libp2p.byte_budget import ByteBudget
@@ -57,7 +57,6 @@ def test_a_budget_whose_holders_have_nothing_to_give_is_exceeded_without_end_but
     assert budget.used_bytes == 0
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=60))
 def test_who_holds_less_than_an_equal_share_never_gives_way(steps):
     budget = ByteBudget(1_000)

@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import Libp2pError, NegotiationError
 from fairway.waku.libp2p.multistream import MultistreamDialer, MultistreamListener, Negotiated, encode_message
@@ -55,7 +56,7 @@ def test_data_after_the_agreement_does_not_belong_here():
         listener.receive_data(b"more")
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(name_lists, st.sets(names, max_size=6), st.binary(max_size=8), st.data())
 def test_both_sides_agree_on_the_dialers_first_that_the_listener_speaks_however_reads_are_cut(
     offered, spoken, extra, data

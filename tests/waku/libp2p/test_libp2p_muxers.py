@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from examples import examples
 from fairway.waku.libp2p.errors import StreamClosedError
 from fairway.waku.libp2p.mux import Mplex, Muxer, MuxerLimits, Yamux
 from fairway.waku.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
@@ -185,9 +185,7 @@ class TwoMplex(TwoMuxers):
     muxer = Mplex
 
 
-PROFILE = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
-)
+PROFILE = examples(0.4, stateful_step_count=40)
 TwoYamux.TestCase.settings = PROFILE
 TwoMplex.TestCase.settings = PROFILE
 TestTwoYamux = TwoYamux.TestCase

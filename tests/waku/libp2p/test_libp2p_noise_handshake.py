@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault, Libp2pError
 from fairway.waku.libp2p.keys import KeyType, PrivateKey
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
@@ -63,7 +64,7 @@ def test_both_sides_know_each_other_and_share_a_session():
     assert at_alice.muxer is at_bob.muxer is None
 
 
-@settings(max_examples=30, deadline=None)
+@examples(0.3)
 @given(st.data())
 def test_two_sides_agree_however_reads_are_cut(data):
     alice, bob = pair()
@@ -115,14 +116,14 @@ def run_with_a_change(number, position, bit):
             receiver.receive_eof()  # the frame now claims bytes that never come
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.integers(0, 2), st.integers(0, 1_000), st.integers(0, 7))
 def test_a_changed_handshake_always_fails(number, position, bit):
     with pytest.raises(HandshakeError):
         run_with_a_change(number, position, bit)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.sampled_from(Role), st.lists(st.binary(max_size=120), max_size=4), st.booleans())
 def test_garbage_raises_nothing_but_a_handshake_error(role, pieces, framed):
     end = side(role)

@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from fairway.waku.libp2p.errors import FrameError, Libp2pError, LimitError
 from fairway.waku.libp2p.noise.pattern import SessionKeys
 from fairway.waku.libp2p.noise.session import MAX_FRAMES, MAX_PLAINTEXT_BYTES, NoiseSession
@@ -15,7 +16,7 @@ def sessions(**nonces):
     return ours, theirs
 
 
-@settings(max_examples=50)
+@examples(0.5)
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_what_was_sealed_is_opened_however_reads_are_cut(messages, data):
     ours, theirs = sessions()
