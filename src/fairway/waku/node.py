@@ -17,6 +17,7 @@ from typing import Self
 
 from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
 from fairway.waku.subscription import Subscription
+from fairway.wire.lightpush import ClientAction, client_action
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
 
@@ -56,6 +57,17 @@ class SendResult:
     """Whether a node refused it for coming too soon after others (429): the same one is taken later."""
     detail: str = ""
     """Why not, for people."""
+
+    @classmethod
+    def refused(cls, status_code: int, detail: str) -> Self:
+        """Return what a result code of light push other than 200 means for the message that was pushed."""
+        action = client_action(status_code)
+        return cls(
+            accepted=False,
+            permanent=action is ClientAction.NEVER_RESEND_UNCHANGED,
+            too_many=action is ClientAction.RETRY_LATER,
+            detail=detail,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,15 @@ class Connection:
         for wanted in hello.filters:
             await self._subscribe(node, wanted)
         status = node.status
-        self._write(Welcome(name=node.name, health=status.health, store=status.store, quota=Quota.of(node.quota)))
+        self._write(
+            Welcome(
+                name=node.name,
+                health=status.health,
+                store=status.store,
+                quota=Quota.of(node.quota),
+                detail=status.detail,
+            )
+        )
         self._tasks.spawn(self._tell_status(node, node.status_changes()))
         while True:
             request = await read_frame(self._reader, FROM_CLIENT)
@@ -129,6 +137,7 @@ class Connection:
                 request=request.request,
                 accepted=result.accepted,
                 permanent=result.permanent,
+                too_many=result.too_many,
                 detail=result.detail,
                 quota=Quota.of(node.quota),
             )
@@ -162,7 +171,8 @@ class Connection:
 
     async def _tell_status(self, node: LocalNode, changes: Subscription[NodeStatus]) -> None:
         async for status in changes:
-            await self._answer(Status(health=status.health, store=status.store, quota=Quota.of(node.quota)))
+            quota = Quota.of(node.quota)
+            await self._answer(Status(health=status.health, store=status.store, quota=quota, detail=status.detail))
 
     async def _answer(self, frame: FromServer) -> None:
         """Write what the client waits for, as soon as it has read most of what came before."""

@@ -118,6 +118,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     health: NodeHealth
     store: bool
     quota: Quota | None
+    detail: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
@@ -126,6 +127,7 @@ class Status(msgspec.Struct, frozen=True, tag="status"):
     health: NodeHealth
     store: bool
     quota: Quota | None
+    detail: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -142,6 +144,7 @@ class Sent(msgspec.Struct, frozen=True, tag="sent"):
     permanent: bool
     detail: str
     quota: Quota | None
+    too_many: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
@@ -200,4 +203,4 @@ async def read_frame(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Deco
 
 def status_of(frame: Welcome | Status) -> NodeStatus:
     """Return the status that a frame carries."""
-    return NodeStatus(health=frame.health, store=frame.store)
+    return NodeStatus(health=frame.health, store=frame.store, detail=frame.detail)

@@ -137,7 +137,9 @@ class RemoteNode(WatchedNode):
         if not isinstance(answer, Sent):
             return SendResult(accepted=False, detail=f"the server answered with {type(answer).__name__}")
         self._quota = answer.quota
-        return SendResult(accepted=answer.accepted, permanent=answer.permanent, detail=answer.detail)
+        return SendResult(
+            accepted=answer.accepted, permanent=answer.permanent, too_many=answer.too_many, detail=answer.detail
+        )
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Receive what others send on content topics, also after the connection was made anew.

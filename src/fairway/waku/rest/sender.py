@@ -70,13 +70,7 @@ class Sender:
             detail = reply.text
         if client_action(reply.status) is ClientAction.NO_PEERS and _NO_SERVICE_PEER in detail.lower():
             return reply  # nobody to push to; the node itself may be a relay, and this is not its relay's answer
-        action = client_action(reply.status)
-        return SendResult(
-            accepted=False,
-            permanent=action is ClientAction.NEVER_RESEND_UNCHANGED,
-            too_many=action is ClientAction.RETRY_LATER,
-            detail=f"{reply.status} {detail}".strip(),
-        )
+        return SendResult.refused(reply.status, f"{reply.status} {detail}".strip())
 
     async def _relay(self, message: RoutedMessage) -> SendResult | HttpReply:
         path = f"/relay/v1/messages/{quote(message.pubsub_topic, safe='')}"
