@@ -10,7 +10,18 @@ from fairway.errors import ConfigurationError
 from fairway.waku.local import NO_FAULTS, NetworkFaults
 from fairway.waku.local.faults import Allowance, FaultDice
 
-SHARES = ("loss", "duplication", "store_loss", "query_loss", "send_loss")
+SHARES = (
+    "loss",
+    "duplication",
+    "store_loss",
+    "query_loss",
+    "send_loss",
+    "answer_loss",
+    "store_lies",
+    "too_many_requests",
+    "invalid_message",
+    "no_peers_to_relay",
+)
 
 
 @pytest.mark.parametrize("name", SHARES)
@@ -29,6 +40,8 @@ def test_a_share_outside_of_0_to_1_is_refused(name, share):
         ({"max_message_bytes": 1_048_577}, "nobody parses longer messages"),
         ({"messages_per_epoch": -1}, "messages_per_epoch must be at least 0, or None"),
         ({"epoch_ms": 0}, "epoch_ms must be positive"),
+        ({"store_lag_ms": -1}, "store_lag_ms must be at least 0, not -1"),
+        ({"too_many_requests": 0.6, "no_peers_to_relay": 0.6}, "shares of one whole, not 1.2 together"),
     ],
 )
 def test_faults_that_cannot_be_are_refused(faults, text):
@@ -57,6 +70,20 @@ def test_the_dice_fall_as_often_as_they_were_told_to():
     assert sum(not dice.is_stored() for _ in range(many)) / many == pytest.approx(0.1, abs=0.02)
     assert sum(not dice.is_answered() for _ in range(many)) / many == pytest.approx(0.6, abs=0.02)
     assert sum(not dice.is_taken() for _ in range(many)) / many == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_fault_that_is_off_leaves_the_runs_of_old_seeds_as_they_were():
+    def fates(**more):
+        dice = FaultDice(NetworkFaults(loss=0.5), seed=3)
+        seen = []
+        for _ in range(50):
+            seen.append(dice.copies())
+            for question in (dice.is_taken, dice.refusal, dice.is_confirmed, dice.is_false):
+                if more.get(question.__name__):
+                    question()
+        return seen
+
+    assert fates() == fates(is_taken=True, refusal=True, is_confirmed=True, is_false=True)
 
 
 def test_queries_are_as_lossy_as_deliveries_unless_said_otherwise():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,9 @@ def test_refusals_and_the_quota_reach_the_client(sockets, say):
             limited = await node.send(say.message(2))
             assert (limited.accepted, limited.permanent) == (False, False)
             assert "rate limit" in limited.detail
+            server.network.faults = replace(NO_FAULTS, too_many_requests=1.0)
+            refused = await node.send(say.message(2))
+            assert (refused.accepted, refused.permanent, refused.too_many) == (False, False, True)
             server.network.faults = NO_FAULTS
             assert (await node.send(say.message(3))).accepted
             assert node.quota is None

@@ -23,6 +23,16 @@ def command(
     min_delay_ms: Annotated[int, typer.Option(help="Fastest hop, milliseconds.")] = 0,
     max_delay_ms: Annotated[int, typer.Option(help="Slowest hop, milliseconds; the span is what reorders.")] = 0,
     store_loss: Annotated[float, typer.Option(help="Share of messages that the store misses, 0 to 1.")] = 0.0,
+    store_lag_ms: Annotated[
+        int, typer.Option(help="How much later than published a message enters the store, milliseconds.")
+    ] = 0,
+    store_lies: Annotated[float, typer.Option(help="Share of the store's answers that are false, 0 to 1.")] = 0.0,
+    answer_loss: Annotated[
+        float, typer.Option(help="Share of messages that are taken while their sender waits in vain, 0 to 1.")
+    ] = 0.0,
+    too_many_requests: Annotated[float, typer.Option(help="Share of messages refused with 429, 0 to 1.")] = 0.0,
+    invalid_message: Annotated[float, typer.Option(help="Share of messages refused with 420, 0 to 1.")] = 0.0,
+    no_peers_to_relay: Annotated[float, typer.Option(help="Share of messages refused with 503 or 505, 0 to 1.")] = 0.0,
     rate_limit: Annotated[
         int | None, typer.Option(help="What each node may send in ten minutes.", show_default="no limit")
     ] = None,
@@ -50,6 +60,12 @@ def command(
         min_delay_ms=min_delay_ms,
         max_delay_ms=max_delay_ms,
         store_loss=store_loss,
+        store_lag_ms=store_lag_ms,
+        store_lies=store_lies,
+        answer_loss=answer_loss,
+        too_many_requests=too_many_requests,
+        invalid_message=invalid_message,
+        no_peers_to_relay=no_peers_to_relay,
         messages_per_epoch=rate_limit,
     )
     network = LocalNetwork(faults, seed=seed, archive=None if archive is None else NwakuArchive(archive))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fairway.errors import DecodeError
+from fairway.errors import ConfigurationError, DecodeError
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects
@@ -36,12 +36,9 @@ from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
 from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind, SdsMessage
-from fairway.wire.waku_message import WakuMessage
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
-_EARLIEST_NS: Final = -(1 << 63)
-_LATEST_NS: Final = (1 << 63) - 1
-"""Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
 
 
 class Receiving:
@@ -107,9 +104,12 @@ class Receiving:
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
-            if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return Carrier(self._outbound.pubsub_topic, message)
-            self._tally.add("undecodable")
+            try:
+                digest = message_hash(self._outbound.pubsub_topic, message)
+                return Carrier(digest, message.timestamp_ns or 0, message.meta, bool(message.ephemeral))
+            except ConfigurationError:
+                # A timestamp beyond 64 bits; no network carries that.
+                self._tally.add("undecodable")
         return None
 
     def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
@@ -138,13 +138,11 @@ class Receiving:
                     self._query_on_connect.turn_away(carrier.message_hash)
                 return
             kept = answer
-        # Nothing but content is cited, asked for, or turned away.
-        hint = carrier.message_hash if message.kind is Kind.CONTENT else None
-        outcomes = self._sds.receive(message, hint, now_ms, plaintext)
-        if hint is not None:
-            had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
-            note = self._query_on_connect.take_in if had_room else self._query_on_connect.turn_away
-            note(hint)
+        outcomes = self._sds.receive(message, carrier.message_hash, now_ms, plaintext)
+        if any(isinstance(outcome, MessageIgnored) and outcome.why is Ignored.NO_ROOM for outcome in outcomes):
+            self._query_on_connect.turn_away(carrier.message_hash)
+        else:
+            self._query_on_connect.take_in(carrier.message_hash)
         if kept is not None:
             self._effects.tell(*self._inbound.arrived(message, kept, carrier))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):

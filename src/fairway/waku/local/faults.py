@@ -5,7 +5,8 @@ dice read no clock and keep no message. Invariant: the same seed, the same fault
 give the same answers, so a run is repeated by repeating its seed.
 
 Every publication reaches every receiver independently: it may be lost, it takes a random time, and it may come twice.
-Random delays reorder. A rate limit counts per node and epoch, as RLN does (17/WAKU2-RLN-RELAY).
+Random delays reorder. A rate limit counts per node and epoch, as RLN does (17/WAKU2-RLN-RELAY). What a node may refuse
+are the result codes of light push, with the meaning that clients give them (`fairway.wire.lightpush.STATUS_TABLE`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,22 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.protocol.ratelimit.epoch import EpochClock
+from fairway.wire.lightpush import StatusCode
 from fairway.wire.waku_message import DEFAULT_MAX_MESSAGE_BYTES
 
-_SHARES: Final = ("loss", "duplication", "store_loss", "query_loss", "send_loss")
+_REFUSALS: Final = ("too_many_requests", "invalid_message", "no_peers_to_relay")
+_SHARES: Final = (
+    "loss",
+    "duplication",
+    "store_loss",
+    "query_loss",
+    "send_loss",
+    "answer_loss",
+    "store_lies",
+    *_REFUSALS,
+)
+_NO_PEERS: Final = (StatusCode.SERVICE_NOT_AVAILABLE, StatusCode.NO_PEERS_TO_RELAY)
+"""Node software says the one or the other; to a client they are alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,18 @@ class NetworkFaults:
     """Share of store queries that are not answered; None: the same as ``loss``."""
     send_loss: float = 0.0
     """Share of publications that the network does not take, and the sender is told so."""
+    answer_loss: float = 0.0
+    """Share of publications that the network takes, while the sender waits for the answer in vain."""
+    too_many_requests: float = 0.0
+    """Share of publications that are refused with 429: too many requests."""
+    invalid_message: float = 0.0
+    """Share of publications that are refused with 420: their timestamp or proof does not hold any more."""
+    no_peers_to_relay: float = 0.0
+    """Share of publications that are refused with 503 or 505: the node reaches nobody now."""
+    store_lag_ms: int = 0
+    """How much later than published a message enters the store."""
+    store_lies: float = 0.0
+    """Share of the store's answers that are false, see `fairway.waku.local.lies`; the next one may be right."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     """Larger encoded WakuMessages are refused for good. Nodes usually have 153,600 (64/WAKU2-NETWORK)."""
     messages_per_epoch: int | None = None
@@ -52,6 +78,10 @@ class NetworkFaults:
             # "Not inside" rather than "outside": also not-a-number is no share.
             if share is not None and not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
+        if self.refusals > 1 + 1e-9:
+            raise ConfigurationError(f"{', '.join(_REFUSALS)} are shares of one whole, not {self.refusals:g} together")
+        if self.store_lag_ms < 0:
+            raise ConfigurationError(f"store_lag_ms must be at least 0, not {self.store_lag_ms}")
         if not 0 <= self.min_delay_ms <= self.max_delay_ms:
             raise ConfigurationError(
                 f"delays need 0 <= min_delay_ms <= max_delay_ms, not {self.min_delay_ms} and {self.max_delay_ms}"
@@ -67,6 +97,11 @@ class NetworkFaults:
             )
         EpochClock(epoch_ms=self.epoch_ms)  # refuses what is no length
 
+    @property
+    def refusals(self) -> float:
+        """Share of publications that are refused with 429, 420, 503 or 505."""
+        return self.too_many_requests + self.invalid_message + self.no_peers_to_relay
+
 
 NO_FAULTS: Final = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
 """Everything arrives, once, at once."""
@@ -78,33 +113,54 @@ class FaultDice:
     def __init__(self, faults: NetworkFaults, seed: int) -> None:
         self.faults = faults
         """May be replaced at any time; the dice roll on."""
-        self._random = random.Random(seed)  # noqa: S311 - reproducible, and guards nothing
+        self.random = random.Random(seed)  # noqa: S311 - reproducible, and guards nothing
+        """The dice themselves, for the particulars of what happens."""
 
     def is_taken(self) -> bool:
         """Return whether the network takes a publication at all."""
         return not self._happens(self.faults.send_loss)
 
+    def refusal(self) -> StatusCode | None:
+        """Return what a publication is refused with, if it is."""
+        faults = self.faults
+        if not faults.refusals:
+            return None
+        fate = self.random.random()
+        if fate < faults.too_many_requests:
+            return StatusCode.TOO_MANY_REQUESTS
+        if fate < faults.too_many_requests + faults.invalid_message:
+            return StatusCode.INVALID_MESSAGE
+        return self.random.choice(_NO_PEERS) if fate < faults.refusals else None
+
+    def is_confirmed(self) -> bool:
+        """Return whether the sender of a publication that was taken gets the answer."""
+        return not self._happens(self.faults.answer_loss)
+
     def is_stored(self) -> bool:
         """Return whether the store gets a publication."""
-        return self._random.random() >= self.faults.store_loss
+        return self.random.random() >= self.faults.store_loss
 
     def copies(self) -> tuple[int | None, ...]:
         """Return the delay in ms of each copy that one receiver gets of a publication; None: that copy is lost."""
-        count = 2 if self._random.random() < self.faults.duplication else 1
-        return tuple(None if self._random.random() < self.faults.loss else self.delay_ms() for _ in range(count))
+        count = 2 if self.random.random() < self.faults.duplication else 1
+        return tuple(None if self.random.random() < self.faults.loss else self.delay_ms() for _ in range(count))
 
     def is_answered(self) -> bool:
         """Return whether a store query and its answer find their way."""
         share = self.faults.query_loss
-        return self._random.random() >= (self.faults.loss if share is None else share)
+        return self.random.random() >= (self.faults.loss if share is None else share)
+
+    def is_false(self) -> bool:
+        """Return whether a store that answers does not say how it is."""
+        return self._happens(self.faults.store_lies)
 
     def delay_ms(self) -> int:
         """Return how long the next hop takes."""
-        return self._random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
+        return self.random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
 
     def _happens(self, share: float) -> bool:
         # A fault that is off draws nothing, so that turning to it later leaves the runs of old seeds as they were.
-        return share > 0 and self._random.random() < share
+        return share > 0 and self.random.random() < share
 
 
 class Allowance:

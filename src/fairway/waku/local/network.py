@@ -1,19 +1,22 @@
 """A Waku network inside one process, as bad as it is told to be.
 
 It is what `connect("local:")` joins, and the public test double for programs that use channels: relay, store and
-health behind the `WakuNode` interface, with loss, delay, duplication, reordering, partitions, store gaps, size and
-rate limits decided by seeded dice.
+health behind the `WakuNode` interface, with loss, delay, duplication, reordering, partitions, refusals, slow uplinks,
+size and rate limits, and a store with gaps, behind, or false, decided by seeded dice.
 
-Invariant: every publication is thrown for once per receiver, in the order in which the receivers joined, so that one
-seed gives one run as long as the program's own sends come in one order. A network belongs to one thread; its nodes may
-live in event loops one after the other, and those of a loop that has ended are forgotten.
+Invariants: every publication is thrown for once per receiver, in the order in which the receivers joined, so that one
+seed gives one run as long as the program's own sends come in one order; a fault that is off draws nothing. A network
+belongs to one thread; its nodes may live in event loops one after the other, and those of a loop that has ended are
+forgotten. What is on its way belongs to the network: it arrives also when the program that sent it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Final, Self
@@ -22,12 +25,14 @@ from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.waku.local.archive import ArchiveStore, MessageArchive
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
-from fairway.waku.local.node import LocalNode
+from fairway.waku.local.lies import false_page
+from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
 from fairway.waku.local.store import MemoryStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
 
 _NS_PER_MS: Final = 1_000_000
+_MS_PER_S: Final = 1_000
 _MAX_STORED: Final = 100_000
 _MAX_STORED_BYTES: Final = 268_435_456
 
@@ -42,6 +47,8 @@ class NetworkStatistics:
     """Their encoded size."""
     refused: int = 0
     """Messages that it did not take; their senders were told."""
+    unanswered: int = 0
+    """Messages that it took, while their senders waited for the answer in vain."""
     delivered: int = 0
     """Messages that reached a receiver, copies included."""
     lost: int = 0
@@ -56,6 +63,8 @@ class NetworkStatistics:
     """Pages that were asked for."""
     queries_failed: int = 0
     """Pages that did not come."""
+    queries_belied: int = 0
+    """Pages that were false."""
 
 
 class LocalNetwork:
@@ -80,6 +89,8 @@ class LocalNetwork:
         hear their own messages too, as some light clients do. ``clock_ns`` gives the nanoseconds since the Unix epoch.
         """
         self.echo = echo
+        self.observers: list[Callable[[str, RoutedMessage], None]] = []
+        """Called with (name of the publishing node, message) for everything that the network took."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
@@ -88,10 +99,13 @@ class LocalNetwork:
             else ArchiveStore(archive)
         )
         self._partition: Partition | None = None
+        self._uplinks: dict[str, float] = {}
         self._nodes: dict[str, LocalNode] = {}
         self._joined = 0
         self._counts: dict[str, int] = asdict(NetworkStatistics())
         self._closed = False
+        self._context: Final = contextvars.copy_context()
+        """Where the network lives: a program that sends may end at any time, and what it sent arrives all the same."""
 
     def __repr__(self) -> str:
         return f"<LocalNetwork of {len(self._nodes)} nodes, {self._dice.faults}>"
@@ -150,6 +164,15 @@ class LocalNetwork:
         """Join the sides of a partition; the store then shows everything to everybody."""
         self._partition = None
 
+    def limit_uplink(self, name: str, per_second: float | None) -> None:
+        """Let nodes of this name get out no more than so many messages per second; with None as many as they like."""
+        if per_second is None:
+            self._uplinks.pop(name, None)
+        elif per_second > 0:
+            self._uplinks[name] = per_second
+        else:
+            raise ConfigurationError(f"an uplink needs more than 0 messages per second, not {per_second}")
+
     def statistics(self) -> NetworkStatistics:
         """Return what happened so far."""
         return NetworkStatistics(**self._counts)
@@ -168,30 +191,47 @@ class LocalNetwork:
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
-            return refusal, 0
+            return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)
+        for observer in self.observers:
+            observer(publisher.name, message)
         self._keep(publisher, message)
         for receiver in list(self._nodes.values()):
             echoed = receiver is not publisher or self.echo
-            if echoed and self._connects(publisher, receiver) and receiver.online and receiver.wants(message):
+            if echoed and self._connects(publisher, receiver) and receiver.hears and receiver.wants(message):
                 self._spread(receiver, message)
+        if not self._dice.is_confirmed():
+            self._counts["unanswered"] += 1
+            return _unanswered(publisher)
         return SendResult(accepted=True), self.hop_ms()
 
     def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None) -> StorePage:
         """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
         partition = self._partition
+
+        def visible(message_hash: bytes) -> bool:
+            return partition is None or partition.shows(message_hash, asker.name)
+
         self._counts["queries"] += 1
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
         try:
-            return self._store.page(
-                query, cursor, lambda message_hash: partition is None or partition.shows(message_hash, asker.name)
-            )
+            page = self._store.page(query, cursor, visible)
         except StoreQueryError:
             self._counts["queries_failed"] += 1
             raise
+        if not self._dice.is_false():
+            return page
+        self._counts["queries_belied"] += 1
+        return false_page(
+            page,
+            query,
+            cursor,
+            anything=lambda: self._store.page(StoreQuery(newest_first=True), None, visible).messages,
+            dice=self._dice.random,
+        )
 
     def quota_of(self, node: LocalNode) -> NodeQuota | None:
         """Return the rate limit of a node."""
@@ -204,27 +244,48 @@ class LocalNetwork:
         """Return how long the next hop takes."""
         return self._dice.delay_ms()
 
+    def uplink_s(self, name: str) -> float:
+        """Return how long a message keeps the uplink of a node busy."""
+        per_second = self._uplinks.get(name)
+        return 0.0 if per_second is None else 1 / per_second
+
+    def within_ms(self, longest_ms: int) -> int:
+        """Return a random time, at most so long."""
+        return self._dice.random.randint(0, longest_ms)
+
+    def later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        """Do something after a while, whatever becomes of the program that asked for it."""
+        if delay_ms == 0:
+            action()
+        else:
+            # The handle is the loop's alone: with the loop it is gone.
+            asyncio.get_running_loop().call_later(delay_ms / _MS_PER_S, action, context=self._context)
+
     def forget(self, node: LocalNode) -> None:
         """Drop a node that left."""
         if self._nodes.get(node.name) is node:
             del self._nodes[node.name]
 
-    def _refusal(self, publisher: LocalNode, message: RoutedMessage) -> SendResult | None:
+    def _refusal(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int] | None:
         size, limit = len(message.encoded), self.faults.max_message_bytes
         if publisher.closed:
-            return SendResult(accepted=False, detail=f"node {publisher.name!r} is closed")
+            return SendResult(accepted=False, detail=f"node {publisher.name!r} is closed"), 0
+        if publisher.silent:
+            return _unanswered(publisher)
         if size > limit:
-            return SendResult(
-                accepted=False, permanent=True, detail=f"the message has {size} bytes, the network takes {limit}"
-            )
+            detail = f"the message has {size} bytes, the network takes {limit}"
+            return SendResult(accepted=False, permanent=True, detail=detail), 0
         if not publisher.online:
-            return SendResult(accepted=False, detail=f"node {publisher.name!r} is offline")
+            return SendResult(accepted=False, detail=f"node {publisher.name!r} is offline"), 0
         if not publisher.allowance.take(self.faults, self._now_ms()):
-            return SendResult(
-                accepted=False, detail=f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
-            )
+            detail = f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
+            return SendResult(accepted=False, detail=detail), 0
         if not self._dice.is_taken():
-            return SendResult(accepted=False, detail="no other node took the message")
+            return SendResult(accepted=False, detail="no other node took the message"), 0
+        code = self._dice.refusal()
+        if code is not None:
+            detail = f"{publisher.service_node}: {code.value} {code.name}"
+            return SendResult.refused(code, detail), self.hop_ms()
         return None
 
     def _keep(self, publisher: LocalNode, message: RoutedMessage) -> None:
@@ -233,15 +294,22 @@ class LocalNetwork:
         if not self._dice.is_stored():
             self._counts["store_missed"] += 1
             return
+        partition, received_ns = self._partition, self._now_ns()
+        self.later(self.faults.store_lag_ms, lambda: self._store_now(publisher.name, message, received_ns, partition))
+
+    def _store_now(self, publisher: str, message: RoutedMessage, received_ns: int, partition: Partition | None) -> None:
+        """Let a message into the store; ``partition`` is how the network was cut when it was published."""
+        if self._closed:
+            return
         try:
-            kept = self._store.put(message, self._clock_ns())
+            kept = self._store.put(message, received_ns)
         except StorageError:
             self._counts["store_missed"] += 1
             return
         self._counts["stored"] += kept
         # A message that was in the store before the network fell apart stays visible to all.
-        if self._partition is not None and (kept or self._partition.saw(message.message_hash)):
-            self._partition.note(message.message_hash, publisher.name)
+        if partition is not None and (kept or partition.saw(message.message_hash)):
+            partition.note(message.message_hash, publisher)
 
     def _spread(self, receiver: LocalNode, message: RoutedMessage) -> None:
         copies = self._dice.copies()
@@ -249,11 +317,8 @@ class LocalNetwork:
         for delay_ms in copies:
             if delay_ms is None:
                 self._counts["lost"] += 1
-            elif delay_ms == 0:
-                self._deliver(receiver, message)
             else:
-                # The handle is the loop's alone: with the loop it is gone.
-                asyncio.get_running_loop().call_later(delay_ms / 1000, self._deliver, receiver, message)
+                self.later(delay_ms, partial(self._deliver, receiver, message))
 
     def _deliver(self, receiver: LocalNode, message: RoutedMessage) -> None:
         self._counts["delivered" if receiver.hear(message) else "lost"] += 1
@@ -267,4 +332,14 @@ class LocalNetwork:
                 node.leave()
 
     def _now_ms(self) -> int:
-        return self._clock_ns() // _NS_PER_MS
+        return self._now_ns() // _NS_PER_MS
+
+    def _now_ns(self) -> int:
+        """Return the time on the network's own machine, whoever asks."""
+        return self._context.copy().run(self._clock_ns)
+
+
+def _unanswered(publisher: LocalNode) -> tuple[SendResult, int]:
+    """Return what a client says that waited for an answer, and how long it waited."""
+    detail = f"{publisher.service_node}: {NO_ANSWER}"
+    return SendResult(accepted=False, detail=detail), int(REQUEST_TIMEOUT_S * _MS_PER_S)
