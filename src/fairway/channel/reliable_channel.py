@@ -316,6 +316,11 @@ class ReliableChannel:
             handler_failures=self._listeners.failures,
         )
 
+    @property
+    def protocol(self) -> Stack:
+        """The protocol's state, to look at only; raises `ChannelClosedError` if the channel is not started."""
+        return self._started().stack
+
     async def __aenter__(self) -> Self:
         """Start the channel if it is not started."""
         await self.start()

@@ -42,7 +42,7 @@ def write_archive(run: Run, archive: Path) -> int:
     require_new(archive)
     count = 0
     with NwakuArchive(archive) as writer:
-        for publication in run.world.network.stored():
+        for publication in run.stored:
             count += writer.append(publication.pubsub_topic, publication.message, publication.message_hash)
     truth_path(archive).write_text(json.dumps({"archived": count, **truth_of(run)}, indent=1) + "\n", encoding="utf-8")
     return count

@@ -15,7 +15,6 @@ from typing import Final
 
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, ReliableChannelOptions
-from fairway.protocol.sds.dependencies import SETTLED
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.ledger import Ledger, Presence, Sent
 from fairway.simulation.world import World
@@ -36,6 +35,7 @@ class Invariant(Enum):
     LOGS = "equal logs"
     BOUNDS = "bounded buffers"
     QUIET = "the channel comes to rest"
+    RUNS = "no program fails"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ class Checks:
         yield from self._ends()
         yield from self._claims()
         yield from self._logs()
+        for at_ms, name, error in self._ledger.failures:
+            yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
 
     def lacking(self) -> int:
         """Return how many deliveries are owed and did not happen."""
@@ -78,7 +80,8 @@ class Checks:
 
     def _owed_to(self, sent: Sent) -> set[str]:
         stayed = self._stayed
-        if sent.sender not in stayed and not stayed & sent.deliveries.keys():
+        is_sure = sent.sender in stayed and sent.accepted_ms is not None
+        if not is_sure and not stayed & sent.deliveries.keys():
             return set()
         return stayed & sent.present
 
@@ -90,6 +93,10 @@ class Checks:
                 if len(times) > 1:
                     text = f"{name} got {_title(sent)} {len(times)} times"
                     yield self._violation(Invariant.ONCE, times[1], name, sent, text)
+        for at_ms, name, number in self._ledger.repeated:
+            sent = self._ledger.sent[number]
+            text = f"{name} was handed {_title(sent)} again, with which it had finished long before"
+            yield self._violation(Invariant.ONCE, at_ms, name, sent, text)
         for (life, sender, sds_id), count in self._ledger.ephemeral_deliveries.items():
             if count > 1:
                 name = life.partition("/")[0]
@@ -142,23 +149,31 @@ class Checks:
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:
-            least = int(sent.sender in self._stayed)
-            if not least <= len(sent.ends) <= 1:
+            if len(sent.ends) > 1:
                 kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
                 text = f"{_title(sent)} has {len(sent.ends)} terminal events ({kinds})"
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
 
     def _claims(self) -> Iterator[Violation]:
         for claim in self._ledger.claims:
-            if claim.whole and not claim.true:
-                sent = self._ledger.sent[claim.number]
-                text = f"{sent.sender} was told that {claim.participant} has {_title(sent)}, which it had not"
+            sent = self._ledger.sent[claim.number]
+            came = claim.participant in sent.deliveries
+            if claim.whole and not came and (claim.participant in self._stayed or not claim.true):
+                text = f"{sent.sender} was told that {claim.participant} has {_title(sent)}, which it never got"
+                yield self._violation(Invariant.ACKNOWLEDGED, claim.at_ms, sent.sender, sent, text)
+            elif not claim.whole and not came and not claim.true:
+                text = (
+                    f"{sent.sender} was told that {claim.participant} has a segment of {_title(sent)}, and it had none"
+                )
                 yield self._violation(Invariant.ACKNOWLEDGED, claim.at_ms, sent.sender, sent, text)
         for sent in self._ledger.sent:
             for at_ms, end in sent.ends:
-                unheard = sorted(sent.asked - set(end.delivered_to)) if isinstance(end, MessageDelivered) else []
-                if unheard:
-                    text = f"{_title(sent)} counts as delivered without {', '.join(unheard)}, who were asked for"
+                if not isinstance(end, MessageDelivered):
+                    continue
+                unheard = sorted(sent.asked - set(end.delivered_to))
+                if unheard or not end.delivered_to:
+                    whom = f"{', '.join(unheard)}, who were asked for" if unheard else "anybody who has it"
+                    text = f"{_title(sent)} counts as delivered without {whom}"
                     yield self._violation(Invariant.ACKNOWLEDGED, at_ms, sent.sender, sent, text)
 
     def _logs(self) -> Iterator[Violation]:
@@ -166,7 +181,11 @@ class Checks:
 
         They are equal but for what one may lack: segments of messages that it got all the same, or is not owed.
         """
-        logs = {name: list(self._world.participants[name].stack.sds.history) for name in sorted(self._stayed)}
+        logs = {
+            name: list(self._world.participants[name].stack.sds.history)
+            for name in sorted(self._stayed)
+            if self._world.participants[name].channel is not None
+        }
         agreed: dict[str, int] = {}
         for name, log in logs.items():
             pairs = [(record.lamport, record.message_id) for record in log]
@@ -184,7 +203,10 @@ class Checks:
     def _may_lack(self, name: str, sds_id: str) -> bool:
         sent = self._ledger.message_of(sds_id)
         if sent is None:
-            return sds_id in self._ledger.ephemeral_ids or (SETTLED, sds_id) in self._world.participants[name].rows
+            return (
+                sds_id in self._ledger.ephemeral_ids
+                or sds_id in self._world.participants[name].stack.sds.dependencies.settled
+            )
         return name in sent.deliveries or name not in self.owed[sent.number]
 
     def _violation(

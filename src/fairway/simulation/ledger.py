@@ -1,7 +1,7 @@
 """What in fact happened in a world, written down by somebody who sees everything.
 
-The ledger watches all effects of all participants. What the channel says (events) and what is so (who received what,
-and when) are kept apart, so that `fairway.simulation.invariants` can hold the one against the other.
+The ledger watches applications and the network from outside. What the channel says (events) and what is so (who was
+handed what, and when) are kept apart, so that `fairway.simulation.invariants` can hold the one against the other.
 
 Messages are numbered in the order of sending. A set of messages is an integer whose bit ``n`` stands for message ``n``:
 what a sender knew when it spoke is one such set, which makes causal order cheap to check.
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from fairway.errors import FairwayError
 from fairway.events import (
     DeliveryError,
     Event,
@@ -22,19 +24,22 @@ from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
+    MessageSent,
 )
-from fairway.protocol.effects import Effect, Emit, Persist, Publish, Purpose
-from fairway.protocol.requests import SEGMENTS
-from fairway.protocol.stack import Accepted
+from fairway.protocol.effects import Purpose
+from fairway.simulation.world import Observer
+from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import SdsCodec
 
 Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
+FINISHED_FOR_GOOD_MS: Final = 60_000
+"""After this long what an application finished with must not come again, whatever happens."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """One accepted send, and what became of it."""
+    """One send of an application, and what became of it."""
 
     number: int
     request_id: str
@@ -48,16 +53,18 @@ class Sent:
     asked: frozenset[str]
     """Whose acknowledgement the sender asked for by name."""
     known: int
-    """Messages that the sender had sent or been delivered before."""
+    """Messages that the sender had sent or been handed before."""
+    accepted_ms: int | None = None
+    """When the sender was told that it is kept; None if it never was, as when its program was killed before."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
     """Ids of its segments so far, with whether each is parity."""
     deliveries: dict[str, list[int]] = field(default_factory=dict)
-    """When each participant was delivered it; more than one time is a fault."""
+    """When each participant was handed it as new; more than one time is a fault."""
     first_acknowledged_ms: int | None = None
     claimed: set[str] = field(default_factory=set)
     """Who was said to have a segment of it."""
     ends: list[tuple[int, MessageDelivered | DeliveryError]] = field(default_factory=list)
-    """Terminal events, of all lives of the sender; exactly one is right."""
+    """Terminal events, of all lives of the sender; one at most is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,7 @@ class Claim:
     whole: bool
     """Whether the claim is about all of it (MessageDelivered) or about a segment (MessageAcknowledged)."""
     true: bool
+    """Whether it was so at that time; of all of it, whether all was there, handed over or not."""
 
 
 @dataclass(slots=True)
@@ -99,7 +107,7 @@ class Presence:
     """Deliveries, first ones only."""
 
 
-class Ledger:
+class Ledger(Observer):
     """Everything that happened, and the trace of it."""
 
     def __init__(self, holds: Holds, codec: SdsCodec) -> None:
@@ -110,11 +118,15 @@ class Ledger:
         self.claims: list[Claim] = []
         self.unexplained: list[tuple[int, str, str, str]] = []
         """Deliveries of what nobody sent: (when, to whom, from whom, message id)."""
+        self.repeated: list[tuple[int, str, int]] = []
+        """Messages that came again although their application had long finished with them: (when, to whom, number)."""
+        self.failures: list[tuple[int, str, BaseException]] = []
+        """What programs ended with that no program may end with: (when, whose, what)."""
         self.ephemeral_sent = 0
         self.ephemeral_deliveries: Counter[tuple[str, str, str]] = Counter()
         """How often each was delivered to whom in which life: (participant and life, sender, SDS id)."""
         self.ephemeral_ids: set[str] = set()
-        """SDS ids of ephemeral messages. The Logos wire cannot say that a message is one; then receivers log it."""
+        """SDS ids of ephemeral messages."""
         self.events: Counter[str] = Counter()
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
@@ -124,14 +136,20 @@ class Ledger:
         self._codec = codec
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, Sent] = {}
-        self._owner: dict[str, str] = {}
-        self._segments: dict[str, list[tuple[str, bool]]] = {}
+        self._owner: dict[str, Sent] = {}
+        self._carried: dict[bytes, str] = {}
+        """SDS id in each published WakuMessage with content, by its hash."""
+        self._authors: dict[str, str] = {}
+        """Who published an SDS message with content first."""
         self._alike: dict[tuple[str, str], list[Sent]] = {}
-        self._ends: dict[str, list[tuple[int, MessageDelivered | DeliveryError]]] = {}
+        self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
+        """When an application finished with a message: by participant and SDS ids."""
+        self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
+        """In which life a participant was last handed a message."""
         self._trace = hashlib.sha256()
 
     def note(self, at_ms: int, name: str, deed: str) -> None:
-        """Write down what somebody did."""
+        """Write down what somebody did, or what happened to somebody."""
         self.deeds[deed] += 1
         self._trace.update(f"{at_ms} {name} does {deed}\n".encode())
 
@@ -143,79 +161,68 @@ class Ledger:
         """Write down that somebody went for good."""
         self.presences[name].left_ms = at_ms
 
-    def restarted(self, name: str) -> None:
-        """Write down that a new life of somebody began."""
-        self._lives[name] += 1
-
-    def accepted(self, at_ms: int, name: str, accepted: Accepted, size_bytes: int, asked: frozenset[str]) -> None:
-        """Write down a send; its segments are known by then, and whether it failed at once."""
+    def tried(self, at_ms: int, name: str, request_id: str, payload: bytes, asked: Iterable[str] = ()) -> None:
+        """Write down that an application sends something."""
         presence = self.presences[name]
         sent = Sent(
             number=len(self.sent),
-            request_id=accepted.request_id,
+            request_id=request_id,
             sender=name,
-            payload_id=accepted.message_id,
-            size_bytes=size_bytes,
+            payload_id=hashlib.sha256(payload).hexdigest(),
+            size_bytes=len(payload),
             at_ms=at_ms,
-            asked=asked,
+            asked=frozenset(asked),
             present=frozenset(n for n, other in self.presences.items() if other.left_ms is None and n != name),
             known=presence.known,
-            sds_ids=dict(self._segments.pop(accepted.request_id, ())),
-            ends=self._ends.setdefault(accepted.request_id, []),
         )
         self.sent.append(sent)
-        self._by_request[sent.request_id] = sent
+        self._by_request[request_id] = sent
         self._alike.setdefault((name, sent.payload_id), []).append(sent)
-        presence.known |= 1 << sent.number
+
+    def accepted(self, at_ms: int, name: str, request_id: str) -> None:
+        """Write down that a send was accepted: from then on its sender may rely on it."""
+        sent = self._by_request[request_id]
+        if sent.accepted_ms is None:
+            sent.accepted_ms = at_ms
+            self.presences[name].known |= 1 << sent.number
+        self._trace.update(f"{at_ms} {name} may rely on {request_id}\n".encode())
+
+    def began(self, at_ms: int, name: str) -> None:
+        """Write down that a new life of somebody began."""
+        self._lives[name] += 1
+        self._trace.update(f"{at_ms} {name} begins\n".encode())
+
+    def failed(self, at_ms: int, name: str, error: BaseException) -> None:
+        """Write down what no program may end with."""
+        self.failures.append((at_ms, name, error))
 
     def message_of(self, sds_id: str) -> Sent | None:
         """Return the message that a segment belongs to."""
-        return self._by_request.get(self._owner.get(sds_id, ""))
+        return self._owner.get(sds_id)
 
     def trace_hash(self) -> str:
         """Return the SHA-256, in hex, over every deed, event and publication so far, in order."""
         return self._trace.hexdigest()
 
-    def observe(self, at_ms: int, name: str, effect: Effect) -> None:
-        """Write down an effect; to be told of every one, before it is carried out."""
-        match effect:
-            case Persist(changes=changes):
-                for change in changes:
-                    if change.table == SEGMENTS and change.row is not None and change.key not in self._owner:
-                        request_id, _, is_parity = change.row[:3]
-                        self._segment(change.key, str(request_id), bool(is_parity))
-            case Publish(purpose=purpose, message=message, encoded=encoded, message_hash=message_hash, sds_id=sds_id):
-                self.transmissions[purpose] += 1
-                if purpose is Purpose.EPHEMERAL:
-                    self.ephemeral_ids.add(sds_id)
-                opened = self._codec.decode(message.payload)
-                content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
-                self.bytes[purpose].update(content=content, bloom=bloom, rest=len(encoded) - content - bloom)
-                self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message_hash.hex()}\n".encode())
-            case Emit(event=event):
-                self._event(at_ms, name, event)
+    def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Write down what the network took, and count its bytes."""
+        purpose, content, bloom = self._purpose_of(name, message)
+        self.transmissions[purpose] += 1
+        rest = len(message.encoded) - content - bloom
+        self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
+        self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
 
-    def _segment(self, sds_id: str, request_id: str, is_parity: bool) -> None:
-        self._owner[sds_id] = request_id
-        sent = self._by_request.get(request_id)
-        if sent is None:
-            self._segments.setdefault(request_id, []).append((sds_id, is_parity))
-        else:
-            sent.sds_ids[sds_id] = is_parity
-
-    def _event(self, at_ms: int, name: str, event: Event) -> None:
-        kind = type(event).__name__
-        self.events[kind] += 1
-        # A payload is named by its id, which is its hash.
-        told = replace(event, payload=b"") if isinstance(event, MessageReceived) else event
-        self._trace.update(f"{at_ms} {name} is told {told!r}\n".encode())
+    def told(self, at_ms: int, name: str, event: Event) -> None:
+        """Write down what an application was told."""
+        self.events[type(event).__name__] += 1
+        self._trace.update(f"{at_ms} {name} is told {event!r}\n".encode())
         match event:
-            case MessageReceived(sender_id=sender, sds_ids=sds_ids) if (
-                event.ephemeral or sds_ids[0] in self.ephemeral_ids
-            ):
-                self.ephemeral_deliveries[f"{name}/{self._lives[name]}", sender, sds_ids[0]] += 1
-            case MessageReceived():
-                self._received(at_ms, name, event)
+            case MessageSent(request_id=request_id, message_hash=message_hash, chunk_info=chunk):
+                sds_id = self._carried.get(message_hash)
+                sent = self._by_request.get(request_id)
+                if sds_id is not None and sent is not None:
+                    self._owner[sds_id] = sent
+                    sent.sds_ids[sds_id] = chunk.is_parity
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
                 sent = self.message_of(message_id)
                 self.losses.append(
@@ -235,20 +242,37 @@ class Ledger:
                     sent.first_acknowledged_ms = at_ms
                 self._claim_segment(at_ms, sent, names)
             case MessageDelivered(request_id=request_id, delivered_to=names):
-                self._ends.setdefault(request_id, []).append((at_ms, event))
                 sent = self._by_request[request_id]
+                sent.ends.append((at_ms, event))
                 for participant in names:
                     true = participant in sent.deliveries or self._has_whole(participant, sent)
                     self.claims.append(
                         Claim(at_ms=at_ms, number=sent.number, participant=participant, whole=True, true=true)
                     )
             case DeliveryError(request_id=request_id):
-                self._ends.setdefault(request_id, []).append((at_ms, event))
+                self._by_request[request_id].ends.append((at_ms, event))
 
-    def _received(self, at_ms: int, name: str, event: MessageReceived) -> None:
-        sent = self._meant(name, event)
+    def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Write down what an application was handed."""
+        self.events[type(message).__name__] += 1
+        # A payload is named by its id, which is its hash.
+        self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
+        if hashlib.sha256(message.payload).hexdigest() != message.message_id:
+            self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
+            return
+        if message.ephemeral or not self.ephemeral_ids.isdisjoint(message.sds_ids):
+            self.ephemeral_deliveries[f"{name}/{self._lives[name]}", message.sender_id, message.sds_ids[0]] += 1
+            return
+        key, life = (name, message.sds_ids), self._lives[name]
+        handed, self._handed[key] = self._handed.get(key), life
+        sent = self._meant(name, message, again=handed is not None)
         if sent is None:
-            self.unexplained.append((at_ms, name, event.sender_id, event.message_id))
+            self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
+            return
+        if handed is not None and message.redelivered:
+            finished_ms = self._finished.get(key)
+            if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
+                self.repeated.append((at_ms, name, sent.number))
             return
         times = sent.deliveries.setdefault(name, [])
         times.append(at_ms)
@@ -257,17 +281,41 @@ class Ledger:
             presence.known |= 1 << sent.number
             presence.order.append(sent.number)
 
-    def _meant(self, name: str, event: MessageReceived) -> Sent | None:
+    def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Write down that an application has finished with a message."""
+        self._finished.setdefault((name, message.sds_ids), at_ms)
+
+    def _purpose_of(self, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
+        """Return why something was transmitted, by what it is, and the bytes of its content and its bloom filter."""
+        try:
+            opened = self._codec.decode(message.message.payload)
+        except FairwayError:
+            return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0
+        content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
+        if message.message.ephemeral:
+            self.ephemeral_ids.add(opened.message_id)
+            return Purpose.EPHEMERAL, content, bloom
+        if not content:
+            return Purpose.SYNC, content, bloom
+        self._carried[message.message_hash] = opened.message_id
+        author = self._authors.get(opened.message_id)
+        if author is None:
+            self._authors[opened.message_id] = name
+            return Purpose.CONTENT, content, bloom
+        return (Purpose.RETRY if author == name else Purpose.REPAIR), content, bloom
+
+    def _meant(self, name: str, message: MessageReceived, *, again: bool) -> Sent | None:
         """Return which send a delivery is of: the one that its segments belong to.
 
         The same payload sent twice by one participant is two messages that nobody can tell apart, and parity may
         rebuild one with segments of the other; then the one that is still lacking is meant.
         """
-        named = [sent for sds_id in event.sds_ids if (sent := self.message_of(sds_id)) is not None]
-        alike = self._alike.get((event.sender_id, event.message_id), [])
-        fitting = [sent for sent in (*named, *alike) if sent.payload_id == event.message_id]
+        named = [sent for sds_id in message.sds_ids if (sent := self.message_of(sds_id)) is not None]
+        alike = self._alike.get((message.sender_id, message.message_id), [])
+        fitting = [sent for sent in (*named, *alike) if sent.payload_id == message.message_id]
         lacking = (sent for sent in fitting if name not in sent.deliveries)
-        return next(lacking, fitting[0] if fitting else None)
+        first = fitting[0] if fitting else None
+        return first if again else next(lacking, first)
 
     def _has_whole(self, name: str, sent: Sent) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""

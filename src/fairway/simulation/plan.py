@@ -18,7 +18,7 @@ from fairway.options import (
     ReliableChannelOptions,
     SdsConfig,
 )
-from fairway.simulation.network import NetworkFaults
+from fairway.waku.local import NetworkFaults
 
 HOUR_MS: Final = 3_600_000
 _MAX_PARTICIPANTS: Final = 1_000

@@ -71,7 +71,7 @@ def _outcome(report: SimulationReport) -> Table:
     """Show what the channel did beside what was done to it."""
     offered = report.network_deliveries + report.network_lost
     deeds = report.deeds
-    crashes = deeds.get(Deed.CRASH.value, 0) + deeds.get(Deed.CRASH_AMID.value, 0)
+    crashes = deeds.get(Deed.CRASH.value, 0)
     channel: list[tuple[str, str]] = [
         ("messages sent", f"{report.sent:,}"),
         ("deliveries owed", f"{report.deliveries_owed:,}"),
@@ -89,7 +89,6 @@ def _outcome(report: SimulationReport) -> Table:
         ("deliveries tried, with copies", f"{offered:,}"),
         ("of them swallowed", f"{_share(report.network_lost, offered)}"),
         ("crashes and restarts", f"{crashes:,}"),
-        ("of them amid a transmission", f"{deeds.get(Deed.CRASH_AMID.value, 0):,}"),
         ("absences", f"{deeds.get(Deed.CUT_OFF.value, 0):,}"),
         ("partitions", f"{deeds.get(Deed.SEVER.value, 0):,}"),
         ("joined later", f"{deeds.get(Deed.JOIN.value, 0):,}"),

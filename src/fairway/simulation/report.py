@@ -12,8 +12,8 @@ from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.effects import Purpose
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
 from fairway.simulation.ledger import Ledger
-from fairway.simulation.network import LossyNetwork
 from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.waku.local import NetworkStatistics
 
 _PERCENT: Final = 100
 
@@ -140,7 +140,7 @@ class SimulationReport:
 def make_report(
     plan: SimulationPlan,
     ledger: Ledger,
-    network: LossyNetwork,
+    network: NetworkStatistics,
     checks: Checks,
     violations: Sequence[Violation],
     peaks: Peaks,
@@ -190,7 +190,7 @@ def make_report(
             )
             for purpose in Purpose
         ),
-        network_deliveries=network.deliveries,
+        network_deliveries=network.delivered,
         network_lost=network.lost,
         deeds=dict(sorted(ledger.deeds.items())),
         events=dict(sorted(ledger.events.items())),

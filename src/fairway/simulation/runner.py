@@ -6,7 +6,9 @@ anything; then it goes on for a while, since a fault such as a second delivery m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -17,6 +19,7 @@ from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Deed, names_of, write_script
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
+from fairway.waku.node import RoutedMessage
 
 Progress = Callable[[int, int], None]
 """Called now and then with (virtual time passed, virtual time planned), both in milliseconds."""
@@ -25,6 +28,18 @@ _SAMPLE_MS: Final = 30_000
 """How often it is looked at what participants hold."""
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Keep off the terminal what a channel logs for its operator: here the report tells."""
+    log = logging.getLogger("fairway.channel")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def simulate(plan: SimulationPlan, progress: Progress | None = None) -> SimulationReport:
@@ -39,21 +54,27 @@ class Run:
         """Make a world that has not begun; the name of its channel tells it from others in a common archive."""
         self.plan = plan
         self.channel_id = channel_id
-        self.world = World(
-            names_of(plan), seed=plan.seed, faults=plan.faults(), options=plan.options(), channel_id=channel_id
-        )
+        self.world = World((), seed=plan.seed, faults=plan.faults(), options=plan.options(), channel_id=channel_id)
         self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
-        self.world.effect_observers.append(self.ledger.observe)
-        self.world.restarted = self.ledger.restarted
+        self.stored: tuple[RoutedMessage, ...] = ()
+        """What the store of the world keeps, once it has run."""
+        self.world.observers.append(self.ledger)
         for name in names_of(plan):
             self.ledger.joined(self.start_ms, name)
+            self.world.join(name)
         for action in write_script(plan):
             self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
 
     def through(self, progress: Progress) -> SimulationReport:
         """Run to the end."""
+        with self.world, _quiet_log():
+            report = self._through(progress)
+            self.stored = tuple(self.world.network.stored())
+            return report
+
+    def _through(self, progress: Progress) -> SimulationReport:
         plan = self.plan
         for passed_ms in range(0, plan.duration_ms, _SAMPLE_MS):
             progress(passed_ms, plan.duration_ms)
@@ -73,7 +94,7 @@ class Run:
         return make_report(
             plan,
             self.ledger,
-            self.world.network,
+            self.world.network.statistics(),
             checks,
             violations,
             self.peaks,
@@ -84,7 +105,8 @@ class Run:
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)
         for participant in self.world.participants.values():
-            self.peaks.note(participant.stack.statistics())
+            if participant.channel is not None:
+                self.peaks.note(participant.stack.statistics())
 
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms
@@ -107,15 +129,13 @@ class Run:
             case Deed.SEND:
                 others = frozenset(world.participants) - {name}
                 asked = others if action.ask_all else frozenset[str]()
-                accepted = world.send(name, action.payload, required_from=asked)
-                self.ledger.accepted(world.now_ms, name, accepted, len(action.payload), asked)
+                request_id = world.send(name, action.payload, by=asked)
+                self.ledger.tried(world.now_ms, name, request_id, action.payload, asked)
             case Deed.EPHEMERAL:
                 self.ledger.ephemeral_sent += 1
                 world.send_ephemeral(name, action.payload)
             case Deed.CRASH:
                 world.crash(name)
-            case Deed.CRASH_AMID:
-                world.crash_amid_next(name)
             case Deed.CUT_OFF:
                 world.cut_off(name)
             case Deed.OFFLINE:
@@ -136,23 +156,26 @@ class Run:
                 self.world.go_online(name)
 
     def _is_quiet(self) -> bool:
-        for participant in self.world.participants.values():
-            held = participant.stack.statistics()
-            if held.open_requests or held.missing or held.parked or held.queued:
-                return False
-        return Checks(self.ledger, self.world, self.start_ms).lacking() == 0
+        return not self._waiting() and Checks(self.ledger, self.world, self.start_ms).lacking() == 0
 
-    def _unrest(self) -> Violation:
+    def _waiting(self) -> list[str]:
+        """Return what each participant waits for."""
         waiting = []
         for name, participant in self.world.participants.items():
+            if participant.channel is None:
+                waiting.append(f"the program of {name} does not run")
+                continue
             held = participant.stack.statistics()
             if held.open_requests or held.missing or held.parked or held.queued:
                 waiting.append(
                     f"{name} has {held.open_requests} open sends, {held.missing} missing, {held.parked} parked and "
                     f"{held.queued} queued messages"
                 )
+        return waiting
+
+    def _unrest(self) -> Violation:
         lacking = Checks(self.ledger, self.world, self.start_ms).lacking()
-        text = "; ".join([f"{lacking} deliveries are lacking", *waiting])
+        text = "; ".join([f"{lacking} deliveries are lacking", *self._waiting()])
         return Violation(
             invariant=Invariant.QUIET,
             at_ms=self.world.now_ms - self.start_ms,
@@ -162,8 +185,11 @@ class Run:
         )
 
     def _holds(self, name: str, sds_id: str) -> bool:
-        """Return whether a participant has an SDS message, received or rebuilt."""
+        """Return whether a participant has an SDS message, received or rebuilt, as far as that can be seen."""
         participant = self.world.participants.get(name) or self.world.departed[name]
+        if participant.program.channel is None or not participant.is_running:
+            # Between two lives nobody can be asked.
+            return True
         sds = participant.stack.sds
         if sds_id in sds.history or sds_id in sds.dependencies.incoming:
             return True

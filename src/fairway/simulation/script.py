@@ -31,7 +31,6 @@ class Deed(Enum):
     SEND = "send"
     EPHEMERAL = "send ephemeral"
     CRASH = "crash"
-    CRASH_AMID = "crash amid the next transmission"
     CUT_OFF = "cut off unawares"
     OFFLINE = "go offline"
     ONLINE = "come back"
@@ -74,8 +73,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
     for name, (first, last) in stays.items():
         actions += _talk(plan, rng, name, first, last)
         for at_ms in _times(rng, plan.crashes_per_hour, first, last):
-            deed = rng.choice((Deed.CRASH, Deed.CRASH_AMID))
-            actions.append(Action(at_ms=at_ms, deed=deed, names=(name,)))
+            actions.append(Action(at_ms=at_ms, deed=Deed.CRASH, names=(name,)))
         actions += _absences(plan, rng, name, first, last)
     actions += _partitions(plan, rng, stays)
     # The sort is stable, so that what happens at one moment does so in the order in which it was drawn.

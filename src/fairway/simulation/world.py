@@ -1,54 +1,108 @@
-"""Participants of one channel, a network between them, and a clock that jumps from event to event."""
+"""Participants of one channel under virtual time: programs on machines, a network between them.
+
+What runs is what ships: each participant is a `Program` on a `ReliableChannel` with its engine, commit queue, inbox,
+retriever and publisher, over a `LocalNode` and a store, in a `Process` that can be killed at any moment. A world is
+used from outside, between two calls of `run`, or by actions that were planned with `at`.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Iterable
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from fairway.events import Event
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.environment import set_environment
+from fairway.events import Event, MessageReceived
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, Purpose, QueryStore
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.stack import Accepted, Stack
-from fairway.simulation.network import LossyNetwork, NetworkFaults
-from fairway.simulation.store_client import StoreClient
-from fairway.wire.waku_message import WakuMessage
+from fairway.protocol.stack import Stack
+from fairway.simulation.program import ChannelArguments, Habits, Program, is_expected
+from fairway.storage.channel_store import ChannelStore
+from fairway.storage.memory_store import MemoryStore
+from fairway.testing import Machine, Process, VirtualLoop
+from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
+from fairway.waku.node import RoutedMessage
 
 START_MS: Final = 1_760_000_000_000
 """Where virtual time begins, in milliseconds since the Unix epoch."""
 DEFAULT_CHANNEL_ID: Final = "harbour"
+_NS_PER_MS: Final = 1_000_000
+_STARTED_AGAIN_MS: Final = 10_000
+"""After how long somebody starts a program again whose disk or node failed."""
 
-Observer = Callable[[int, str, Event], None]
-"""Called with (virtual time in ms, participant, event)."""
-EffectObserver = Callable[[int, str, Effect], None]
-"""Called with (virtual time in ms, participant, effect), before the effect is carried out."""
-_MAX_STEPS: Final = 50_000_000
+
+class Observer:
+    """Whoever watches a world; every method is called at the moment of what it tells, with the time in ms."""
+
+    def told(self, at_ms: int, name: str, event: Event) -> None:
+        """Take notice of an event that a participant was told."""
+
+    def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Take notice of a message that was handed to a participant's application."""
+
+    def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Take notice that a participant's application has finished with a message."""
+
+    def accepted(self, at_ms: int, name: str, request_id: str) -> None:
+        """Take notice of a send that was accepted."""
+
+    def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Take notice of what the network took from a participant."""
+
+    def began(self, at_ms: int, name: str) -> None:
+        """Take notice that a life of a participant begins."""
+
+    def failed(self, at_ms: int, name: str, error: BaseException) -> None:
+        """Take notice of what no program may end with."""
 
 
 @dataclass(slots=True)
 class Participant:
-    """One stack in a world."""
+    """One participant in a world, over all its lives."""
 
     name: str
-    stack: Stack
-    place: int
-    """In which order participants joined."""
-    store: StoreClient
+    machine: Machine
+    node: LocalNode
+    store: ChannelStore
+    process: Process
+    program: Program
+    habits: Habits
+    options: ReliableChannelOptions
+    lives: int = 1
     online: bool = True
-    rows: dict[tuple[str, str], Change] = field(default_factory=dict)
-    """What the participant made durable so far, as a store on disk would hold it."""
+    """Whether it is not cut off."""
+    is_running: bool = True
+    """Whether its program lives."""
     events: list[tuple[int, Event]] = field(default_factory=list)
-    deadline: int | None = None
-    """When its stack wants to be called next."""
-    dies_amid_next: bool = False
-    """Whether its next operation that transmits anything lasting is its last: recorded, and ended before it left."""
+    """Everything that its application was told, in all lives."""
+
+    @property
+    def channel(self) -> ReliableChannel | None:
+        """Its channel while that runs."""
+        channel = self.program.channel
+        return channel if self.is_running and channel is not None and channel.is_started() else None
+
+    @property
+    def stack(self) -> Stack:
+        """The protocol's state in its channel, which must run."""
+        channel = self.program.channel
+        if channel is None:
+            raise RuntimeError(f"the channel of {self.name} does not run")
+        return channel.protocol
+
+
+StoreMaker = Callable[[str], ChannelStore]
+"""Gives the store for the next life of a participant."""
 
 
 class World:
-    """Runs participants under virtual time."""
+    """Runs participants under virtual time. A context manager that lets go of them."""
 
     def __init__(
         self,
@@ -57,272 +111,268 @@ class World:
         seed: int,
         faults: NetworkFaults | None = None,
         options: ReliableChannelOptions | None = None,
+        options_of: Callable[[str, int], ReliableChannelOptions] | None = None,
+        habits_of: Callable[[str], Habits] = lambda _: Habits(),
         channel_id: str = DEFAULT_CHANNEL_ID,
         content_topic: str = "/fairway/1/harbour/proto",
         encryption: Callable[[str], Encryption | None] = lambda _: None,
-        start_ms: int = START_MS,
+        store: StoreMaker | None = None,
+        skew_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """Make a world in which everybody is online. ``encryption`` gives each participant its hook."""
-        self.now_ms = start_ms
-        self.network = LossyNetwork(faults or NetworkFaults(), seed)
+        """Make a world in which everybody is online.
+
+        ``options_of`` gives the options of a participant's life, by name and number of the life, in place of the same
+        ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
+        hook; ``store`` opens what its last life left, by default in memory; ``skew_ms`` is how far its clock is ahead.
+        """
+        self.loop = VirtualLoop(seed)
+        self._context = copy_context()
+        self._machine = Machine(self.loop, start_ns=START_MS * _NS_PER_MS)
+        self._context.run(set_environment, self._machine)
+        self.network: LocalNetwork = self._context.run(
+            partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
+        )
+        self.network.observers.append(self._published)
         self.observers: list[Observer] = []
-        self.effect_observers: list[EffectObserver] = []
-        self.restarted: Callable[[str], None] = lambda _: None
-        """Called with the name of whoever begins a new life after a crash."""
         self.options = options or ReliableChannelOptions()
+        self._options_of = options_of or (lambda _name, _life: self.options)
+        self._habits_of = habits_of
         self._seed = seed
         self._channel_id = channel_id
         self._content_topic = content_topic
         self._encryption = encryption
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._deadlines: list[tuple[int, int, str]] = []
-        self._sequence = 0
-        self._lives = 0
-        self._joined = 0
-        self._severed: frozenset[str] = frozenset()
+        self._memory: dict[str, ChannelStore] = {}
+        self._store = store or self._in_memory
+        self._skew_ms = skew_ms
+        self._sends = 0
+        self._sides: tuple[frozenset[str], ...] = ()
+        self._cut_off: dict[str, None] = {}
         self.participants: dict[str, Participant] = {}
         self.departed: dict[str, Participant] = {}
         """Who left for good, as they were when they did."""
         for name in names:
             self.join(name)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything: nobody goes on."""
+        for participant in self.participants.values():
+            self._kill(participant)
+        self.network.close()
+        self.loop.close()
+
+    @property
+    def now_ms(self) -> int:
+        """The true time, in milliseconds since the Unix epoch."""
+        return START_MS + self.loop.time_ns() // _NS_PER_MS
+
+    # What participants do.
+
     def join(self, name: str) -> Participant:
         """Add a participant without a past."""
-        participant = self._begin(name, self._new_stack(name), self._joined)
-        self._joined += 1
-        self._keep(participant, participant.stack.snapshot())
-        self._carry_out(participant, participant.stack.store_connected(self.now_ms))
+        machine = Machine(self.loop, start_ns=START_MS * _NS_PER_MS, skew_ms=self._skew_ms(name))
+        habits, options = self._habits_of(name), self._options_of(name, 1)
+        participant = Participant(
+            name=name,
+            machine=machine,
+            node=self.network.node(name),
+            store=self._store(name),
+            process=Process(name, machine),
+            program=self._program(name, habits),
+            habits=habits,
+            options=options,
+        )
+        self.participants[name] = participant
+        self._start(participant)
         return participant
 
     def leave(self, name: str) -> Participant:
         """Take a participant away for good; whatever is still on its way to it is lost."""
         participant = self.participants.pop(name)
         self.departed[name] = participant
+        self._kill(participant)
         return participant
 
-    def send(self, name: str, payload: bytes, **wanted: Any) -> Accepted:
-        """Let a participant send; ``wanted`` goes to `Stack.send`."""
+    def send(self, name: str, payload: bytes, *, count: int = 1, by: Collection[str] = ()) -> str:
+        """Let a participant's application send, and return the request id; whether it is accepted turns out."""
+        self._sends += 1
+        request_id = f"{name}-{self._sends}"
         participant = self.participants[name]
-        accepted = participant.stack.send(payload, self.now_ms, **wanted)
-        self._carry_out(participant, accepted.effects)
-        return accepted
+        if participant.is_running:
+            send = participant.program.send(payload, request_id, count=count, by=frozenset(by))
+            self._within(participant.process.spawn, send)
+        return request_id
 
-    def send_ephemeral(self, name: str, payload: bytes) -> Accepted:
-        """Let a participant send an ephemeral message."""
+    def send_ephemeral(self, name: str, payload: bytes) -> None:
+        """Let a participant's application send an ephemeral message."""
         participant = self.participants[name]
-        accepted = participant.stack.send_ephemeral(payload, self.now_ms)
-        self._carry_out(participant, accepted.effects)
-        return accepted
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.send_ephemeral(payload))
 
-    def at(self, at_ms: int, action: Callable[[], None]) -> None:
+    # What happens to them.
+
+    def at(self, at_ms: int, action: Callable[[], object]) -> None:
         """Do something at a virtual time."""
-        self._sequence += 1
-        heapq.heappush(self._queue, (at_ms, self._sequence, action))
+        self._within(self.loop.call_at, (at_ms - START_MS) / 1_000, action)
+
+    def crash(self, name: str) -> None:
+        """End a participant at once and start it again from what it had made durable."""
+        participant = self.participants[name]
+        self._kill(participant)
+        self._begin_again(participant)
 
     def cut_off(self, name: str) -> None:
-        """Cut a participant off without its knowing; its node takes nothing from it."""
+        """Cut a participant off without its knowing."""
         self.participants[name].online = False
+        self._cut_off[name] = None
+        self._divide()
 
     def go_offline(self, name: str) -> None:
         """Cut a participant off; it knows that it is."""
         participant = self.participants[name]
         participant.online = False
-        self._carry_out(participant, participant.stack.set_connected(False, self.now_ms))
+        self._within(participant.node.go_offline)
 
     def go_online(self, name: str) -> None:
         """Bring a participant back; what was sent meanwhile it has to find by itself."""
         participant = self.participants[name]
         participant.online = True
-        self._carry_out(participant, participant.stack.set_connected(True, self.now_ms))
-        self._carry_out(participant, participant.stack.store_connected(self.now_ms))
+        self._cut_off.pop(name, None)
+        self._divide()
+        self._within(participant.node.go_online)
 
-    def sever(self, names: Collection[str]) -> None:
-        """Part these from everybody else until `mend`. The store hears both sides, and answers the others only."""
-        self._severed = frozenset(names)
+    def sever(self, *sides: Collection[str]) -> None:
+        """Part sides from one another, and from everybody else, until `mend`."""
+        self._sides = tuple(frozenset(side) for side in sides)
+        self._divide()
 
     def mend(self) -> None:
         """End the partition."""
-        self._severed = frozenset()
+        self._sides = ()
+        self._divide()
 
-    def crash(self, name: str) -> None:
-        """End a participant at once and start it again from what it had made durable."""
-        old = self.participants[name]
-        stack = self._new_stack(name)
-        effects = stack.restore(tuple(old.rows.values()), self.now_ms)
-        participant = self._begin(name, stack, old.place)
-        participant.online, participant.rows, participant.events = old.online, old.rows, old.events
-        self.restarted(name)
-        self._carry_out(participant, effects)
-        if participant.online:
-            self._carry_out(participant, stack.store_connected(self.now_ms))
-        else:
-            self._carry_out(participant, stack.set_connected(False, self.now_ms))
+    def is_reachable(self, name: str) -> bool:
+        """Return whether a participant is neither offline nor cut off nor on one side of several."""
+        return self.participants[name].online and not self._sides
 
-    def crash_amid_next(self, name: str) -> None:
-        """End a participant in its next operation that transmits: after it was recorded, before anything left."""
-        self.participants[name].dies_amid_next = True
+    # Time.
 
-    def run(self, for_ms: int, until: Callable[[], bool] = lambda: False) -> bool:
+    def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass, at most ``for_ms``; return True as soon as ``until`` holds, else False."""
-        end_ms = self.now_ms + for_ms
-        for _ in range(_MAX_STEPS):
-            if until():
-                return True
-            next_ms = self._next_ms()
-            if next_ms is None or next_ms > end_ms:
-                self.now_ms = end_ms
-                return until()
-            self.now_ms = max(self.now_ms, next_ms)
-            self._step()
-        raise RuntimeError(f"the world of seed {self._seed} took {_MAX_STEPS} steps without an end")
+        return self._context.run(self.loop.run_for, for_ms / 1_000, until)
 
-    def _next_ms(self) -> int | None:
-        deadlines = self._deadlines
-        while deadlines and not self._is_planned(deadlines[0]):
-            heapq.heappop(deadlines)
-        if self._queue and (not deadlines or self._queue[0][0] <= deadlines[0][0]):
-            return self._queue[0][0]
-        return deadlines[0][0] if deadlines else None
+    def _within(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call what needs a running loop, from inside or outside of it."""
+        with self._running():
+            return self._context.copy().run(call, *arguments)
 
-    def _step(self) -> None:
-        while self._queue and self._queue[0][0] <= self.now_ms:
-            _, _, action = heapq.heappop(self._queue)
-            action()
-        due: set[tuple[int, str]] = set()
-        while self._deadlines and self._deadlines[0][0] <= self.now_ms:
-            entry = heapq.heappop(self._deadlines)
-            if self._is_planned(entry):
-                due.add(entry[1:])
-        for _, name in sorted(due):
-            participant = self.participants[name]
-            self._carry_out(participant, participant.stack.tick(self.now_ms))
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        if self.loop.is_running():
+            yield
+        else:
+            asyncio.events._set_running_loop(self.loop)  # noqa: SLF001 - what asyncio has for whoever runs a loop
+            try:
+                yield
+            finally:
+                asyncio.events._set_running_loop(None)  # noqa: SLF001
 
-    def _plan(self, participant: Participant) -> None:
-        """Note when a stack wants to be called next; to be repeated after every call of it."""
-        deadline = participant.stack.next_deadline()
-        participant.deadline = deadline
-        if deadline is not None:
-            heapq.heappush(self._deadlines, (deadline, participant.place, participant.name))
+    def _program(self, name: str, habits: Habits) -> Program:
+        dice = random.Random(f"{self._seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
+        return Program(name, _Watching(self), habits, dice, lambda: self._arguments(name))
 
-    def _is_planned(self, entry: tuple[int, int, str]) -> bool:
-        participant = self.participants.get(entry[2])
-        return participant is not None and (participant.deadline, participant.place) == entry[:2]
-
-    def _carry_out(self, participant: Participant, effects: tuple[Effect, ...]) -> None:
-        if self.participants.get(participant.name) is not participant:
-            # A life that ended amid an operation, while something was still being done for it.
-            return
-        self._plan(participant)
-        dies = participant.dies_amid_next and any(map(_must_arrive, effects))
-        if dies:
-            effects = tuple(effect for effect in effects if isinstance(effect, Persist | Emit))
-        for effect in effects:
-            for observer in self.effect_observers:
-                observer(self.now_ms, participant.name, effect)
-            match effect:
-                case Persist(changes=changes):
-                    self._keep(participant, changes)
-                case Publish():
-                    self._publish(participant, effect)
-                case QueryStore():
-                    participant.store.put(effect, self.now_ms)
-                case AwaitCipher(token=token, awaitable=awaitable):
-                    self._later(participant, partial(_cipher_done, token, _drive(awaitable)))
-                case Emit(event=event):
-                    participant.events.append((self.now_ms, event))
-                    for told in self.observers:
-                        told(self.now_ms, participant.name, event)
-        if dies:
-            self.crash(participant.name)
-
-    def _publish(self, participant: Participant, publication: Publish) -> None:
-        self._later(participant, partial(_answer, publication.token, participant.online))
-        if not participant.online:
-            return
-        others = [other for other in self.participants if other != participant.name]
-        for receiver, delay_ms in self.network.deliveries_of(publication, others):
-            self.at(self.now_ms + delay_ms, partial(self._deliver, participant.name, receiver, publication))
-
-    def _ask_store(self, name: str, query: QueryStore) -> Iterable[WakuMessage]:
-        reachable = self.participants[name].online and name not in self._severed
-        return self.network.query(query) if reachable else ()
-
-    def _deliver(self, sender: str, name: str, publication: Publish) -> None:
-        participant = self.participants.get(name)
-        apart = (sender in self._severed) != (name in self._severed)
-        if participant is not None and participant.online and not apart:
-            self._carry_out(participant, participant.stack.receive(publication.message, self.now_ms))
-
-    def _later(self, participant: Participant, call: Callable[[Stack, int], tuple[Effect, ...]]) -> None:
-        """Call the stack after one hop of the network, unless the participant crashed or left meanwhile."""
-        stack = participant.stack
-        self._while_alive(
-            participant, self.network.delay_ms(), lambda now_ms: self._carry_out(participant, call(stack, now_ms))
-        )
-
-    def _while_alive(self, participant: Participant, delay_ms: int, act: Callable[[int], None]) -> None:
-        """Do something after a while, unless the participant crashed or left meanwhile."""
-
-        def action() -> None:
-            if self.participants.get(participant.name) is participant:
-                act(self.now_ms)
-
-        self.at(self.now_ms + delay_ms, action)
-
-    def _begin(self, name: str, stack: Stack, place: int) -> Participant:
-        """Begin a life of a participant."""
-        store = StoreClient(
-            stack,
-            ask=partial(self._ask_store, name),
-            carry_out=lambda effects: self._carry_out(participant, effects),
-            later=lambda delay_ms, act: self._while_alive(participant, delay_ms, act),
-            hop_ms=self.network.delay_ms,
-        )
-        participant = Participant(name, stack, place, store)
-        self.participants[name] = participant
-        return participant
-
-    def _new_stack(self, name: str) -> Stack:
-        self._lives += 1
-        return Stack(
-            self._channel_id,
-            name,
-            self._content_topic,
-            self.options,
-            now_ms=self.now_ms,
-            seed=f"{self._seed}/{name}/{self._lives}".encode(),
+    def _arguments(self, name: str) -> ChannelArguments:
+        participant = self.participants[name]
+        return ChannelArguments(
+            node=participant.node,
+            channel_id=self._channel_id,
+            content_topic=self._content_topic,
+            options=participant.options,
+            store=participant.store,
             encryption=self._encryption(name),
         )
 
-    @staticmethod
-    def _keep(participant: Participant, changes: tuple[Change, ...]) -> None:
-        for change in changes:
-            if change.row is None:
-                participant.rows.pop((change.table, change.key), None)
-            else:
-                participant.rows[change.table, change.key] = change
+    def _start(self, participant: Participant) -> None:
+        participant.is_running = True
+        for observer in self.observers:
+            observer.began(self.now_ms, participant.name)
+        task = self._within(participant.process.spawn, participant.program.run())
+        self._within(task.add_done_callback, partial(self._ended, participant, participant.lives))
+
+    def _kill(self, participant: Participant) -> None:
+        """End a life at once: first nothing of it reaches the outside any more, then nothing of it runs."""
+        participant.is_running = False
+        participant.process.is_alive = False
+        self._within(participant.store.close)
+        self._within(participant.node.leave)
+        self._within(participant.process.kill)
+
+    def _begin_again(self, participant: Participant) -> None:
+        if self.participants.get(participant.name) is not participant:
+            return
+        participant.lives += 1
+        participant.node = self.network.node(participant.name)
+        if not participant.online and participant.name not in self._cut_off:
+            self._within(participant.node.go_offline)
+        participant.store = self._store(participant.name)
+        participant.options = self._options_of(participant.name, participant.lives)
+        participant.process = Process(participant.name, participant.machine)
+        participant.program = self._program(participant.name, participant.habits)
+        self._start(participant)
+
+    def _ended(self, participant: Participant, life: int, task: asyncio.Task[None]) -> None:
+        """Start a program again that ended because its disk or its node failed."""
+        if participant.lives != life or not participant.is_running or task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not is_expected(error):
+            for observer in self.observers:
+                observer.failed(self.now_ms, participant.name, error)
+        self._kill(participant)
+        self.at(self.now_ms + _STARTED_AGAIN_MS, partial(self._begin_again, participant))
+
+    def _divide(self) -> None:
+        """Tell the network who reaches whom."""
+        sides = [side - self._cut_off.keys() for side in self._sides]
+        self.network.partition(*(side for side in sides if side), *({name} for name in self._cut_off))
+        if not sides and not self._cut_off:
+            self.network.heal()
+
+    def _in_memory(self, name: str) -> ChannelStore:
+        return self._memory.setdefault(name, MemoryStore())
+
+    def _published(self, node: str, message: RoutedMessage) -> None:
+        for observer in self.observers:
+            observer.published(self.now_ms, node, message)
 
 
-def _must_arrive(effect: Effect) -> bool:
-    return isinstance(effect, Publish) and effect.purpose is not Purpose.EPHEMERAL
+class _Watching:
+    """Passes on what programs tell, with the time."""
 
+    def __init__(self, world: World) -> None:
+        self._world = world
 
-def _answer(token: int, accepted: bool, stack: Stack, now_ms: int) -> tuple[Effect, ...]:
-    return stack.published(token, now_ms, accepted=accepted)
+    def told(self, name: str, event: Event) -> None:
+        world = self._world
+        world.participants[name].events.append((world.now_ms, event))
+        for observer in world.observers:
+            observer.told(world.now_ms, name, event)
 
+    def received(self, name: str, message: MessageReceived) -> None:
+        world = self._world
+        world.participants[name].events.append((world.now_ms, message))
+        for observer in world.observers:
+            observer.received(world.now_ms, name, message)
 
-def _cipher_done(token: int, result: bytes | Exception, stack: Stack, now_ms: int) -> tuple[Effect, ...]:
-    return stack.cipher_done(token, result, now_ms)
+    def finished(self, name: str, message: MessageReceived) -> None:
+        for observer in self._world.observers:
+            observer.finished(self._world.now_ms, name, message)
 
-
-def _drive(awaitable: Any) -> bytes | Exception:
-    """Run an encryption hook's coroutine, which in a simulation has nothing to wait for, to its end."""
-    steps = awaitable.__await__()
-    try:
-        while True:
-            next(steps)
-    except StopIteration as stop:
-        result: bytes = stop.value
-        return result
-    except Exception as error:  # noqa: BLE001 - the stack decides what a failing hook means
-        return error
+    def accepted(self, name: str, request_id: str) -> None:
+        for observer in self._world.observers:
+            observer.accepted(self._world.now_ms, name, request_id)

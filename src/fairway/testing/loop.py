@@ -47,6 +47,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What nobody else was told of, as `call_exception_handler` was."""
         self._now_ns = 0
         self._turns = 0
+        self._until: Callable[[], bool] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __repr__(self) -> str:
@@ -90,6 +91,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
+    def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let so much time pass, and return True as soon as ``until`` holds, else False."""
+        if until is not None and until():
+            return True
+        end = self.call_later(seconds, self.stop)
+        self._until = until
+        try:
+            self.run_forever()
+        finally:
+            self._until = None
+            end.cancel()
+        return until is not None and until()
+
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep in `errors` what nobody waits for."""
         self.errors.append(context)
@@ -129,6 +143,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process = process_of(handle._context)  # type: ignore[attr-defined]
             if not handle.cancelled() and (process is None or process.is_alive):
                 handle._run()
+        if self._until is not None and self._until():
+            self.stop()
 
     def _jump(self) -> None:
         """Let time pass until the next timer."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
@@ -176,6 +176,16 @@ class LocalNetwork:
     def statistics(self) -> NetworkStatistics:
         """Return what happened so far."""
         return NetworkStatistics(**self._counts)
+
+    def stored(self) -> Iterator[RoutedMessage]:
+        """Yield everything that the store keeps, oldest first."""
+        cursor: bytes | None = None
+        while True:
+            page = self._store.page(StoreQuery(), cursor, lambda _: True)
+            yield from page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return
 
     def close(self) -> None:
         """Close all nodes and the store. May be called twice."""

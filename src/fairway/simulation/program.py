@@ -1,0 +1,182 @@
+"""The application of a participant: a small program on a `ReliableChannel`, as users write them.
+
+Each life of it opens the channel with the store that the life before left, reads in one of the three ways that a
+channel offers, and ends when it is killed or when the channel fails; then somebody starts it again. Everything that it
+is told it passes on to whoever watches the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ChannelClosedError, FairwayError, StorageError
+from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption import Encryption
+from fairway.storage.channel_store import ChannelStore
+from fairway.waku.node import WakuNode
+
+if TYPE_CHECKING:
+    from random import Random
+
+_LOOKED_AFTER_S: Final = 5.0
+"""How often a program that waits for handlers to be called looks whether its channel still runs."""
+_TOLD_KINDS: Final = tuple(kind for kind in EVENT_NAMES if kind is not MessageReceived)
+
+
+class Reading(Enum):
+    """How a program reads."""
+
+    MESSAGES = "messages"
+    HANDLERS = "handlers"
+    EVENTS = "events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How a program deals with what it receives."""
+
+    reading: Reading = Reading.MESSAGES
+    slow_ms: int = 0
+    """Mean time that it takes over a message."""
+    raises: float = 0.0
+    """Share of messages on which its handlers raise, each time that they are called."""
+
+
+class Watcher(Protocol):
+    """Who watches programs."""
+
+    def told(self, name: str, event: Event) -> None:
+        """Take notice of an event."""
+
+    def received(self, name: str, message: MessageReceived) -> None:
+        """Take notice of a message that was handed over."""
+
+    def finished(self, name: str, message: MessageReceived) -> None:
+        """Take notice that a message was finished with."""
+
+    def accepted(self, name: str, request_id: str) -> None:
+        """Take notice of a send that was accepted."""
+
+
+class HandlerRaised(Exception):  # noqa: N818 - what an application's own handler raises is no error of ours
+    """What a handler raises in a world where handlers do."""
+
+
+class Program:
+    """One life of a participant's application."""
+
+    def __init__(
+        self,
+        name: str,
+        watcher: Watcher,
+        habits: Habits,
+        dice: Random,
+        open_channel: Callable[[], ChannelArguments],
+    ) -> None:
+        self.name = name
+        self.channel: ReliableChannel | None = None
+        """Once it has started."""
+        self._watcher = watcher
+        self._habits = habits
+        self._dice = dice
+        self._open_channel = open_channel
+
+    async def run(self) -> None:
+        """Live until the channel fails; raises what it fails with."""
+        arguments = self._open_channel()
+        channel = await create_reliable_channel(
+            arguments.node,
+            arguments.channel_id,
+            self.name,
+            arguments.content_topic,
+            options=replace(arguments.options, auto_start=False),
+            store=arguments.store,
+            encryption=arguments.encryption,
+        )
+        for kind in _TOLD_KINDS:
+            channel.on(kind, self._told)
+        if self._habits.reading is Reading.HANDLERS:
+            channel.on(MessageReceived, self._handle)
+        await channel.start()
+        self.channel = channel
+        if self._habits.reading is Reading.MESSAGES:
+            await self._read_messages(channel)
+        elif self._habits.reading is Reading.EVENTS:
+            await self._read_events(channel)
+        while channel.is_started():  # noqa: ASYNC110 - of a failing channel nobody is told who only has handlers
+            await asyncio.sleep(_LOOKED_AFTER_S)
+        channel.status  # noqa: B018 - raises why it does not run any more
+
+    async def send(self, payload: bytes, request_id: str, *, count: int, by: frozenset[str]) -> None:
+        """Send a message, if the channel runs; whether it was accepted the watcher is told."""
+        if self.channel is None:
+            return
+        try:
+            await self.channel.send(payload, request_id=request_id, count=count, by=by)
+        except (ChannelClosedError, StorageError):
+            return
+        self._watcher.accepted(self.name, request_id)
+
+    async def send_ephemeral(self, payload: bytes) -> None:
+        """Send an ephemeral message, if the channel runs."""
+        if self.channel is not None:
+            try:
+                await self.channel.send_ephemeral(payload)
+            except (ChannelClosedError, StorageError):
+                return
+
+    def _told(self, event: Event) -> None:
+        self._watcher.told(self.name, event)
+
+    async def _read_messages(self, channel: ReliableChannel) -> None:
+        before: MessageReceived | None = None
+        async for message in channel.messages():
+            if before is not None:
+                self._watcher.finished(self.name, before)
+            await self._take(message)
+            before = message
+
+    async def _read_events(self, channel: ReliableChannel) -> None:
+        before: MessageReceived | None = None
+        async for event in channel.events():
+            if before is not None:
+                self._watcher.finished(self.name, before)
+                before = None
+            if isinstance(event, MessageReceived):
+                await self._take(event)
+                before = event
+
+    async def _handle(self, message: MessageReceived) -> None:
+        await self._take(message)
+        if self._habits.raises and self._dice.random() < self._habits.raises:
+            raise HandlerRaised
+        self._watcher.finished(self.name, message)
+
+    async def _take(self, message: MessageReceived) -> None:
+        self._watcher.received(self.name, message)
+        if self._habits.slow_ms:
+            await asyncio.sleep(self._dice.expovariate(1_000 / self._habits.slow_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelArguments:
+    """What a life opens its channel with."""
+
+    node: WakuNode
+    channel_id: str
+    content_topic: str
+    options: ReliableChannelOptions
+    store: ChannelStore
+    encryption: Encryption | None
+
+
+def is_expected(error: BaseException) -> bool:
+    """Return whether a program may end with an error: a fault of the disk or the node, which it is told of."""
+    return isinstance(error, FairwayError)
