@@ -16,6 +16,10 @@ BUSY_TIMEOUT_S: Final = 5.0
 """How long to wait for a reader of another process that is in the way for a moment."""
 SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
+COMMIT: Final = "COMMIT"
+"""Syncs what a transaction wrote."""
+CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
+"""Copies the log into the file, as far as no reader is in the way, and syncs it."""
 _PRIVATE: Final = 0o600
 STATEMENTS_CACHED: Final = 256
 """The writer has a statement for every number of rows that it writes at once, of six kinds."""
@@ -93,7 +97,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-        connection.execute("COMMIT")
+        connection.execute(COMMIT)
     except BaseException:
         # Some errors end the transaction by themselves.
         if connection.in_transaction:

@@ -28,7 +28,7 @@ from fairway.storage.records import (
     state_columns,
     state_place,
 )
-from fairway.storage.sqlite_connection import transaction
+from fairway.storage.sqlite_connection import CHECKPOINT, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 TRIM_AFTER: Final = 1_000
@@ -134,7 +134,7 @@ class SqliteWriter:
         if self._since_checkpoint >= CHECKPOINT_AFTER_BYTES:
             self._since_checkpoint = 0
             with typed_errors(self._path, "copying the log into the file"):
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._connection.execute(CHECKPOINT)
 
     def _execute(self, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), ROWS_PER_STATEMENT):

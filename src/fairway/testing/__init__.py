@@ -9,11 +9,22 @@
             await asyncio.sleep(3600)
 
 `virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is a program among several in one such loop, on
-a `Machine` with a wall clock of its own, that can be killed at once.
+a `Machine` with a wall clock of its own, that can be killed at once. A `SimulatedDisk` holds what such programs keep.
 """
 
+from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk
 from fairway.testing.loop import Deadlock, VirtualLoop
 from fairway.testing.process import Machine, Process
 from fairway.testing.running import run, virtual_time
 
-__all__ = ["Deadlock", "Machine", "Process", "VirtualLoop", "run", "virtual_time"]
+__all__ = [
+    "Deadlock",
+    "DiskFault",
+    "DiskFaults",
+    "Machine",
+    "Process",
+    "SimulatedDisk",
+    "VirtualLoop",
+    "run",
+    "virtual_time",
+]

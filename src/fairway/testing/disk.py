@@ -1,0 +1,486 @@
+"""A disk under virtual time: real SQLite files, written on the event loop, whose machine may crash at any moment.
+
+::
+
+    with SimulatedDisk(seed=7) as disk:
+        disk.faults = DiskFaults(crash_after=0.01, torn=0.01, full=0.001)
+        disk.on_crash = lambda name: processes[name].kill()
+        channel = await create_reliable_channel(..., store=disk.store("alice"))
+
+A store of this disk is `SqliteStore` itself; what differs is when its queue is emptied (by a timer of the loop, in
+place of a thread) and what happens at the statements that sync: the end of each transaction, and the checkpoint. What
+is synced is on the disk. What a commit wrote and did not sync may be there in any part, by sectors of 512 bytes, the
+last of them torn within; only SQLite's order of syncs is kept (the header of its log is on the disk before the first
+frame behind it) and its assumption that a write harms no byte beside those that it writes ("powersafe overwrite").
+
+A crash leaves the files as they then are, without the clean-up that closing a database does. So the next opening
+recovers from them as after a real loss of power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import random
+import sqlite3
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
+
+from fairway.errors import ConfigurationError, StorageError
+from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
+from fairway.storage.group_commit import CommitDriver, Done
+from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, connect
+from fairway.storage.sqlite_store import SqliteStore
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole or, if power ends meanwhile, with garbage in it."""
+LOG_HEADER_BYTES: Final = 32
+"""Length of the header of an SQLite log (https://sqlite.org/fileformat2.html, "WAL File Format")."""
+
+_BLOCK_BYTES: Final = 128 * SECTOR_BYTES
+"""Files are compared in blocks first: a commit leaves most of a log as it was."""
+_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
+_DATABASE: Final = ""
+_LOG: Final = "-wal"
+_KEPT: Final = (_DATABASE, _LOG, "-journal")
+"""Ends of the names of the files that survive; the shared memory of a log does not."""
+
+Image = dict[str, bytes]
+"""What is on the disk, by the end of the file's name."""
+
+
+class DiskFault(Enum):
+    """What may happen when a store syncs."""
+
+    CRASH_BEFORE = "crash_before"
+    """Power is lost, and nothing of the transaction is on the disk."""
+    CRASH_AFTER = "crash_after"
+    """Power is lost when the transaction is on the disk; its answer never comes."""
+    TORN = "torn"
+    """Power is lost amid the write: some of it is on the disk."""
+    FULL = "full"
+    """The disk is full: the transaction fails, the program goes on."""
+    SYNC_ERROR = "sync_error"
+    """The disk reports an error; the transaction is on it or is not."""
+
+
+_IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.TORN, DiskFault.CRASH_AFTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFaults:
+    """How likely each fault is, as a share of all syncs, and how long a commit takes."""
+
+    crash_before: float = 0.0
+    crash_after: float = 0.0
+    torn: float = 0.0
+    full: float = 0.0
+    sync_error: float = 0.0
+    latency_ms: tuple[float, float] = (1.0, 10.0)
+    """From the first write that queues up until the commit that takes it: drawn evenly between these two."""
+
+    def __post_init__(self) -> None:
+        """Check the shares and the latency. Raises `ConfigurationError`."""
+        shares = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "latency_ms"}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ConfigurationError(f"{name} must be a share from 0 to 1, not {share}")
+        if sum(shares.values()) > 1:
+            raise ConfigurationError(f"the shares of faults must not exceed 1 together, but come to {shares}")
+        shortest, longest = self.latency_ms
+        if not 0 <= shortest <= longest:
+            raise ConfigurationError(f"latency_ms must be (shortest, longest), not {self.latency_ms}")
+
+    def draw(self, rng: random.Random) -> DiskFault | None:
+        """Draw what happens at a sync."""
+        number = rng.random()
+        for fault in DiskFault:
+            number -= getattr(self, fault.value)
+            if number < 0:
+                return fault
+        return None
+
+
+def _nobody_hears(name: str) -> None:
+    """Let a store die alone, where nobody watches its machine."""
+
+
+class SimulatedDisk:
+    """The disks of the machines of a world, one by each name. Close it after use, or use it in a ``with`` block."""
+
+    def __init__(self, seed: int = 0, folder: Path | None = None) -> None:
+        """Keep the files in a folder; without one in a temporary folder, in memory where that is possible."""
+        self.faults = DiskFaults()
+        """May be set at any time."""
+        self.on_crash: Callable[[str], None] = _nobody_hears
+        """Told the name whose machine crashes at a sync, never by the code of that machine itself.
+
+        Its store is dead by then, and `store` can be asked for the next life.
+        """
+        self.happened: Counter[DiskFault] = Counter()
+        """How often which fault struck."""
+        self._seed = seed
+        self._own = None if folder is not None else tempfile.TemporaryDirectory(prefix="fairway-disk-", dir=_memory())
+        self._folder = Path(self._own.name) if self._own is not None else folder or Path()
+        self._context = copy_context()
+        self._machines: dict[str, _Machine] = {}
+
+    def __repr__(self) -> str:
+        return f"<SimulatedDisk {str(self._folder)!r}, {len(self._machines)} machines>"
+
+    def __enter__(self) -> Self:
+        """Return the disk."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the disk."""
+        self.close()
+
+    def store(
+        self,
+        name: str,
+        *,
+        kept_requests: int = KEPT_REQUESTS,
+        kept_trace_points: int = KEPT_TRACE_POINTS,
+        max_bytes: int | None = None,
+    ) -> ChannelStore:
+        """Return the store of a machine, for one life of its program; the options are those of `SqliteStore`."""
+        machine = self._machine(name)
+        store = _SimulatedStore(
+            machine, kept_requests=kept_requests, kept_trace_points=kept_trace_points, max_bytes=max_bytes
+        )
+        machine.stores.append(store)
+        return store
+
+    def strike(self, name: str, fault: DiskFault) -> None:
+        """Let the next sync of a machine suffer this fault, whatever the shares are; several queue up."""
+        self._machine(name).strikes.append(fault)
+
+    def power_loss(self, name: str) -> None:
+        """Let a machine crash now: its stores are dead for good, and nothing that they were given is answered.
+
+        A commit under way is on the disk, is not, or is in part, as the seed draws. `on_crash` is not called.
+        """
+        self._machine(name).power_loss()
+
+    def close(self) -> None:
+        """Let go of every file, as a crash of all machines would, and remove the folder unless it was given."""
+        for machine in self._machines.values():
+            machine.let_go()
+        if self._own is not None:
+            self._own.cleanup()
+
+    def _machine(self, name: str) -> _Machine:
+        if name not in self._machines:
+            self._machines[name] = _Machine(self, name, self._folder / f"{quote(name, safe='')}.db", self._seed)
+        return self._machines[name]
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call something in the context of the world, which no crash of a program ends."""
+        return asyncio.get_running_loop().call_later(delay_s, call, context=self._context)
+
+
+class _PowerLoss(BaseException):
+    """Ends whatever a store is doing; carries what is on the disk. No code of the store's may stop it."""
+
+    def __init__(self, image: Image) -> None:
+        super().__init__("the machine lost power")
+        self.image = image
+
+
+class _Machine:
+    """One machine's disk: what strikes it, and the stores that lie on it."""
+
+    def __init__(self, disk: SimulatedDisk, name: str, path: Path, seed: int) -> None:
+        self.disk = disk
+        self.name = name
+        self.path = path
+        self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
+        self.strikes: deque[DiskFault] = deque()
+        self.stores: list[_SimulatedStore] = []
+
+    def sync(self, statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
+        """Carry out a statement that syncs, or let a fault strike it."""
+        fault = self.strikes.popleft() if self.strikes else self.disk.faults.draw(self.rng)
+        if fault is None:
+            return carry_out(statement)
+        self.disk.happened[fault] += 1
+        if fault is DiskFault.FULL:
+            raise _full(statement, carry_out)
+        if fault is DiskFault.SYNC_ERROR:
+            if self.rng.random() < 0.5:
+                carry_out(statement)
+            raise _error("SQLITE_IOERR_FSYNC", "disk I/O error")
+        if fault is DiskFault.CRASH_BEFORE:
+            raise _PowerLoss(self.image())
+        before = self.image()
+        carry_out(statement)
+        after = self.image()
+        raise _PowerLoss(self._torn(statement, before, after) if fault is DiskFault.TORN else after)
+
+    def image(self) -> Image:
+        """Return what is in the files now."""
+        image = {}
+        for end in _KEPT:
+            path = self._beside(end)
+            if path.exists():
+                image[end] = path.read_bytes()
+        return image
+
+    def put_back(self, image: Image) -> None:
+        """Make the files what they were."""
+        for end in _KEPT:
+            if end in image:
+                self._beside(end).write_bytes(image[end])
+            else:
+                self._beside(end).unlink(missing_ok=True)
+        self._beside("-shm").unlink(missing_ok=True)
+
+    def power_loss(self) -> None:
+        stores, self.stores = self.stores, []
+        for store in stores:
+            store.power_loss()
+
+    def let_go(self) -> None:
+        stores, self.stores = self.stores, []
+        for store in stores:
+            store.let_go()
+
+    def _beside(self, end: str) -> Path:
+        return self.path.with_name(f"{self.path.name}{end}")
+
+    def _torn(self, statement: str, before: Image, after: Image) -> Image:
+        """Return the files when power was lost amid a statement."""
+        if statement == CHECKPOINT:
+            # The log is whole and stays until the file is.
+            return {**after, _DATABASE: torn(before[_DATABASE], after[_DATABASE], self.rng)}
+        if _LOG not in after:
+            # A new file has no log yet. Its journal is gone, so the transaction is over.
+            return after
+        return {**after, _LOG: torn_log(before.get(_LOG, b""), after[_LOG], self.rng)}
+
+
+class _Connection(sqlite3.Connection):
+    """Lets the machine have its way with whatever syncs."""
+
+    machine: _Machine | None = None
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if self.machine is not None and sql in {COMMIT, CHECKPOINT}:
+            return self.machine.sync(sql, super().execute)
+        return super().execute(sql, parameters)
+
+
+class _LoopDriver(CommitDriver):
+    """Empties a queue on the event loop, a while after it was woken."""
+
+    def __init__(self, store: _SimulatedStore, machine: _Machine) -> None:
+        self._store = store
+        self._machine = machine
+        self._empty: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a commit is under way."""
+        return self._timer is not None
+
+    def start(self, empty: Callable[[], None]) -> None:
+        self._empty = empty
+
+    def wake(self) -> None:
+        delay_ms = self._machine.rng.uniform(*self._machine.disk.faults.latency_ms)
+        self._timer = self._machine.disk.later(delay_ms / 1_000, self._due)
+
+    def finish(self) -> None:
+        self.cancel()
+        if self._empty is not None:
+            self._empty()
+
+    def cancel(self) -> None:
+        """Leave in the queue what is in it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        try:
+            self.finish()
+        except _PowerLoss as loss:
+            self._store.end(loss.image)
+            self._machine.disk.on_crash(self._machine.name)
+
+
+class _SimulatedStore(SqliteStore):
+    """A store on a machine, for one life of its program."""
+
+    def __init__(self, machine: _Machine, **options: Any) -> None:
+        super().__init__(machine.path, **options)
+        self._machine = machine
+        self._is_dead = False
+        self._committing: _LoopDriver | None = None
+
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        if self._is_dead:
+            raise StorageError(f"{self.path}: its machine lost power; get the store of the next life from the disk")
+        try:
+            stored = super().open(channel_id, sender_id, content_topic)
+        except _PowerLoss as loss:
+            self._crash(loss.image)
+            raise StorageError(f"{self.path}: the machine lost power while the store was being opened") from None
+        # A world that ends leaves its stores as they are.
+        atexit.unregister(self.close)
+        return stored
+
+    def submit(self, write: Write, done: Done) -> None:
+        if self._is_dead:
+            # Nobody is there to answer.
+            return
+        answer = partial(self._answer, done, copy_context())
+        super().submit(write, answer)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except _PowerLoss as loss:
+            self._crash(loss.image)
+
+    def power_loss(self) -> None:
+        """End this life, amid a commit if one is under way."""
+        if self._open is None or self._committing is None:
+            self._is_dead = True
+            return
+        strikes = self._machine.strikes
+        kept = tuple(strikes)
+        try:
+            if self._committing.is_due:
+                strikes.clear()
+                strikes.append(self._machine.rng.choice(_IN_FLIGHT))
+                self._committing.finish()
+            image = self._machine.image()
+        except _PowerLoss as loss:
+            image = loss.image
+        strikes.clear()
+        strikes.extend(kept)
+        self.end(image)
+
+    def end(self, image: Image) -> None:
+        """End this life with this on the disk."""
+        self.let_go()
+        self._machine.put_back(image)
+
+    def let_go(self) -> None:
+        """End this life, whatever is on the disk."""
+        self._is_dead = True
+        if self._committing is not None:
+            self._committing.cancel()
+        self._abandon()
+
+    def _crash(self, image: Image) -> None:
+        """End this life from within its own program, which is to be killed once it lets others run."""
+        self.end(image)
+        self._machine.disk.later(0, partial(self._machine.disk.on_crash, self._machine.name))
+
+    def _connect(self, path: Path) -> sqlite3.Connection:
+        connection = cast("_Connection", connect(path, factory=_Connection))
+        connection.machine = self._machine
+        return connection
+
+    def _driver(self) -> CommitDriver:
+        self._committing = _LoopDriver(self, self._machine)
+        return self._committing
+
+    def _answer(self, done: Done, context: Any, error: StorageError | None) -> None:
+        asyncio.get_running_loop().call_soon(self._tell, done, error, context=context)
+
+    def _tell(self, done: Done, error: StorageError | None) -> None:
+        if not self._is_dead:
+            done(error)
+
+
+def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
+    """Return a file of which only a part of what was written since ``before`` reached the disk."""
+    written = [
+        at
+        for block in range(0, len(after), _BLOCK_BYTES)
+        if before[block : block + _BLOCK_BYTES] != after[block : block + _BLOCK_BYTES]
+        for at in range(block, min(block + _BLOCK_BYTES, len(after)), SECTOR_BYTES)
+        if _sector(before, at) != _sector(after, at)
+    ]
+    if rng.random() < 0.5:
+        kept = written[: rng.randint(0, len(written))]
+    else:
+        # A disk writes sectors in whatever order suits it.
+        share = rng.random()
+        kept = [at for at in written if rng.random() < share]
+    image = bytearray(before)
+    for at in kept:
+        image.extend(bytes(max(0, at - len(image))))
+        image[at : at + SECTOR_BYTES] = _sector(after, at)
+    if kept and rng.random() < 0.5:
+        start, end = _changed(before, after, kept[-1])
+        image[start:end] = rng.randbytes(end - start)
+    return bytes(image)
+
+
+def torn_log(before: bytes, after: bytes, rng: random.Random) -> bytes:
+    """Return a log of which only a part of what was written since ``before`` reached the disk.
+
+    Where the log begins anew, its header is synced before anything behind it is written (wal.c, walWriteFrames).
+    """
+    header = after[:LOG_HEADER_BYTES]
+    if before[:LOG_HEADER_BYTES] != header:
+        written = rng.choice((rng.randint(0, LOG_HEADER_BYTES), LOG_HEADER_BYTES, LOG_HEADER_BYTES))
+        before = header[:written] + before[written:]
+        if written < LOG_HEADER_BYTES:
+            return before
+    return torn(before, after, rng)
+
+
+def _sector(content: bytes, at: int) -> bytes:
+    return content[at : at + SECTOR_BYTES]
+
+
+def _changed(before: bytes, after: bytes, at: int) -> tuple[int, int]:
+    """Return where in a sector what was written begins and ends."""
+    old, new = _sector(before, at), _sector(after, at)
+    changed = [place for place in range(len(new)) if old[place : place + 1] != new[place : place + 1]]
+    return at + changed[0], at + changed[-1] + 1
+
+
+def _full(statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Error:
+    """Let a transaction need more than the disk has, and raise what SQLite says of it; return that of a checkpoint."""
+    if statement == COMMIT:
+        (pages,) = carry_out("PRAGMA page_count").fetchone()
+        (page_bytes,) = carry_out("PRAGMA page_size").fetchone()
+        carry_out(f"PRAGMA max_page_count = {pages}")
+        carry_out("CREATE TABLE what_the_disk_has_no_room_for AS SELECT zeroblob(?)", ((pages + 1) * page_bytes,))
+    return _error("SQLITE_FULL", "database or disk is full")
+
+
+def _error(name: str, text: str) -> sqlite3.Error:
+    """Return an error as the module sqlite3 raises it."""
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorname = name
+    error.sqlite_errorcode = getattr(sqlite3, name)
+    return error
+
+
+def _memory() -> str | None:
+    """Return a folder in memory, None where there is none."""
+    return str(_IN_MEMORY) if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else None
