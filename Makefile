@@ -7,6 +7,8 @@ PYTHON ?=
 VECTORS ?= tests/vectors/conformance
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS_ARGS ?= --jobs 2
+MUTANTS_SEED ?= $(shell date -u +%Y%m%d)
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
 # Python 3.11 to 3.13 are what constraints.txt was resolved for; anything newer is a second choice.
@@ -15,7 +17,7 @@ PROTO_VENV := build/proto-venv
 PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint types format conformance bench proto clean
+.PHONY: help setup demo test test-all mutants mutants-few lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +32,12 @@ test: $(READY) ## Run what tells within minutes whether everything works (PYTEST
 
 test-all: $(READY) ## Run all tests, the long ones too (PYTEST_ARGS=...)
 	$(BIN)/python -m pytest --full $(PYTEST_ARGS)
+
+mutants: $(READY) ## Plant bugs and see whether the simulated worlds find them (MUTANTS_ARGS=...)
+	$(BIN)/python -m tests.mutants run $(MUTANTS_ARGS)
+
+mutants-few: $(READY) ## The same with a handful, drawn anew each day (MUTANTS_SEED=YYYYMMDD)
+	$(BIN)/python -m tests.mutants run --by worlds --count 6 --seed $(MUTANTS_SEED) --least 0.8 $(MUTANTS_ARGS)
 
 lint: $(READY) ## Check style and layout
 	$(BIN)/ruff check .
