@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from patience import PATIENCE_S
+
 TESTS = Path(__file__).parent
 FOLDER = "musts"
 """Below it is nothing that the page does not name."""
@@ -102,5 +104,5 @@ def test_what_is_skipped_in_the_folder_fails(tmp_path):
     shutil.copy(TESTS / FOLDER / "conftest.py", tmp_path)
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "2 failed, 1 passed, 1 error" in done.stdout, done.stdout[-2_000:] + done.stderr[-2_000:]

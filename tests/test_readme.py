@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fairway.events import EVENT_NAMES
+from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
-_SECONDS = 90
 
 
 def blocks(page, language):
@@ -56,7 +56,7 @@ def start(tmp_path):
                 )
             )
             running.callback(process.kill)
-            too_late = threading.Timer(_SECONDS, process.kill)
+            too_late = threading.Timer(PATIENCE_S, process.kill)
             too_late.start()
             running.callback(too_late.cancel)
             return process
@@ -75,11 +75,11 @@ def test_the_ten_lines_work_in_two_terminals_with_a_node_in_a_third(first, start
     order = sorted(words, key=lambda name: name != first)
     people = {name: start("team.py", name, *words[name], FAIRWAY_NODE=address) for name in order}
 
-    said = {name: process.communicate(timeout=_SECONDS)[0] for name, process in people.items()}
+    said = {name: process.communicate(timeout=PATIENCE_S)[0] for name, process in people.items()}
     assert said == {"alice": "delivered to bob\nbob says I am\n", "bob": "alice says who is on watch?\n"}
     assert {process.returncode for process in people.values()} == {0}
     node.terminate()
-    assert node.wait(_SECONDS) == 0
+    assert node.wait(PATIENCE_S) == 0
 
 
 def test_the_browsers_side_in_the_guide_is_the_example():

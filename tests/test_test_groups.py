@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 TESTS = """
 import pytest
 
@@ -42,7 +44,7 @@ def test_tests_that_share_a_dear_fixture_run_in_one_process(tmp_path):
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     passed = re.findall(r"\[(gw\d)\] .*PASSED \S*::test_(\w+)\[", done.stdout)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from rich.text import Text
@@ -13,6 +13,7 @@ from rich.text import Text
 from fairway.apps.chat import chat
 from fairway.apps.screen import Screen
 from fairway.apps.settings import ChannelSettings
+from patience import run
 
 MakeSettings = Callable[..., ChannelSettings]
 
@@ -44,14 +45,6 @@ class Keyboard(Screen):
                     return line
             self._changed.clear()
             await self._changed.wait()
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await work
-
-    asyncio.run(bounded())
 
 
 class Conversation:

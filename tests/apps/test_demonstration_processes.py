@@ -10,6 +10,7 @@ import pytest
 
 from fairway.apps import demonstration_processes
 from fairway.apps.demonstration_processes import Process, ProcessDiedError, ProcessGroup, fairway_command, tail
+from patience import PATIENCE_S
 
 ECHO = """
 import os, sys
@@ -17,7 +18,6 @@ print('{"up": %d}' % os.getpid(), flush=True)
 for line in sys.stdin:
     print(line, end="", flush=True)
 """
-PATIENCE_S = 30
 
 
 def script(source):

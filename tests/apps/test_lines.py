@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.apps.lines import LineReader, LineWriter, TooLong
+from patience import run
 
 Result = TypeVar("Result")
-
-
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    async def bounded() -> Result:
-        async with asyncio.timeout(10):
-            return await work
-
-    return asyncio.run(bounded())
 
 
 async def all_of(lines: AsyncIterator[bytes | TooLong]) -> list[bytes | TooLong]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fairway.apps.lines import LineReader
 from fairway.apps.participant import Reporting, run_participant
 from fairway.apps.settings import ChannelSettings
 from fairway.errors import ConfigurationError, NodeUnavailableError, StorageError
+from patience import PATIENCE_S, run
 
 MakeSettings = Callable[..., ChannelSettings]
 Line = dict[str, Any]
@@ -53,7 +54,7 @@ class Driver:
     async def close(self) -> None:
         os.close(self._commands)
         draining = asyncio.ensure_future(self._drain())
-        await asyncio.wait([self.running], timeout=10)
+        await asyncio.wait([self.running], timeout=PATIENCE_S)
         os.close(self._events)
         await draining
         for pipe in self._pipes:
@@ -72,14 +73,6 @@ async def driven(settings: ChannelSettings, **reporting: Any) -> AsyncIterator[D
         yield driver
     finally:
         await driver.close()
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await work
-
-    asyncio.run(bounded())
 
 
 def test_a_message_is_accepted_told_received_and_delivered(make_settings: MakeSettings, tmp_path: Path):

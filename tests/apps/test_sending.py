@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,9 @@ from fairway.apps.tailing import Until, tail
 from fairway.channel.receipt import Progress
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
+from patience import run
 
 MakeSettings = Callable[..., ChannelSettings]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await work
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager

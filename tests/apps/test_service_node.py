@@ -18,6 +18,7 @@ from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.peer_id import PeerId
+from patience import PATIENCE_S
 
 
 def first_words(settings: NodeSettings) -> str:
@@ -26,7 +27,7 @@ def first_words(settings: NodeSettings) -> str:
     async def work() -> str:
         said = asyncio.get_running_loop().create_future()
         serving = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line)))
-        await asyncio.wait([serving, said], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
@@ -50,7 +51,7 @@ async def serving(settings: NodeSettings, warn):
     said = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line), warn))
     try:
-        await asyncio.wait([task, said], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         assert said.done()
         yield
     finally:
@@ -67,7 +68,7 @@ def test_people_are_told_when_a_peer_cannot_be_reached_comes_and_goes(monkeypatc
             (address,) = there.addresses
         told: asyncio.Queue[str] = asyncio.Queue()
         settings = NodeSettings(options=ServiceOptions(peers=(str(address),)), rest=None)
-        async with asyncio.timeout(20), serving(settings, told.put_nowait):
+        async with asyncio.timeout(PATIENCE_S), serving(settings, told.put_nowait):
             assert await told.get() == f"peer {address}: cannot be reached: Connection refused (trying on)"
             async with await Host.start(key=key, listen=[address.without_peer_id()]):
                 assert await told.get() == f"peer {address}: connected"
@@ -105,7 +106,7 @@ def test_programs_are_told_nothing_of_peers():
         async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None, as_json=True), told.append):
             await asyncio.sleep(0.2)
         async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None), told.append):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not told:  # noqa: ASYNC110 - a list of the test
                     await asyncio.sleep(0.01)
         assert told == ["peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,17 +13,10 @@ from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
+from patience import run
 
 MakeSettings = Callable[..., ChannelSettings]
 SENT = Wish(wait=Wait.SENT)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await work
-
-    asyncio.run(bounded())
 
 
 class Shown:

@@ -15,6 +15,7 @@ from fairway.apps.tracing import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
 from fairway.storage.channel_store import Outcome
+from patience import PATIENCE_S
 
 MakeSettings = Callable[..., ChannelSettings]
 SIZE = 250_000
@@ -30,7 +31,7 @@ class Story:
 
     async def _happen(self) -> SendReport:
         alice, bob = self.settings
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
             await asyncio.sleep(0.05)
             report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=15), Watching())

@@ -34,8 +34,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.connect import connect
 from fairway.waku.libp2p.keys import PrivateKey
-
-PATIENCE_S = 90
+from patience import PATIENCE_S
 
 
 class Place:

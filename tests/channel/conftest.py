@@ -11,6 +11,7 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.waku.local import LocalNetwork
+from patience import PATIENCE_S
 
 TOPIC = "/fairway/1/harbour/proto"
 QUICK = ReliableChannelOptions(
@@ -21,7 +22,6 @@ QUICK = ReliableChannelOptions(
     sweep_in_buf_interval_ms=20,
     sds=SdsConfig(repair=RepairConfig(t_min_ms=100, t_max_ms=400)),
 )
-PATIENCE_S = 20
 
 
 class Group:

@@ -18,6 +18,7 @@ from fairway.events import ChannelStatus, MessageDelivered, MessageReceived
 from fairway.protocol.encryption import AesGcm, Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import LocalNetwork
+from patience import PATIENCE_S
 
 TOPIC = "/fairway/1/harbour/proto"
 
@@ -211,7 +212,7 @@ def test_seed_001_s_encoder_and_decoder_make_a_sealed_channel():
     key = bytes(range(32))
 
     async def scenario():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             with LocalNetwork() as network:
                 pair = {"encoder": Encoder.symmetric(TOPIC, key), "decoder": Decoder.symmetric(TOPIC, key)}
                 alice = await create_reliable_channel(network.node(), "harbour", "alice", **pair)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-PATIENCE_S = 30.0
+from patience import PATIENCE_S
+
 FAIRWAY = (sys.executable, "-c", "from fairway.cli import main; main()")
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from fairway.apps.demonstration_processes import fairway_command
 from fairway.storage.nwaku_archive import NwakuArchive
-
-PATIENCE_S = 120
+from patience import PATIENCE_S
 
 
 def demo(*arguments, **options):

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from fairway.cli._lazy import lazy_class, lazy_command
+from patience import PATIENCE_S
 
 WORKING = '''"""A module."""
 
@@ -69,6 +70,8 @@ def test_the_help_of_fairway_loads_no_command():
         "    loaded = [name for name in sys.modules if name.startswith(('fairway.cli.', 'fairway.apps'))]\n"
         "    sys.exit(' '.join(loaded))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert "participant" in ended.stdout
     assert ended.stderr.split() == ["fairway.cli._lazy"]

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-PATIENCE_S = 30.0
+from patience import PATIENCE_S
+
 QUICK = ("--retry-interval-ms", "300", "--sync-interval-ms", "200")
 Line = dict[str, Any]
 

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 HERE = Path(__file__).parent
 BUILD = Path(__file__).parents[2] / "build"
 _INSTALL_SECONDS = 600
-_START_SECONDS = 120
 _LINE_BYTES = 4_194_304
 _OLDEST_NODE = 20
 _BUILD_SECONDS = 1_500
@@ -74,7 +75,7 @@ def _install(folder, versions, *commands, seconds=_INSTALL_SECONDS):
 
 def _age_of(node):
     """Return the major version of Node.js, 0 if it does not say."""
-    done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     found = re.match(r"v(\d+)", done.stdout)
     return int(found[1]) if found else 0
 
@@ -217,10 +218,10 @@ class Peer:
         """The events of a kind so far."""
         return [event for event in self.events if event["event"] == name]
 
-    async def wait(self, name, count=1, timeout_s=60.0):
+    async def wait(self, name, count=1):
         """Wait for that many events of a kind and return them all."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(self.of(name)) < count:
                     if self.of("ended"):
                         break
@@ -229,7 +230,7 @@ class Peer:
         except TimeoutError:
             pass
         found = self.of(name)
-        assert len(found) >= count, f"{self.name}: {len(found)} of {count} {name!r} in {timeout_s} s; {self.state()}"
+        assert len(found) >= count, f"{self.name}: {len(found)} of {count} {name!r} in {PATIENCE_S} s; {self.state()}"
         return found
 
     def state(self):
@@ -260,7 +261,7 @@ async def _running(name, command, folder, log):
         )
     peer = Peer(name, process, log)
     try:
-        await peer.wait("ready", timeout_s=_START_SECONDS)
+        await peer.wait("ready")
         yield peer
     finally:
         await peer.stop()

@@ -28,13 +28,13 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.light import LightNode
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run, until
 
 pytestmark = [pytest.mark.enclosed, pytest.mark.xdist_group("go-waku")]
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-interop/1/go/proto"
 SIZES = (10, 1_000, 50_000, 95_000)
-PATIENCE_S = 120.0
 OPTIONS = ReliableChannelOptions(
     cluster_id=16,
     shard_count=1,
@@ -87,19 +87,6 @@ async def received(subscription, count):
         while len(got) < count:
             got += [one.message.payload for one in await subscription.next_batch()]
     return got
-
-
-async def until(condition, what):
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - other processes, no event
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(f"not within {PATIENCE_S} s: {what()}")
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 4 * PATIENCE_S))
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ws"])

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
-_SECONDS = 90
 _QUESTION = "who is on watch?"
 
 
@@ -34,7 +35,7 @@ def start(tmp_path):
                 )
             )
             running.callback(process.kill)
-            too_late = threading.Timer(_SECONDS, process.kill)
+            too_late = threading.Timer(PATIENCE_S, process.kill)
             too_late.start()
             running.callback(too_late.cancel)
             return process
@@ -73,7 +74,7 @@ def test_js_waku_answers_a_question_of_python(people):
     python, javascript = people
     carol = javascript("carol")
     alice = python("alice", _QUESTION)
-    assert alice.communicate(timeout=_SECONDS)[0] == "delivered to carol\ncarol says I am\n"
+    assert alice.communicate(timeout=PATIENCE_S)[0] == "delivered to carol\ncarol says I am\n"
     assert alice.returncode == 0
     assert says(carol, f"in the channel: {_QUESTION}", "in the channel: I am", "acknowledged")
 
@@ -82,6 +83,6 @@ def test_python_answers_a_question_of_js_waku(people):
     python, javascript = people
     bob = python("bob")
     carol = javascript("carol", _QUESTION)
-    assert bob.communicate(timeout=_SECONDS)[0] == f"carol says {_QUESTION}\n"
+    assert bob.communicate(timeout=PATIENCE_S)[0] == f"carol says {_QUESTION}\n"
     assert bob.returncode == 0
     assert says(carol, "in the channel: I am", "acknowledged")

@@ -8,6 +8,7 @@ import pytest
 
 from fairway.waku.libp2p.host import Host, PeerIdentified
 from fairway.waku.libp2p.ping import ping
+from patience import PATIENCE_S
 
 PROTOCOL = "/fairway-echo/1"
 SIZES = (1, 1000, 150_000, 2_000_000)
@@ -26,7 +27,7 @@ async def echo(stream):
 
 def bounded(scenario):
     async def run():
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             await scenario()
 
     asyncio.run(run())

@@ -15,6 +15,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-interop/1/room/proto"
@@ -60,7 +61,7 @@ async def node_process(folder, ws_port=0):
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             yield process, json.loads(await process.stdout.readline())["multiaddrs"]
     finally:
         if process.returncode is None:
@@ -71,13 +72,9 @@ async def node_process(folder, ws_port=0):
 
 async def nobody_subscribed(node):
     """js-waku does not wait for the answer when it unsubscribes."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while node.filters.subscribers_of(SHARD, TOPIC):  # noqa: ASYNC110 - a table, no event
             await asyncio.sleep(0.05)
-
-
-def run(work, timeout_s=120):
-    asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
 WAYS = pytest.mark.parametrize(
@@ -95,7 +92,7 @@ def test_a_js_client_asks_for_metadata_pushes_filters_and_queries(js_peer, trans
             own = await node.subscribe(SHARD, [TOPIC])
             js.tell("push", payload=text(b"from js"))
             assert (await js.wait("pushed"))[0] == {"event": "pushed", "successes": 1, "failures": []}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await own.next_batch())[0].message.payload == b"from js"
             js.tell("subscribe")
             assert (await js.wait("subscribed"))[0]["subscribed"]
@@ -132,7 +129,7 @@ def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer, tmp_path, tra
             for message in messages:
                 await node.send(message)
             js.tell("query", pageSize=100)
-            hashes = (await js.wait("queried", timeout_s=60))[0]["hashes"]
+            hashes = (await js.wait("queried"))[0]["hashes"]
             assert hashes == [message.message_hash.hex() for message in messages]
 
     run(work())
@@ -155,7 +152,7 @@ def test_a_js_client_comes_back_to_a_node_that_was_killed_and_started_again(js_p
                 async with node_process(tmp_path, int(address.split("/tcp/")[1].split("/")[0])) as (_, again):
                     assert address in again
                     # What is pushed comes back once js has dialled and has subscribed again.
-                    async with asyncio.timeout(90):
+                    async with asyncio.timeout(PATIENCE_S):
                         for number in itertools.count(1):
                             js.tell("push", payload=text(b"after %d" % number))
                             await js.wait("pushed", number + 1)
@@ -168,4 +165,4 @@ def test_a_js_client_comes_back_to_a_node_that_was_killed_and_started_again(js_p
                     assert {event["hash"] for event in js.of("filtered")} <= set(hashes)
                     assert len(hashes) == sum(event["successes"] for event in js.of("pushed"))
 
-    run(work(), 180)
+    run(work())

@@ -19,6 +19,7 @@ from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.peer_id import PeerId
+from patience import run
 
 TOPIC = "/fairway-interop/1/mixed/proto"
 SHARD = "/waku/2/rs/16/0"
@@ -171,10 +172,6 @@ async def converse(js, channel, *, seed, count, pause_s):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return from_js, got
-
-
-def run(work, timeout_s=TIMEOUT_S + 180):
-    asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
 KINDS = pytest.mark.parametrize("kind", [None, "symmetric", "ecies"], ids=["plain", "symmetric", "ecies"])

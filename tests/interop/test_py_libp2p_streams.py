@@ -11,6 +11,7 @@ import pytest
 
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.ping import ping
+from patience import PATIENCE_S
 
 PEER = Path(__file__).parents[2] / "benchmarks" / "peers" / "py_libp2p.py"
 VERSIONS = {"yamux": "/yamux/1.0.0", "mplex": "/mplex/6.7.0"}
@@ -52,7 +53,7 @@ async def write_message(stream, message):
 
 def bounded(scenario):
     async def run():
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             await scenario()
 
     asyncio.run(run())

@@ -14,6 +14,7 @@ from fairway.waku.libp2p.gossipsub.pubsub import PubSub
 from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
 from fairway.waku.libp2p.host import Host
 from fairway.waku.protocols.relay import RELAY_PROTOCOL
+from patience import PATIENCE_S, run, until
 
 TOPIC = "/waku/2/rs/16/0"
 LISTEN = ("/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws")
@@ -130,16 +131,7 @@ class OtherNode:
         await self.exits.aclose()
 
 
-async def until(condition, what, timeout_s=30.0):
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 - processes, no event
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        pytest.fail(f"not within {timeout_s} s: {what()}")
-
-
-async def arrived(nodes, wanted, seed, timeout_s=30.0):
+async def arrived(nodes, wanted, seed):
     """Wait until every node has everything that it did not publish itself, and then look for what came twice."""
 
     def missing():
@@ -149,14 +141,10 @@ async def arrived(nodes, wanted, seed, timeout_s=30.0):
             if (lacking := {data for data, author in wanted.items() if author is not node} - set(node.got()))
         }
 
-    await until(lambda: not missing(), lambda: f"seed {seed}: missing {missing()} of {len(wanted)}", timeout_s)
+    await until(lambda: not missing(), lambda: f"seed {seed}: missing {missing()} of {len(wanted)}")
     for node in nodes:
         got = node.got()
         assert len(got) == len(set(got)), f"seed {seed}: {node.name} got messages twice"
-
-
-def bounded(work, timeout_s=120):
-    asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
 @asynccontextmanager
@@ -199,7 +187,7 @@ def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transpo
             statistics = ours.pubsub.statistics()
             assert (statistics.received, statistics.published, statistics.invalid) == (10, 60, 0)
 
-    bounded(work())
+    run(work())
 
 
 @pytest.mark.parametrize("muxer", MUXERS)
@@ -236,12 +224,12 @@ def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, 
             )
             assert ours.pubsub.statistics().invalid == 0
 
-    bounded(work())
+    run(work())
 
 
 async def settled_around(near, far, lonely):
     """Wait until the near node has met both, and has got over it that one of them is in no mesh."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         quiet = 0
         while quiet < 4:  # longer than a heartbeat, at which it would take the node into its mesh
             mesh, subscribers = await near.mesh()
@@ -271,11 +259,11 @@ async def gossip_alone(start, script, seed):
 
 
 def test_a_node_in_no_mesh_gets_everything_of_js_by_ihave_and_iwant_and_serves_its_own_so(js_peer, seed):
-    bounded(gossip_alone(js_peer, "relay.mjs", seed))
+    run(gossip_alone(js_peer, "relay.mjs", seed))
 
 
 def test_a_node_in_no_mesh_gets_everything_of_py_libp2p_by_ihave_and_iwant_and_serves_its_own_so(py_peer, seed):
-    bounded(gossip_alone(py_peer, "relay_peer.py", seed))
+    run(gossip_alone(py_peer, "relay_peer.py", seed))
 
 
 class Mesh:
@@ -390,4 +378,4 @@ def test_a_mesh_of_three_makers_loses_nothing_while_nodes_come_and_go_and_messag
             assert lonely.served
             assert not any(one.invalid for one in ours)
 
-    bounded(work(), 240)
+    run(work())

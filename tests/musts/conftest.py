@@ -5,7 +5,6 @@ A test here sees what a user sees (sends, events) and what a peer sees (messages
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.waku_message import WakuMessage
+from patience import run as run_in_bounded_time
 
 START_MS = 1_760_000_400_000
 """The beginning of an epoch of ten minutes."""
@@ -212,8 +212,4 @@ def room() -> Room:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, None]], None]:
     """Run something in an event loop, with an end if it hangs."""
-
-    def bounded(work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(asyncio.wait_for(work, 60))
-
-    return bounded
+    return run_in_bounded_time

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+
+from patience import PATIENCE_S, until
 
 pytest.importorskip("pyspark")
 
@@ -33,7 +34,6 @@ from fairway.wire.topics import autoshard
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 60.0
 TOPIC = "/fairway/1/team/proto"
 KEY = "5c" * 32
 OPTIONS = SendOptions(channel_id="team", sender_id="alice", rate_limit=6, epoch_ms=400)
@@ -42,13 +42,6 @@ WORDS = ("--channel", "team", "--sender", "alice", "--rate-limit", "6", "--epoch
 
 def rows_of(folder, name) -> list[dict]:
     return ds.dataset(str(folder / "tables" / name), format="parquet").to_table().to_pylist()
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"waited in vain for {what}"
-        await asyncio.sleep(0.02)
 
 
 def take(into: list, item) -> None:

@@ -9,6 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
@@ -97,7 +99,7 @@ def live(tmp_path, scenario, stored=()):
     """Run a scenario in a network whose store has some messages."""
 
     async def bounded():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             with NwakuArchive(tmp_path / "network.db") as archive:
                 for message_hash, message in stored:
                     archive.append(SHARD, message, message_hash)

@@ -24,6 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytest.importorskip("pyspark")
 
 from typer.testing import CliRunner
@@ -143,7 +145,7 @@ def http(messages):
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
-    thread.join(timeout=10)
+    thread.join(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +167,7 @@ def postgresql(messages):
         quiet |= {"user": user} if root else {}
         data, uri = place / "data", f"postgresql://fairway@/postgres?host={place}"
         words = [programs / "initdb", "-D", data, "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"]
-        subprocess.run(words, check=True, timeout=60, **quiet)
+        subprocess.run(words, check=True, timeout=PATIENCE_S, **quiet)
         settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(place)]
         process = subprocess.Popen([programs / "postgres", "-D", data, *settings], **quiet)
         for _ in range(100):
@@ -196,7 +198,7 @@ def postgresql(messages):
     finally:
         if process is not None:
             process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE_S)
         shutil.rmtree(place)
 
 

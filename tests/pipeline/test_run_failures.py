@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
@@ -71,7 +73,7 @@ def job(words, **settings):
         [sys.executable, "-m", "fairway.pipeline.jobs.run", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
         **settings,
     )
@@ -165,7 +167,9 @@ def test_spark_connect_and_what_it_needs_may_be_missing():
         "from pathlib import Path; from fairway.pipeline.run.failures import failure_of\n"
         "print(failure_of(ZeroDivisionError(), Path()), type(failure_of(ConnectionError(), Path())).__name__)"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert ran.stdout.split() == ["None", "PipelineError"]
 
 

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
@@ -136,7 +138,7 @@ def store_node(messages: list[WakuMessage]):
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE_S)
 
 
 @pytest.fixture(params=["sqlite", "lip76", "parquet", "http"])

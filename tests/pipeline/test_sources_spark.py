@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from patience import PATIENCE_S
+
 pytest.importorskip("pyspark")
 
 from fairway import pipeline
@@ -74,11 +76,11 @@ def served_network():
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert started.wait(timeout=10)
+        assert started.wait(timeout=PATIENCE_S)
         yield place[1]
     finally:
         loop.call_soon_threadsafe(place[0].set)
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE_S)
         loop.close()
 
 

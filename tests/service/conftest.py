@@ -40,6 +40,7 @@ from fairway.wire.lightpush import (
     encode_lightpush_request,
 )
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -61,7 +62,7 @@ class Answer:
 
 
 def _call(server, method, path, body, headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
@@ -101,9 +102,7 @@ class Rest:
         answer = await cls.call(server, "POST", f"/relay/v1/messages/{quote(SHARD, safe='')}", message)
         assert (answer.status, answer.text) == (200, "OK")
 
-    @staticmethod
-    def run(work, timeout_s=60):
-        return asyncio.run(asyncio.wait_for(work, timeout_s))
+    run = staticmethod(run)
 
 
 @pytest.fixture
@@ -155,8 +154,8 @@ class Crowd:
         )
 
     @staticmethod
-    async def request(host, node, protocol, data, timeout_s=20.0):
-        return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=timeout_s)
+    async def request(host, node, protocol, data):
+        return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S)
 
     @classmethod
     async def push(cls, host, node, size=20):
@@ -173,11 +172,7 @@ class Crowd:
             codes = [(await cls.push(honest, node))[0] for _ in range(count)]
         assert codes == [200] * count
 
-    @staticmethod
-    async def until(condition, timeout_s=20.0):
-        async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
     @staticmethod
     def resident_mib():
@@ -190,9 +185,7 @@ class Crowd:
     def report(what, **figures):
         print(what, " ".join(f"{name}={value}" for name, value in figures.items()))  # noqa: T201 - figures of the run
 
-    @staticmethod
-    def run(work, timeout_s=120):
-        asyncio.run(asyncio.wait_for(work, timeout_s))
+    run = staticmethod(run)
 
 
 @pytest.fixture

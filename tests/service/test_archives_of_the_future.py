@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -11,6 +10,7 @@ from fairway.service.archives import MAX_AHEAD_NS, Retention
 from fairway.service.open_archive import open_archive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
+from patience import run
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/app/1/chat/proto"
@@ -37,4 +37,4 @@ def test_what_is_dated_further_ahead_than_an_hour_is_not_kept(kind, tmp_path):
         finally:
             await archive.close()
 
-    asyncio.run(asyncio.wait_for(work(), 20))
+    run(work())

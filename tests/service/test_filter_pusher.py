@@ -15,6 +15,7 @@ from fairway.service.push_queue import PushQueue
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
+from patience import PATIENCE_S, run, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 
@@ -141,7 +142,7 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
                 pusher.push([honest.peer_id], b"%d" % number)
                 assert pusher.statistics().held_bytes <= 2_000_000
                 await asyncio.sleep(0.005)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(got) < 40:  # noqa: ASYNC110 - the subscriber's list has no event
                     await asyncio.sleep(0.01)
             assert got == [b"%d" % number for number in range(40)]
@@ -153,7 +154,7 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
             assert pusher.statistics().held_bytes == 0
             over.set()
 
-    asyncio.run(asyncio.wait_for(work(), 30))
+    run(work())
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["is here and takes nothing", "has left"])
@@ -170,17 +171,17 @@ def test_a_subscriber_is_given_up_if_it_takes_nothing_but_not_because_it_left(mo
             connection = await peer.connect(node.addresses[0])
             if leaves:
                 await connection.close()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     while node.connections():  # noqa: ASYNC110 - what a host knows of its own connections
                         await asyncio.sleep(0.01)
             pusher.push([peer.peer_id], b"a message")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while pusher.statistics().subscribers:  # noqa: ASYNC110 - a figure has no event
                     await asyncio.sleep(0.01)
             assert given_up == ([] if leaves else [peer.peer_id])
             assert pusher.statistics().held_bytes == 0
 
-    asyncio.run(asyncio.wait_for(work(), 30))
+    run(work())
 
 
 @contextlib.asynccontextmanager
@@ -195,12 +196,6 @@ async def pushing(handler):
         peer.handle(FILTER_PUSH_PROTOCOL, handler)
         await peer.connect(node.addresses[0])
         yield pusher, peer.peer_id, given_up
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - a figure has no event
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["short", "more than a window holds"])
@@ -233,7 +228,7 @@ def test_a_subscriber_that_reads_one_message_of_a_stream_gets_all_of_them_once(s
             assert given_up == []
             assert pusher.statistics().dropped == 0
 
-    asyncio.run(asyncio.wait_for(work(), 120))
+    run(work())
 
 
 def test_a_subscriber_that_reads_to_the_end_gets_all_messages_on_one_stream(monkeypatch):
@@ -259,7 +254,7 @@ def test_a_subscriber_that_reads_to_the_end_gets_all_messages_on_one_stream(monk
             await until(lambda: len(got) == 300 and not pusher.statistics().held_bytes)
             assert (got, len(streams), given_up) == (sent, 1, [])
 
-    asyncio.run(asyncio.wait_for(work(), 120))
+    run(work())
 
 
 def test_a_subscriber_that_refuses_what_comes_too_fast_gets_it_later(monkeypatch):
@@ -286,7 +281,7 @@ def test_a_subscriber_that_refuses_what_comes_too_fast_gets_it_later(monkeypatch
             assert refused
             assert given_up == []
 
-    asyncio.run(asyncio.wait_for(work(), 120))
+    run(work())
 
 
 @pytest.mark.parametrize("reads_one_first", [False, True])
@@ -311,4 +306,4 @@ def test_a_subscriber_that_resets_every_stream_is_given_up(monkeypatch, reads_on
             assert len(streams) <= 20
             assert pusher.statistics().held_bytes == 0
 
-    asyncio.run(asyncio.wait_for(work(), 120))
+    run(work())

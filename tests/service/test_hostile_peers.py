@@ -57,6 +57,7 @@ from fairway.wire.store import (
     encode_store_query_request,
 )
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -113,8 +114,8 @@ def subscription(topics):
     )
 
 
-async def request(host, node, protocol, data, timeout_s=10.0):
-    return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=timeout_s)
+async def request(host, node, protocol, data):
+    return await ask(host, node.peer_id, protocol, data, max_response_bytes=1 << 22, timeout_s=PATIENCE_S)
 
 
 async def serves(node):
@@ -136,16 +137,6 @@ async def serves(node):
         assert told.cluster_id == 16
     page = await node.query(StoreQuery(newest_first=True, page_size=1))
     assert page.messages[0].message.payload == payload
-
-
-async def until(condition, timeout_s=10.0):
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-            await asyncio.sleep(0.01)
-
-
-def run(work, timeout_s=60):
-    asyncio.run(asyncio.wait_for(work, timeout_s))
 
 
 async def secured(node, muxer):
@@ -268,10 +259,10 @@ def test_a_frame_that_claims_2_gb_is_not_waited_for(protocol):
             await stream.write(b"\x80\x80\x80\x80\x08" + bytes(1_000))
             if "lightpush" in protocol:
                 # It says that the request is too large, rather than end the stream without a word.
-                assert await asyncio.wait_for(stream.read(), 60)
+                assert await asyncio.wait_for(stream.read(), PATIENCE_S)
             else:
                 with pytest.raises(StreamError):
-                    await asyncio.wait_for(stream.read(), 60)
+                    await asyncio.wait_for(stream.read(), PATIENCE_S)
             assert node.host.statistics().buffered_bytes < 10_000
             await serves(node)
 

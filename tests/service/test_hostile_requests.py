@@ -38,6 +38,7 @@ from fairway.wire.store import (
     decode_store_query_response,
     encode_store_query_request,
 )
+from patience import PATIENCE_S
 
 BEGUN = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "200"))
 MIB = 1_048_576
@@ -99,7 +100,7 @@ def test_messages_that_are_begun_and_never_finished_cost_a_bounded_amount(crowd,
             for begun in range(0, BEGUN, 50):
                 host = await exits.enter_async_context(crowd.client(node, muxer))
                 (connection,) = host.connections()
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     await asyncio.gather(*(begin(connection) for _ in range(min(50, BEGUN - begun))))
                 most = max(most, node.host.statistics().buffered_bytes)
             assert limit - 300_000 < most <= limit

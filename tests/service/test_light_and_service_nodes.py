@@ -16,6 +16,7 @@ from fairway.waku.light.filter_client import FilterChange
 from fairway.waku.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -44,22 +45,12 @@ async def service(*peers, key=None, **changes):
         await node.close()
 
 
-async def until(condition, timeout_s=10.0):
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - a test of several parts that have no event in common
-            await asyncio.sleep(0.02)
-
-
-async def received(subscription, count, timeout_s=10.0):
+async def received(subscription, count, timeout_s=PATIENCE_S):
     got = []
     async with asyncio.timeout(timeout_s):
         while len(got) < count:
             got += await subscription.next_batch()
     return got
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 60))
 
 
 @pytest.mark.parametrize("transport", [0, 1], ids=["tcp", "ws"])
@@ -121,7 +112,7 @@ def test_a_reliable_channel_runs_over_light_clients_files_included():
                 assert bytes(got) == payload
                 break
             await bob.send(b"thank you")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await receipt.delivered()).delivered_to == ("bob",)
 
     run(work())
@@ -202,7 +193,7 @@ def test_a_subscription_that_a_node_forgot_is_made_again_and_an_event_says_so():
             subscription = await client.subscribe(SHARD, [TOPIC])
             node.filters.forget(str(client.host.peer_id))
             changes = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 async for event in events:
                     changes.append(event.change)
                     if changes[-2:] == [FilterChange.LOST, FilterChange.MADE]:
@@ -226,7 +217,7 @@ def test_a_client_survives_a_node_that_is_killed_and_started_again():
                 await client.query(StoreQuery())
             subscription = await client.subscribe(SHARD, [TOPIC])
             async with service(key=key, tcp_port=port) as again:
-                await until(lambda: client.status.connected, 20)
+                await until(lambda: client.status.connected)
                 assert (await client.send(message(1))).accepted
                 await until(lambda: again.filters.subscribers_of(SHARD, TOPIC))
                 await again.send(message(2))

@@ -16,6 +16,7 @@ from fairway.waku.libp2p.errors import AddressError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
+from patience import run
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -27,10 +28,6 @@ def options(**changes):
 
 def message():
     return RoutedMessage.of(SHARD, WakuMessage(payload=b"hello", content_topic=TOPIC, timestamp_ns=time.time_ns()))
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 30))
 
 
 async def stored(archive):

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from fairway.service.rest import RestOptions
+from patience import PATIENCE_S
 
 OTHER = "/fairway-test/1/elsewhere/proto"
 
@@ -23,7 +24,7 @@ class Reader:
     async def event(self):
         """Return the fields of the next event; comments are events of their own."""
         fields = {}
-        while line := (await asyncio.wait_for(self.reader.readline(), 10)).decode().rstrip("\n").rstrip("\r"):
+        while line := (await asyncio.wait_for(self.reader.readline(), PATIENCE_S)).decode().rstrip("\n").rstrip("\r"):
             # The chunks of HTTP lie between the events: a length in hexadecimal, and an empty line.
             name, colon, value = line.partition(":")
             if colon:
@@ -48,7 +49,7 @@ async def reading(server, topics, *, last=None, **parameters):
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**20)
     head = f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n" + (f"Last-Event-ID: {last}\r\n" if last else "")
     writer.write(f"{head}\r\n".encode())
-    status = int((await asyncio.wait_for(reader.readline(), 10)).split()[1])
+    status = int((await asyncio.wait_for(reader.readline(), PATIENCE_S)).split()[1])
     try:
         yield Reader(reader, writer, status)
     finally:
@@ -149,7 +150,7 @@ def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(r
                 await two.until("retry")
                 async with reading(server, rest.topic) as three:
                     assert three.status == 503
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while server.context.event_streams:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.01)
             async with reading(server, rest.topic) as again:
@@ -163,11 +164,11 @@ def test_streams_end_with_the_server_and_with_the_node(rest):
         async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
             await stream.until("retry")
             await server.close()
-            assert (await asyncio.wait_for(stream.reader.read(), 5)).endswith(b"0\r\n\r\n")
+            assert (await asyncio.wait_for(stream.reader.read(), PATIENCE_S)).endswith(b"0\r\n\r\n")
         async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
             await stream.until("retry")
             await node.close()
-            assert b"event" not in await asyncio.wait_for(stream.reader.read(), 5)
+            assert b"event" not in await asyncio.wait_for(stream.reader.read(), PATIENCE_S)
 
     rest.run(work())
 

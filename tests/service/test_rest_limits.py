@@ -14,9 +14,10 @@ from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
+from patience import PATIENCE_S
 
 
-async def raw(server, data, *, pause=None, timeout_s=5.0):
+async def raw(server, data, *, pause=None):
     """Send bytes, and return what comes back until the server ends the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
@@ -24,7 +25,7 @@ async def raw(server, data, *, pause=None, timeout_s=5.0):
         await writer.drain()
         if pause is not None:
             await pause
-        return await asyncio.wait_for(reader.read(), timeout_s)
+        return await asyncio.wait_for(reader.read(), PATIENCE_S)
     except ConnectionResetError:
         return b"reset"
     finally:
@@ -115,7 +116,7 @@ def slow_body(length=10):
 
 
 async def awaited(server, count):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(server.context.awaited) != count:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0.005)
 
@@ -148,7 +149,7 @@ def test_clients_with_slow_bodies_keep_nobody_out(rest):
         async with rest.serving() as (_, server):
             slow = []
             for number in range(64):
-                slow.append(asyncio.create_task(raw(server, slow_body(), timeout_s=30.0)))
+                slow.append(asyncio.create_task(raw(server, slow_body())))
                 await awaited(server, number + 1)
             began_s = time.monotonic()
             for number in range(1, 11):
@@ -156,7 +157,7 @@ def test_clients_with_slow_bodies_keep_nobody_out(rest):
                 assert answer.status == 200
                 # Who gave way made room for this one, and for all that come when it is answered.
                 assert len(server.context.awaited) == 63
-                await asyncio.wait([slow[0]], timeout=10)  # its answer may come a moment later than this one's
+                await asyncio.wait([slow[0]], timeout=PATIENCE_S)  # its answer may come a moment later than this one's
                 assert [task for task in slow if task.done()] == slow[:1], number
             assert time.monotonic() - began_s < server.context.options.request_timeout_s
             answer = await slow[0]
@@ -197,7 +198,7 @@ def test_an_answer_that_is_left_unread_ends_the_connection(rest):
             for _, writer in stuck:
                 for _ in range(4):  # more than the buffers of the system hold
                     writer.write(request)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while server.context.under_way or server.connections:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.05)
             assert (await rest.call(server, "GET", "/version")).status == 200

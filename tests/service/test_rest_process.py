@@ -11,13 +11,14 @@ from fairway.apps.service_node import NodeSettings, serve
 from fairway.errors import ConfigurationError
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
+from patience import PATIENCE_S
 
 
 async def first_line(settings, look):
     said = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line)))
     try:
-        await asyncio.wait([serving, said], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         return await look(said.result())
     finally:
         serving.cancel()
@@ -48,6 +49,6 @@ def test_a_port_that_cannot_be_had_ends_the_node(rest):
         async with rest.serving() as (_, server):
             taken = NodeSettings(options=ServiceOptions(), rest=RestOptions(port=server.port))
             with pytest.raises(ConfigurationError, match=r"the node cannot listen: .* in use; 0 for a port"):
-                await asyncio.wait_for(serve(taken, lambda _: None), 10)
+                await asyncio.wait_for(serve(taken, lambda _: None), PATIENCE_S)
 
     rest.run(work())

@@ -22,10 +22,10 @@ from fairway.service.sqlite_archive import SqliteArchive, reads_on
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S
 
 SHARD = "/waku/2/rs/16/0"
 KEEP_ALL = Retention(max_age_s=None)
-WAIT_S = 30.0
 
 
 def routed(number, topic="/a/1/b/proto", size=40):
@@ -52,10 +52,10 @@ def test_a_slow_query_stands_in_the_way_of_slow_ones_only():
 
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1)
-        slow = [asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S), slow=True)) for _ in range(3)]
+        slow = [asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S), slow=True)) for _ in range(3)]
         await asyncio.sleep(0)
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 answers = [await pool.run(lambda reader: reader.open) for _ in range(5)]
             assert not any(task.done() for task in slow)
         finally:
@@ -72,7 +72,7 @@ def test_queries_beyond_the_queue_are_refused_at_once():
 
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1, max_queued=2)
-        tasks = [asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S))) for _ in range(3)]
+        tasks = [asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S))) for _ in range(3)]
         await asyncio.sleep(0.01)
         try:
             with pytest.raises(StorageError, match="2 queries are waiting"):
@@ -92,7 +92,7 @@ def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
 
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1)
-        task = asyncio.create_task(pool.run(lambda _: go_on.wait(WAIT_S)))
+        task = asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S)))
         await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -163,11 +163,11 @@ def test_what_could_not_be_written_is_written_first_next_time():
     async def work(writer):
         for number in range(3):
             writer.put(routed(number), number)
-        await writer.flush(WAIT_S)
+        await writer.flush(PATIENCE_S)
         assert len(writer) == 3
         failing[0] = False
         writer.put(routed(3), 3)
-        await writer.flush(WAIT_S)
+        await writer.flush(PATIENCE_S)
         return len(writer), writer.dropped
 
     assert with_writer(write, work) == (0, 0)
@@ -188,7 +188,7 @@ def test_a_fault_of_the_program_itself_is_told_at_once():
 
         asyncio.get_running_loop().set_exception_handler(handle)
         writer.put(routed(0), 0)
-        await asyncio.wait_for(told.wait(), WAIT_S)
+        await asyncio.wait_for(told.wait(), PATIENCE_S)
 
     with_writer(write, work)
     assert errors == [fault]
@@ -199,7 +199,7 @@ def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
     stuck = threading.Event()
 
     def write(_):
-        stuck.wait(WAIT_S)
+        stuck.wait(PATIENCE_S)
         return 0
 
     async def work(writer):
@@ -207,7 +207,7 @@ def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
             writer.put(routed(number), number)
         counts = len(writer), writer.dropped
         stuck.set()
-        await writer.flush(WAIT_S)
+        await writer.flush(PATIENCE_S)
         return counts, len(writer)
 
     (waiting, dropped), left = with_writer(write, work)
@@ -220,12 +220,12 @@ def test_a_flush_waits_no_longer_than_it_is_told():
 
     async def work(writer):
         writer.put(routed(1), 1)
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await writer.flush(0.01)
         assert len(writer) == 1
         stuck.set()
 
-    with_writer(lambda _: 0 if stuck.wait(WAIT_S) else 1, work)
+    with_writer(lambda _: 0 if stuck.wait(PATIENCE_S) else 1, work)
 
 
 # --- the whole

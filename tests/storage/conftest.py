@@ -19,10 +19,9 @@ from fairway.protocol.effects import Change
 from fairway.storage.channel_store import StoredRequest, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
+from patience import PATIENCE_S
 
 OWNER = ("harbour", "alice", "/fairway/1/harbour/proto")
-WAIT_S = 30.0
-"""More than any write takes; a test that waits longer has failed."""
 
 
 class Keeper:
@@ -46,7 +45,7 @@ class Keeper:
     def wait(self, count):
         """Wait until so many writes were answered."""
         with self._answered:
-            assert self._answered.wait_for(lambda: len(self.answers) >= count, WAIT_S), "a write was not answered"
+            assert self._answered.wait_for(lambda: len(self.answers) >= count, PATIENCE_S), "a write was not answered"
 
     def keep(self, **parts):
         """Make something durable, and return the store's answer."""
@@ -165,7 +164,7 @@ class PostgresServer:
         subprocess.run(
             [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             **self._quiet,
         )
 
@@ -188,7 +187,7 @@ class PostgresServer:
     def stop(self):
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for connections that a failed test left open
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_S)
             self._process = None
 
 

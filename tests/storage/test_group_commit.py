@@ -11,8 +11,7 @@ from fairway.errors import StorageError, StoreFullError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.group_commit import GroupCommit, WritingThread
-
-WAIT_S = 30.0
+from patience import PATIENCE_S
 
 
 class Disk:
@@ -29,7 +28,7 @@ class Disk:
 
     def commit(self, entries):
         self.writing.set()
-        assert self.may_go_on.wait(WAIT_S)
+        assert self.may_go_on.wait(PATIENCE_S)
         failure, self.fails_with = self.fails_with, None
         if failure is not None:
             raise failure
@@ -63,7 +62,7 @@ def hold(disk, committing, answers):
     """Let the disk take one write and not finish with it."""
     disk.may_go_on.clear()
     committing.submit(trace("held"), answers.append)
-    assert disk.writing.wait(WAIT_S)
+    assert disk.writing.wait(PATIENCE_S)
 
 
 def test_what_queues_up_during_a_commit_shares_the_next_one(disk, committing):
@@ -118,7 +117,7 @@ def test_when_tidying_fails_what_was_written_is_answered_for_and_later_writes_fa
     answers, first = [], threading.Event()
     disk.tidying_fails_with = StoreFullError("full")
     committing.submit(Write(), lambda error: (answers.append(error), first.set()))
-    assert first.wait(WAIT_S)
+    assert first.wait(PATIENCE_S)
     committing.submit(Write(), answers.append)
     committing.close()
     assert answers == [None, disk.tidying_fails_with]

@@ -15,9 +15,9 @@ import pytest
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint
 from fairway.storage.sqlite_store import SqliteStore
+from patience import PATIENCE_S
 
 KILLS = 10
-WAIT_S = 60.0
 SEED = 20_261_121
 
 # Starts a new child for every line that it reads, so that only one process loads everything. A child writes numbered
@@ -87,7 +87,7 @@ def parent(path):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        watchdog = threading.Timer(WAIT_S, os.killpg, (process.pid, signal.SIGKILL))
+        watchdog = threading.Timer(PATIENCE_S, os.killpg, (process.pid, signal.SIGKILL))
         watchdog.start()
         try:
             yield process

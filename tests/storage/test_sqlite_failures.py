@@ -15,6 +15,7 @@ import pytest
 from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StoreVersionError
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.sqlite_store import SqliteStore
+from patience import PATIENCE_S
 
 NOBODY = 65_534
 
@@ -208,7 +209,7 @@ print([type(answer).__name__ for answer in answers].index("StoreFullError"), len
 
 def test_what_was_answered_for_before_a_file_could_not_grow_is_there(path, make):
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     answered, kinds_at_the_end = map(int, done.stdout.split())
     assert 0 < answered < 300

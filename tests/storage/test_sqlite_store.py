@@ -17,8 +17,7 @@ from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.sqlite_connection import connect
 from fairway.storage.sqlite_store import SqliteStore
-
-WAIT_S = 30.0
+from patience import PATIENCE_S
 
 
 def names(path):
@@ -91,14 +90,14 @@ def test_what_is_queued_is_seen_before_it_is_durable(path, keeper, make):
 
     def hold(error):
         entered.set()
-        assert may_go_on.wait(WAIT_S)
+        assert may_go_on.wait(PATIENCE_S)
 
     def point(number):
         return TracePoint(at_ms=number, event=RequestSent(request_id=f"r{number}", message_id="m"))
 
     kept.keep(trace=(point(1),), requests=(make.request(1),))
     kept.store.submit(Write(trace=(point(2),)), hold)
-    assert entered.wait(WAIT_S)
+    assert entered.wait(PATIENCE_S)
     # The store's thread is held, so this waits.
     kept.submit(trace=(point(3), point(4)), requests=(make.request(1, detail="newer"), make.request(2)))
     try:
@@ -146,7 +145,7 @@ sys.closed_late = ClosedLate()
 
 def test_a_program_that_forgets_to_close_ends_and_loses_nothing(path, make):
     done = subprocess.run(
-        [sys.executable, "-c", FORGETFUL, str(path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORGETFUL, str(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     store = SqliteStore(path)

@@ -10,11 +10,11 @@ import pytest
 from fairway.waku import NodeHealth, RoutedMessage, StoreQuery
 from fairway.waku.local import LocalNetwork, NetworkServer, RemoteNode
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S
 
 SHARD = "/waku/2/rs/1/0"
 TOPIC = "/fairway/1/tests/proto"
 START_NS = 1_760_000_000_000_000_000
-SECONDS = 10
 
 
 class Words:
@@ -47,7 +47,7 @@ class Words:
     async def next_of(subscription, count=1):
         """Return the payloads of the next messages; fails if they do not come."""
         payloads = []
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while len(payloads) < count:
                 payloads.append((await anext(subscription)).message.payload)
         return payloads
@@ -60,14 +60,14 @@ class Words:
     @staticmethod
     async def until(condition):
         """Wait until a condition holds; fails if it does not."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - conditions of all kinds, nobody to set an event
                 await asyncio.sleep(0.005)
 
     @staticmethod
     async def status(node, *, connected):
         """Wait until a node is connected, or is not."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             async for status in node.status_changes():
                 if (status.health is not NodeHealth.UNHEALTHY) == connected:
                     return status
@@ -95,7 +95,7 @@ class Sockets:
 
         async def run():
             with LocalNetwork(*args, **options) as network:
-                async with asyncio.timeout(20), NetworkServer(network, **(server or {})) as serving:
+                async with asyncio.timeout(PATIENCE_S), NetworkServer(network, **(server or {})) as serving:
                     return await story(serving)
 
         return asyncio.run(run())
@@ -118,7 +118,7 @@ class Sockets:
     @staticmethod
     async def is_ended_by_the_server(reader):
         """Return whether the server ends the connection, whatever it says before."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 while await reader.read(65_536):
                     continue

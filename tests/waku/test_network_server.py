@@ -11,6 +11,7 @@ from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryE
 from fairway.waku import NodeHealth, NodeQuota, NodeStatus, SendResult, StoreQuery
 from fairway.waku.local import NO_FAULTS, LocalNetwork, NetworkFaults, NetworkServer, RemoteNode
 from fairway.waku.local.frames import MAX_FRAME_BYTES, VERSION, Hello, Welcome, pack
+from patience import PATIENCE_S
 
 
 def test_what_one_process_sends_the_others_hear_and_find_in_the_store(sockets, say):
@@ -225,7 +226,7 @@ def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(socket
     async def story():
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             node = await RemoteNode.connect("127.0.0.1", port, request_timeout_s=0.05)
             result = await node.send(say.message(1))
             assert (result.accepted, result.permanent) == (False, False)
@@ -275,7 +276,7 @@ def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say)
     async def story():
         server = await asyncio.start_server(stopped, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             node = await RemoteNode.connect("127.0.0.1", port, request_timeout_s=0.02)
             for number in range(60):
                 assert not (await node.send(say.message(number, payload=bytes(1_000_000)))).accepted

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fairway.waku.owned_tasks import OwnedTasks
+from patience import PATIENCE_S
 
 
 async def for_ever():
@@ -19,7 +20,7 @@ async def fail(error):
 
 def run(story):
     async def alone():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await story
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -18,8 +18,7 @@ from fairway.cli import app
 from fairway.errors import FairwayError, NodeUnavailableError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku import connect
-
-WAIT_S = 20
+from patience import PATIENCE_S
 
 
 @contextmanager
@@ -35,7 +34,7 @@ def serving(*words):
         yield process, json.loads(process.stdout.readline())["address"]
     finally:
         process.kill()
-        process.wait(WAIT_S)
+        process.wait(PATIENCE_S)
         process.stdin.close()
         process.stdout.close()
 
@@ -43,7 +42,7 @@ def serving(*words):
 def ending(process):
     """Wait for the end of a process; return its exit code and the statistics that it printed last."""
     printed = process.stdout.read()
-    return process.wait(WAIT_S), json.loads(printed)["statistics"]
+    return process.wait(PATIENCE_S), json.loads(printed)["statistics"]
 
 
 def test_a_server_that_is_killed_and_started_again_is_the_same_network_to_its_nodes(say, tmp_path):

@@ -16,6 +16,7 @@ from fairway.waku.node import StoreQuery
 from fairway.waku.rest import StoreClient
 from fairway.waku.rest.store_messages import store_answer, store_request
 from fairway.wire.waku_message import WakuMessage, message_hash
+from patience import PATIENCE_S
 
 SHARD = "/waku/2/rs/1/0"
 
@@ -101,7 +102,7 @@ def serving(store: FakeStore):
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE_S)
 
 
 @pytest.fixture

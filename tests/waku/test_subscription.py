@@ -7,13 +7,14 @@ import gc
 
 from fairway.waku import NodeHealth, NodeStatus, Subscription
 from fairway.waku.status_board import StatusBoard
+from patience import PATIENCE_S
 
 WELL = NodeStatus(health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True)
 ILL = NodeStatus(health=NodeHealth.UNHEALTHY)
 
 
 async def read_all(items):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         return [item async for item in items]
 
 

@@ -10,10 +10,11 @@ import sys
 import pytest
 
 from fairway.waku.until_stopped import stop_event
+from patience import PATIENCE_S
 
 
 async def stopped(*, until_stdin_closes, act=lambda: None):
-    async with stop_event(until_stdin_closes=until_stdin_closes) as event, asyncio.timeout(10):
+    async with stop_event(until_stdin_closes=until_stdin_closes) as event, asyncio.timeout(PATIENCE_S):
         act()
         await event.wait()
 

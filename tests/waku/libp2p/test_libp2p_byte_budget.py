@@ -16,6 +16,7 @@ from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.varint import encode_uvarint
+from patience import until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
@@ -83,11 +84,6 @@ async def asks(host, node, size):
     async with await host.open_stream(node.peer_id, ["/answer/1"]) as stream:
         await stream.write_frame(bytes(size))
         return await stream.read_frame(100)
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
-        await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

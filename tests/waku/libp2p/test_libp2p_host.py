@@ -17,6 +17,7 @@ from fairway.waku.libp2p.keys import KeyType, PrivateKey
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
+from patience import PATIENCE_S
 
 TCP = "/ip4/127.0.0.1/tcp/0"
 WS = "/ip4/127.0.0.1/tcp/0/ws"
@@ -316,7 +317,7 @@ def certificate(tmp_path_factory):
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-keyout", key, "-out", chain, "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     return key, chain
 
 

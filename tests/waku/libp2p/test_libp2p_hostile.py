@@ -25,6 +25,7 @@ from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, ge
 from fairway.waku.libp2p.transports import dial_tcp
 from fairway.waku.libp2p.upgrade import Upgrader
 from fairway.waku.libp2p.varint import encode_uvarint
+from patience import PATIENCE_S, until
 
 SILENT_SOCKETS = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "2000"))
 TCP, WS = "/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/tcp/0/ws"
@@ -56,11 +57,6 @@ async def serves(host, muxer=YAMUX):
                 await stream.write_frame(b"still there?")
                 assert await stream.read_frame(100) == b"still there?"
             await connection.close()
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
-        await asyncio.sleep(0.005)
 
 
 async def dial_raw(address):
@@ -207,7 +203,7 @@ def test_a_malformed_frame_costs_only_its_connection(run, muxer, name):
             # A flood is one of a peer that does not read: it writes without looking whether that is taken.
             for begin in range(0, len(data), 60_000):
                 link.send(data[begin : begin + 60_000])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await hang_up(link)
             await until(lambda: host.statistics().connections == 0)
             await serves(host, muxer)

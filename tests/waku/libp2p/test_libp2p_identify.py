@@ -13,6 +13,7 @@ from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import identify_pb2
+from patience import PATIENCE_S
 
 HERE = Multiaddr.parse("/ip4/192.0.2.1/tcp/60000")
 THERE = Multiaddr.parse("/ip4/198.51.100.7/tcp/4001/ws")
@@ -143,7 +144,7 @@ def test_a_peer_that_lies_about_itself_is_not_believed_and_loses_nothing_else(ru
             async with await connection.open_stream(["/ipfs/id/push/1.0.0"]) as stream:
                 await stream.write_frame(message(PrivateKey.generate()))
                 await stream.close_write()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await stream_end(stream)
             assert server.info_of(liar.peer_id) == before
             assert len(server.connections()) == 1

@@ -13,6 +13,7 @@ from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import KeptState, PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
+from patience import PATIENCE_S, until
 
 CONNECTED, LOST, UNREACHABLE = KeptState.CONNECTED, KeptState.LOST, KeptState.UNREACHABLE
 
@@ -28,7 +29,7 @@ class CountingHost(Host):
 
     failed = 0
 
-    async def connect(self, address, *, timeout_s=10.0):
+    async def connect(self, address, *, timeout_s=PATIENCE_S):
         try:
             return await super().connect(address, timeout_s=timeout_s)
         except DialError:
@@ -36,14 +37,8 @@ class CountingHost(Host):
             raise
 
 
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - attempts that have no event
-            await asyncio.sleep(0.005)
-
-
 async def next_states(watcher, count):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return [(await anext(watcher)).state for _ in range(count)]
 
 

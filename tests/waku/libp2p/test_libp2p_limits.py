@@ -14,6 +14,7 @@ from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import Admission, HostLimits
 from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.peer_id import PeerId
+from patience import until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
@@ -22,11 +23,6 @@ MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 async def hold(stream):
     while await stream.read():
         pass
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
-        await asyncio.sleep(0.005)
 
 
 def a_peer():

@@ -10,6 +10,7 @@ from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamRese
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.mux import MuxerLimits
+from patience import until
 
 YAMUX, MPLEX = "/yamux/1.0.0", "/mplex/6.7.0"
 MUXERS = pytest.mark.parametrize("muxer", [YAMUX, MPLEX])
@@ -44,12 +45,6 @@ class Pair:
         self.finished.set()
         await self.client.close()
         await self.server.close()
-
-
-async def until(condition):
-    """Wait, within the test's time limit, until something is so."""
-    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
-        await asyncio.sleep(0.005)
 
 
 @MUXERS

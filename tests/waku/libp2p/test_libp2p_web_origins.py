@@ -16,6 +16,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.transports.web_origins import WebOrigins
+from patience import PATIENCE_S, run
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0/ws"]
 
@@ -35,14 +36,10 @@ async def knock(port, *headers, host="127.0.0.1"):
     ]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return int((await reader.readuntil(b"\r\n\r\n")).split()[1])
     finally:
         writer.transport.abort()
-
-
-def run(work):
-    return asyncio.run(asyncio.wait_for(work, 120))
 
 
 @pytest.mark.parametrize(

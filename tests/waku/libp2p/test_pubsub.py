@@ -15,6 +15,7 @@ from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
 from fairway.waku.libp2p.gossipsub.router import Router, Verdict
 from fairway.waku.libp2p.host import Host
+from patience import until
 
 TOPIC = "/waku/2/rs/16/0"
 PROTOCOL = "/vac/waku/relay/2.0.0"
@@ -52,11 +53,6 @@ async def stranger(pubsub, *, reads=True):
         stream = await connection.open_stream([PROTOCOL])
         await stream.write(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),)))
         yield host, stream
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  the other side's state has no event to wait for
-        await asyncio.sleep(0.005)
 
 
 async def join(*members):

@@ -19,6 +19,7 @@ from fairway.wire.filter import (
     encode_filter_subscribe_response,
 )
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
+from patience import run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -66,16 +67,6 @@ async def among(*nodes, **options):
         await exits.enter_async_context(light)
         await until(lambda: all(light.host.protocols_of(node.host.peer_id) for node in nodes))
         yield light
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-            await asyncio.sleep(0.01)
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 30))
 
 
 @pytest.mark.parametrize("codes", [(503,), (200, 503), (503, 503), (503, 429, 503)])

@@ -29,6 +29,7 @@ from fairway.wire.store import (
     encode_store_query_response,
 )
 from fairway.wire.waku_message import WakuMessage
+from patience import run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -96,16 +97,6 @@ async def among(*services, **options):
         async with light:
             await until(lambda: all(light.host.protocols_of(node.peer_id) for node in nodes))
             yield light, nodes
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-            await asyncio.sleep(0.01)
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 30))
 
 
 def test_a_message_under_a_false_hash_hides_no_message_of_another_node():

@@ -30,6 +30,7 @@ from fairway.wire.lightpush import (
 )
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run
 
 SHARD = "/waku/2/rs/16/0"
 MESSAGE = RoutedMessage.of(SHARD, WakuMessage(payload=b"hello", content_topic="/fairway-test/1/room/proto"))
@@ -78,10 +79,6 @@ async def client_of(*peers, **options):
         yield await exits.enter_async_context(
             await LightNode.start(addresses, LightOptions(**options), connect_timeout_s=60.0)
         )
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 120))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +130,7 @@ def test_a_node_that_refuses_in_version_2_does_not_keep_another_one_from_taking_
         refusing = Peer(LIGHTPUSH_V2_PROTOCOL, answer=("N/A", False, "exceeds the rate limit"))
         taking = Peer(LIGHTPUSH_PROTOCOL)
         async with client_of(refusing, taking) as light:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while not taking.pushed:
                     await light.send(MESSAGE)
             assert (await light.send(MESSAGE)).accepted
@@ -151,7 +148,7 @@ def test_a_light_client_tells_a_node_that_asks_of_which_cluster_it_is(ours):
             address = await exits.enter_async_context(peer.serving())
             light = await LightNode.start([address], LightOptions(cluster_id=ours), connect_timeout_s=None)
             await exits.enter_async_context(light)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while METADATA_PROTOCOL not in peer.host.protocols_of(light.host.peer_id):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 

@@ -14,6 +14,7 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.light import LightNode, pulse
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -56,7 +57,7 @@ class Wire:
 
 async def status(light, condition):
     """Wait for a status that is so."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         async for one in light.status_changes():
             if condition(one):
                 return one
@@ -67,10 +68,6 @@ def message(number):
     return RoutedMessage.of(
         SHARD, WakuMessage(payload=b"%d" % number, content_topic=TOPIC, timestamp_ns=time.time_ns())
     )
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 120))
 
 
 def test_a_node_that_froze_is_noticed_and_messages_come_again_when_it_thaws(monkeypatch):
@@ -91,7 +88,7 @@ def test_a_node_that_froze_is_noticed_and_messages_come_again_when_it_thaws(monk
                 wire.whole.set()
                 assert (await status(light, lambda now: now.connected)).detail == ""
                 await node.send(message(1))
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     assert (await anext(subscription)).message.payload == b"1"
 
     run(work())
@@ -109,7 +106,7 @@ def test_a_node_that_stays_silent_is_dialled_anew(monkeypatch):
             async with light:
                 first = light.host.connections()[0]
                 wire.whole.clear()
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     await first.wait_closed()
                 wire.whole.set()
                 await status(light, lambda now: now.connected)
@@ -154,7 +151,7 @@ def test_silence_is_counted_in_looks_and_not_in_time_so_that_a_client_that_was_s
             assert (looks.beats(there.peer_id), changes) == (True, [])
             await looks.look()
             assert changes == [frozenset({there.peer_id})]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 while not looks.beats(there.peer_id):
                     await asyncio.sleep(0.01)
                     await looks.look()

@@ -11,6 +11,7 @@ from fairway.waku.libp2p.host import Host
 from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.introductions import Introductions
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
+from patience import run, until
 
 
 def telling(data, *, asked=None, release=None):
@@ -45,16 +46,6 @@ async def introduced(handler):
         await introductions.close()
         events.close()
         await following
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-            await asyncio.sleep(0.01)
-
-
-def run(work):
-    asyncio.run(asyncio.wait_for(work, 20))
 
 
 def test_a_peer_of_our_cluster_is_admitted_until_it_leaves():

@@ -24,6 +24,7 @@ from fairway.waku.protocols.store_service import MAX_UNDER_WAY, StoreService
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from fairway.wire.store import StoreQueryRequest
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
+from patience import run
 
 SHARD = "/waku/2/rs/16/0"
 UNLIMITED = RequestLimiter(None)
@@ -87,7 +88,7 @@ def test_a_peer_with_many_queries_under_way_is_asked_to_wait_and_another_is_answ
         assert [(await one).status_code for one in [*many, other]] == [200] * (MAX_UNDER_WAY + 1)
         assert (await service.query("greedy", asked, now_s=0)).status_code == 200
 
-    asyncio.run(asyncio.wait_for(work(), 10))
+    run(work())
 
 
 def peer(number):

@@ -18,6 +18,7 @@ from fairway.service.rest import RestServer
 from fairway.waku.node import RoutedMessage
 from fairway.waku.rest import RestNode, RestNodeOptions
 from fairway.wire.waku_message import WakuMessage
+from patience import PATIENCE_S, run, until
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "nwaku_rest"
 ANSWERS = json.loads((VECTORS / "answers.json").read_text(encoding="utf-8"))
@@ -131,22 +132,16 @@ class Rest:
         return await RestNode.start(url, RestNodeOptions(**{"shard_count": 1, "health_interval_s": 0.2, **options}))
 
     @staticmethod
-    async def received(subscription, count, timeout_s=15.0):
+    async def received(subscription, count):
         got = []
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(PATIENCE_S):
             while len(got) < count:
                 got += await subscription.next_batch()
         return got
 
-    @staticmethod
-    async def until(condition, timeout_s=15.0):
-        async with asyncio.timeout(timeout_s):
-            while not condition():  # noqa: ASYNC110 - several parts that have no event in common
-                await asyncio.sleep(0.01)
+    until = staticmethod(until)
 
-    @staticmethod
-    def run(work, timeout_s=60):
-        return asyncio.run(asyncio.wait_for(work, timeout_s))
+    run = staticmethod(run)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_an_entry_of_a_store_that_is_no_message_does_not_end_the_looks_through_i
         options = {"first_pause_s": 0.05, "longest_pause_s": 0.05, "receive": (ReceiveWay.EVENTS,)}
         async with rest.scripted(with_health(rest, script)) as server, await rest.client(server.url, **options) as node:
             subscription = await node.subscribe(rest.shard, [rest.topic])
-            (received,) = await rest.received(subscription, 1, timeout_s=5.0)
+            (received,) = await rest.received(subscription, 1)
             assert received.message_hash == good.message_hash
 
     rest.run(work())

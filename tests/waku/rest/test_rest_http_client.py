@@ -10,6 +10,7 @@ from fairway.errors import NodeUnavailableError
 from fairway.waku.rest import http_client
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.http_client import HttpClient
+from patience import PATIENCE_S
 
 
 def client_of(url, **changes):
@@ -168,7 +169,7 @@ def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_plac
         server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = client_of(url, timeout_s=0.2, max_connections=1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(2):
                 with pytest.raises(NodeUnavailableError, match=r"no answer within 0\.2 s"):
                     await client.request("POST", "/", b"x" * 20_000_000)

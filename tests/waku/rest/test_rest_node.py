@@ -15,6 +15,7 @@ from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions, RestServer
 from fairway.waku.node import NodeHealth, StoreQuery
 from fairway.waku.rest import ReceiveWay, RestNode, RestNodeOptions
+from patience import PATIENCE_S, run
 
 QUICK = {"poll_interval_s": 0.1, "busy_poll_interval_s": 0.02, "check_interval_s": 0.3, "first_pause_s": 0.05}
 WAYS = pytest.mark.parametrize("way", list(ReceiveWay), ids=lambda way: way.value)
@@ -46,14 +47,14 @@ def test_a_channel_between_a_rest_client_and_a_light_client_files_included(way):
             file = bytes(range(256)) * 400
             for sender, receiver, payload in ((alice, bob, file), (bob, alice, file[::-1])):
                 receipt = await sender.send(payload)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     async for got in receiver.messages():
                         if bytes(got) == payload:
                             break
                     await receiver.send(b"thank you")
                     assert len((await receipt.delivered()).delivered_to) == 1
 
-    asyncio.run(asyncio.wait_for(work(), 60))
+    run(work())
 
 
 @WAYS
@@ -142,7 +143,7 @@ def test_what_is_sent_while_the_api_is_away_comes_when_it_is_back(rest, way):
                     assert (await client.send(after)).accepted
                     assert hashes(await rest.received(subscription, 1)) == [after.message_hash]
                 seen = []
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE_S):
                     async for status in changes:
                         seen.append(status.connected)
                         if seen[-2:] == [False, True] and len(seen) > 2:

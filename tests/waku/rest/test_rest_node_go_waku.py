@@ -9,6 +9,7 @@ import pytest
 
 from fairway.errors import StoreQueryError
 from fairway.waku.node import NodeHealth, StoreQuery
+from patience import PATIENCE_S
 
 
 class GoWaku:
@@ -58,7 +59,7 @@ def test_messages_go_out_and_come_in_by_relay_and_an_empty_cache_is_none_at_all(
                 # What its peers sent comes without a version, and with an ephemeral that is neither.
                 shape = {"payload": "aGFsbG8=", "contentTopic": rest.topic, "timestamp": 17 + number, "ephemeral": None}
                 go.waiting = [shape]
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     got = (await anext(subscription)).message
                 assert (got.payload, got.timestamp_ns, got.ephemeral) == (b"hallo", 17 + number, None)
             assert [message["payload"] for message in go.sent] == ["bWVzc2FnZSAw", "bWVzc2FnZSAx", "bWVzc2FnZSAy"]
