@@ -138,7 +138,7 @@ class Checks:
         for loss in self._ledger.losses:
             name = loss.participant
             sent = None if loss.number is None else self._ledger.sent[loss.number]
-            if name not in self._stayed or loss.what in self._ledger.ephemeral_ids:
+            if name not in self._stayed or loss.what in self._ledger.ephemeral_ids | self._ledger.forged:
                 continue
             unknown = sent is None and loss.sender in self._stayed | {None}
             if unknown or (sent is not None and name in self.owed[sent.number]):

@@ -110,8 +110,15 @@ class Presence:
 class Ledger(Observer):
     """Everything that happened, and the trace of it."""
 
-    def __init__(self, holds: Holds, codec: SdsCodec) -> None:
-        """Begin a ledger; ``holds`` asks the world for the truth, ``codec`` opens what is published."""
+    def __init__(
+        self, holds: Holds, codec: SdsCodec, opened: Callable[[bytes], bytes] = lambda payload: payload
+    ) -> None:
+        """Begin a ledger.
+
+        ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``codec`` reads it.
+        """
+        self.forged: set[str] = set()
+        """SDS ids of messages that nobody sent as an application, and those that they invent."""
         self.sent: list[Sent] = []
         self.presences: dict[str, Presence] = {}
         self.losses: list[Loss] = []
@@ -134,6 +141,7 @@ class Ledger(Observer):
         """Bytes transmitted for each purpose, by part of the message: "content", "bloom" and "rest"."""
         self._holds = holds
         self._codec = codec
+        self.opened = opened
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, Sent] = {}
         self._owner: dict[str, Sent] = {}
@@ -144,6 +152,8 @@ class Ledger(Observer):
         self._alike: dict[tuple[str, str], list[Sent]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
+        self._raised: set[tuple[str, tuple[str, ...]]] = set()
+        """What handlers raised on, and so may come again in the same life."""
         self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
         """In which life a participant was last handed a message."""
         self._trace = hashlib.sha256()
@@ -257,6 +267,8 @@ class Ledger(Observer):
         self.events[type(message).__name__] += 1
         # A payload is named by its id, which is its hash.
         self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
+        if not self.forged.isdisjoint(message.sds_ids):
+            return
         if hashlib.sha256(message.payload).hexdigest() != message.message_id:
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
             return
@@ -269,7 +281,8 @@ class Ledger(Observer):
         if sent is None:
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
             return
-        if handed is not None and message.redelivered:
+        if handed is not None and (message.redelivered or key in self._raised):
+            self._raised.discard(key)
             finished_ms = self._finished.get(key)
             if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
                 self.repeated.append((at_ms, name, sent.number))
@@ -281,6 +294,10 @@ class Ledger(Observer):
             presence.known |= 1 << sent.number
             presence.order.append(sent.number)
 
+    def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:  # noqa: ARG002 - the time does not matter
+        """Write down that a handler raised on a message."""
+        self._raised.add((name, message.sds_ids))
+
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down that an application has finished with a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
@@ -288,7 +305,7 @@ class Ledger(Observer):
     def _purpose_of(self, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
         """Return why something was transmitted, by what it is, and the bytes of its content and its bloom filter."""
         try:
-            opened = self._codec.decode(message.message.payload)
+            opened = self._codec.decode(self.opened(message.message.payload))
         except FairwayError:
             return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0
         content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")

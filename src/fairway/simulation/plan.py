@@ -6,6 +6,7 @@ made, so that a world that cannot work fails where it was asked for.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final
@@ -23,9 +24,39 @@ from fairway.waku.local import NetworkFaults
 HOUR_MS: Final = 3_600_000
 _MAX_PARTICIPANTS: Final = 1_000
 _MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
-_SHARES: Final = ("long_share", "ephemeral_share", "repeat_share", "ask_all_share")
-_RATES: Final = ("messages_per_hour", "crashes_per_hour", "absences_per_hour")
-_COUNTS: Final = ("joins", "leaves", "partitions")
+_SHARES: Final = (
+    "long_share",
+    "ephemeral_share",
+    "repeat_share",
+    "ask_all_share",
+    "refusals",
+    "answer_loss",
+    "store_lies",
+    "cipher_failures",
+    "option_changes",
+    "handler_failures",
+)
+_RATES: Final = (
+    "messages_per_hour",
+    "crashes_per_hour",
+    "absences_per_hour",
+    "node_deaths_per_hour",
+    "deaf_per_hour",
+    "clock_jumps_per_hour",
+    "storage_faults_per_hour",
+)
+_COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "hostile")
+_MAX_BURST: Final = 1_000
+_MAX_SKEW_MS: Final = HOUR_MS
+
+
+class StoreKind(Enum):
+    """Where participants keep their channels."""
+
+    MEMORY = "memory"
+    """In memory that survives a crash."""
+    DISK = "disk"
+    """In SQLite files on a simulated disk, which loses what was not synced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +107,52 @@ class SimulationPlan:
     """Times that the channel falls into two parts."""
     partition_ms: int = 180_000
     """Length of a partition."""
+    partition_sides: int = 2
+    """Into how many parts it falls."""
+    refusals: float = 0.0
+    """Share of publications that a node refuses with 429, 420, 503 or 505."""
+    answer_loss: float = 0.0
+    """Share of publications that the network takes while the sender waits for the answer in vain."""
+    slow_uplinks: int = 0
+    """Participants that get out no more than one message in two seconds."""
+    node_deaths_per_hour: float = 0.0
+    """Times that the node of a participant dies, and another one takes its place after an absence."""
+    deaf_per_hour: float = 0.0
+    """Times that a node forgets what a participant subscribed to, and nobody notices at first."""
+    store_lag_ms: int = 0
+    """How much later than published a message enters the store."""
+    store_lies: float = 0.0
+    """Share of the store's answers that are false."""
+    store: StoreKind = StoreKind.MEMORY
+    """Where participants keep their channels."""
+    storage_faults_per_hour: float = 0.0
+    """Times that the power or the disk of a participant fails amid a write, in any way; needs the store on disk."""
+    clock_skew_ms: int = 0
+    """How far the clocks of participants are off at most, ahead or behind."""
+    clock_jumps_per_hour: float = 0.0
+    """Times that somebody sets a participant's clock, wrongly, by up to the skew or ten minutes."""
+    encrypted: bool = False
+    """Whether the channel is encrypted."""
+    cipher_delay_ms: int = 0
+    """How long the cipher takes at most; more than 0 makes it an asynchronous one."""
+    cipher_failures: float = 0.0
+    """Share of messages that the cipher fails to open, each time that they come."""
+    option_changes: float = 0.0
+    """Share of restarts with other options than the life before."""
+    mixed_options: bool = False
+    """Whether participants have different options."""
+    tight_quotas: bool = False
+    """Whether buffers are small."""
+    slow_readers: int = 0
+    """Participants whose application takes two seconds over a message."""
+    handler_failures: float = 0.0
+    """Share of messages on which handlers raise, each time that they are called."""
+    bursts: int = 0
+    """Times that somebody sends many long messages at once."""
+    burst_messages: int = 30
+    """How many."""
+    hostile: int = 0
+    """Members who forge."""
     rate_limit: int | None = None
     """Transmissions that a participant may make in ten minutes; None for no limit."""
     segment_size_bytes: int = 1_000
@@ -101,6 +178,18 @@ class SimulationPlan:
         for name in _COUNTS:
             _require(0 <= getattr(self, name) <= _MAX_PARTICIPANTS, self, name, f"0 to {_MAX_PARTICIPANTS}")
         _require(self.leaves <= self.participants - 2, self, "leaves", "at most all participants but two")
+        _require(2 <= self.partition_sides <= self.participants, self, "partition_sides", "2 to the participants")
+        _require(0 <= self.clock_skew_ms <= _MAX_SKEW_MS, self, "clock_skew_ms", "0 to one hour")
+        _require(0 <= self.cipher_delay_ms <= _MAX_SKEW_MS, self, "cipher_delay_ms", "0 to one hour")
+        _require(1 <= self.burst_messages <= _MAX_BURST, self, "burst_messages", f"1 to {_MAX_BURST}")
+        needs_disk = self.storage_faults_per_hour == 0 or self.store is StoreKind.DISK
+        _require(needs_disk, self, "store", "disk where storage_faults_per_hour are wanted")
+        _require(
+            self.encrypted or not (self.cipher_delay_ms or self.cipher_failures),
+            self,
+            "encrypted",
+            "given with cipher_delay_ms and cipher_failures",
+        )
         _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
         _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
         _require(self.lost_timeout_ms >= 0, self, "lost_timeout_ms", "0 or more")
@@ -117,6 +206,12 @@ class SimulationPlan:
             min_delay_ms=self.min_delay_ms,
             max_delay_ms=self.max_delay_ms,
             store_loss=self.store_gaps,
+            answer_loss=self.answer_loss,
+            too_many_requests=self.refusals * 0.4,
+            invalid_message=self.refusals * 0.3,
+            no_peers_to_relay=self.refusals * 0.3,
+            store_lag_ms=self.store_lag_ms,
+            store_lies=self.store_lies,
         )
 
     def options(self) -> ReliableChannelOptions:
@@ -126,13 +221,48 @@ class SimulationPlan:
         limit = base.rate_limit
         if self.rate_limit is not None:
             limit = RateLimitConfig(enabled=True, messages_per_epoch=self.rate_limit)
-        return replace(
+        options = replace(
             base,
             delivery=self.delivery,
             segmentation=replace(base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity),
             sds=replace(base.sds, bloom_capacity=self.bloom_capacity, lost_timeout_ms=self.lost_timeout_ms),
             rate_limit=limit,
         )
+        return _tight(options) if self.tight_quotas else options
+
+    def other_options(self, dice: random.Random) -> ReliableChannelOptions:
+        """Draw options that get on with those of the plan."""
+        options = self.options()
+        segment_bytes = max(64, self.segment_size_bytes * dice.choice((1, 2)) // dice.choice((1, 2)))
+        return replace(
+            options,
+            sync_min_interval_ms=dice.choice((10_000, 30_000, 60_000)),
+            retry_interval_ms=dice.choice((10_000, 30_000, 45_000)),
+            retrieve_frequency_ms=dice.choice((5_000, 10_000, 60_000)),
+            max_concurrent_publishes=dice.choice((1, 4, 16)),
+            segmentation=replace(
+                options.segmentation,
+                segment_size_bytes=segment_bytes,
+                parity_rate=dice.choice((0.0, options.segmentation.parity_rate, 0.5)),
+            ),
+            sds=replace(options.sds, causal_history_size=dice.choice((2, 5, 20))),
+        )
+
+
+def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:
+    """Return options with buffers that fill up: room for a few dozen messages."""
+    segment_bytes = options.segmentation.segment_size_bytes + 1_024
+    return replace(
+        options,
+        max_unread_messages=20,
+        segmentation=replace(
+            options.segmentation,
+            max_sets_per_sender=4,
+            max_buffered_bytes_per_sender=32 * segment_bytes,
+            max_buffered_bytes=64 * segment_bytes,
+        ),
+        sds=replace(options.sds, max_incoming_buffer=50),
+    )
 
 
 def replay_command(plan: SimulationPlan) -> str:
@@ -142,6 +272,8 @@ def replay_command(plan: SimulationPlan) -> str:
         value = getattr(plan, field.name)
         if field.name == "duration_ms":
             words.append(f"--hours {_number(value / HOUR_MS)}")
+        elif isinstance(value, bool):
+            words += [f"--{field.name.replace('_', '-')}"] * value
         elif field.name in {"participants", "loss", "seed"} or value != field.default:
             words.append(f"--{field.name.replace('_', '-')} {_text(value)}")
     return " ".join(words)

@@ -61,6 +61,9 @@ class Watcher(Protocol):
     def finished(self, name: str, message: MessageReceived) -> None:
         """Take notice that a message was finished with."""
 
+    def raised(self, name: str, message: MessageReceived) -> None:
+        """Take notice that a handler raised on a message, which so comes again."""
+
     def accepted(self, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
 
@@ -156,6 +159,7 @@ class Program:
     async def _handle(self, message: MessageReceived) -> None:
         await self._take(message)
         if self._habits.raises and self._dice.random() < self._habits.raises:
+            self._watcher.raised(self.name, message)
             raise HandlerRaised
         self._watcher.finished(self.name, message)
 

@@ -7,18 +7,26 @@ anything; then it goes on for a while, since a fault such as a second delivery m
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.sds.dialect import DIALECTS
+from fairway.simulation.cipher import TroubledCipher
+from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
 from fairway.simulation.ledger import Ledger
-from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.plan import SimulationPlan, StoreKind
+from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Deed, names_of, write_script
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
+from fairway.testing import DiskFault, SimulatedDisk
 from fairway.waku.node import RoutedMessage
 
 Progress = Callable[[int, int], None]
@@ -26,6 +34,11 @@ Progress = Callable[[int, int], None]
 
 _SAMPLE_MS: Final = 30_000
 """How often it is looked at what participants hold."""
+_SLOW_PER_SECOND: Final = 0.5
+"""Messages that a slow uplink lets out."""
+_SLOW_MS: Final = 2_000
+"""How long a slow application takes over a message."""
+_KEY: Final = bytes(range(32))
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
 
@@ -33,9 +46,9 @@ _GRACE_MS: Final = 90_000
 @contextmanager
 def _quiet_log() -> Iterator[None]:
     """Keep off the terminal what a channel logs for its operator: here the report tells."""
-    log = logging.getLogger("fairway.channel")
+    log = logging.getLogger("fairway")
     before = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
@@ -54,13 +67,29 @@ class Run:
         """Make a world that has not begun; the name of its channel tells it from others in a common archive."""
         self.plan = plan
         self.channel_id = channel_id
-        self.world = World((), seed=plan.seed, faults=plan.faults(), options=plan.options(), channel_id=channel_id)
-        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec)
+        self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+        self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
+        self.world = World(
+            (),
+            seed=plan.seed,
+            faults=plan.faults(),
+            options=plan.options(),
+            options_of=self._options_of,
+            habits_of=self._habits_of,
+            channel_id=channel_id,
+            encryption=self._cipher_of,
+            disk=self._disk,
+            skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
+        )
+        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened)
+        self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
         self.stored: tuple[RoutedMessage, ...] = ()
         """What the store of the world keeps, once it has run."""
         self.world.observers.append(self.ledger)
+        for name in names_of(plan)[: plan.slow_uplinks]:
+            self.world.network.limit_uplink(name, _SLOW_PER_SECOND)
         for name in names_of(plan):
             self.ledger.joined(self.start_ms, name)
             self.world.join(name)
@@ -70,7 +99,11 @@ class Run:
     def through(self, progress: Progress) -> SimulationReport:
         """Run to the end."""
         with self.world, _quiet_log():
-            report = self._through(progress)
+            try:
+                report = self._through(progress)
+            finally:
+                if self._disk is not None:
+                    self._disk.close()
             self.stored = tuple(self.world.network.stored())
             return report
 
@@ -112,12 +145,14 @@ class Run:
         world, now_ms = self.world, self.world.now_ms
         if action.deed is Deed.JOIN:
             self.ledger.joined(now_ms, action.names[0])
-        elif action.deed is not Deed.SEVER and not set(action.names) <= world.participants.keys():
+        elif not set(action.names) <= world.participants.keys():
             return
         self.ledger.note(now_ms, " ".join(action.names), action.deed.value)
         match action:
-            case Action(deed=Deed.SEVER, names=names):
-                world.sever(names)
+            case Action(deed=Deed.SEVER, sides=sides):
+                world.sever(*sides)
+            case Action(deed=Deed.FORGE, number=number):
+                self.mallory.forge(number)
             case Action(deed=Deed.MEND):
                 world.mend()
             case Action(deed=deed, names=(name,)):
@@ -142,6 +177,17 @@ class Run:
                 world.go_offline(name)
             case Deed.ONLINE:
                 world.go_online(name)
+            case Deed.NODE_DIES:
+                world.lose_node(name, silently=bool(action.number))
+            case Deed.NODE_BACK:
+                world.find_node(name)
+            case Deed.DEAF:
+                world.deafen(name)
+            case Deed.CLOCK:
+                world.set_clock(name, action.number)
+            case Deed.DISK if self._disk is not None:
+                faults = list(DiskFault)
+                self._disk.strike(name, faults[action.number % len(faults)])
             case Deed.JOIN:
                 world.join(name)
             case Deed.LEAVE:
@@ -151,9 +197,36 @@ class Run:
     def _bring_back(self) -> None:
         self.world.mend()
         for name, participant in list(self.world.participants.items()):
+            self.world.find_node(name)
+            if abs(participant.machine.skew_ms) > self.plan.clock_skew_ms:
+                self.world.set_clock(name, 0)
             if not participant.online:
                 self.ledger.note(self.world.now_ms, name, Deed.ONLINE.value)
                 self.world.go_online(name)
+
+    def _options_of(self, _name: str, life: int) -> ReliableChannelOptions:
+        plan = self.plan
+        if plan.mixed_options if life == 1 else self._dice.random() < plan.option_changes:
+            return plan.other_options(self._dice)
+        return plan.options()
+
+    def _habits_of(self, name: str) -> Habits:
+        is_slow = name in names_of(self.plan)[: self.plan.slow_readers]
+        reading = Reading.HANDLERS if self.plan.handler_failures else self._dice.choice(list(Reading))
+        return Habits(reading=reading, slow_ms=_SLOW_MS if is_slow else 0, raises=self.plan.handler_failures)
+
+    def _cipher_of(self, name: str) -> Encryption | None:
+        plan = self.plan
+        if not plan.encrypted:
+            return None
+        dice = random.Random(f"cipher/{plan.seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
+        sealed = AesGcm(_KEY, random_bytes=dice.randbytes)
+        if not plan.cipher_delay_ms and not plan.cipher_failures:
+            return sealed
+        return TroubledCipher(sealed, dice, plan.cipher_delay_ms, plan.cipher_failures)
+
+    def _opened(self, payload: bytes) -> bytes:
+        return AesGcm(_KEY).decrypt(payload) if self.plan.encrypted else payload
 
     def _is_quiet(self) -> bool:
         return not self._waiting() and Checks(self.ledger, self.world, self.start_ms).lacking() == 0

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Final
 
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
@@ -21,6 +22,10 @@ _SEGMENTS: Final = (2, 3, 4, 6)
 _REPEATED: Final = b"ok"
 _NOTICED_AFTER_MS: Final = 20_000
 """Latest that somebody notices to be offline."""
+_LONGEST_JUMP_MS: Final = 600_000
+_CLOCK_WRONG_MS: Final = 300_000
+"""Longest time for which a clock that somebody set wrongly stays so."""
+_FORGERIES_PER_HOUR: Final = 120
 _LATEST_JOIN: Final = 0.9
 """Part of the duration in which people come and go, so that something is said afterwards."""
 
@@ -34,6 +39,12 @@ class Deed(Enum):
     CUT_OFF = "cut off unawares"
     OFFLINE = "go offline"
     ONLINE = "come back"
+    NODE_DIES = "lose its node"
+    NODE_BACK = "find another node"
+    DEAF = "be forgotten by its node"
+    CLOCK = "set its clock"
+    DISK = "have its disk fail"
+    FORGE = "forge"
     JOIN = "join"
     LEAVE = "leave"
     SEVER = "sever"
@@ -51,6 +62,10 @@ class Action:
     payload: bytes = b""
     ask_all: bool = False
     """Whether everybody present is asked to acknowledge."""
+    number: int = 0
+    """How far a clock is ahead afterwards in ms, and where else there is something to choose, which."""
+    sides: tuple[tuple[str, ...], ...] = ()
+    """Of a partition, without those who are on none."""
 
 
 def names_of(plan: SimulationPlan) -> tuple[str, ...]:
@@ -75,7 +90,13 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
         for at_ms in _times(rng, plan.crashes_per_hour, first, last):
             actions.append(Action(at_ms=at_ms, deed=Deed.CRASH, names=(name,)))
         actions += _absences(plan, rng, name, first, last)
+        actions += _failing_nodes(plan, rng, name, first, last)
+        actions += _clocks(plan, rng, name, first, last)
+        for at_ms in _times(rng, plan.storage_faults_per_hour, first, last):
+            actions.append(Action(at_ms=at_ms, deed=Deed.DISK, names=(name,), number=rng.randrange(1 << 32)))
     actions += _partitions(plan, rng, stays)
+    actions += _bursts(plan, rng, stays)
+    actions += _forgeries(plan, rng)
     # The sort is stable, so that what happens at one moment does so in the order in which it was drawn.
     return tuple(sorted(actions, key=lambda action: action.at_ms))
 
@@ -129,9 +150,52 @@ def _partitions(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple
         over_ms = at_ms + plan.partition_ms
         if over_ms >= plan.duration_ms:
             return
-        part = tuple(sorted(rng.sample(sorted(stays), rng.randint(1, len(stays) - 1))))
-        yield Action(at_ms=at_ms, deed=Deed.SEVER, names=part)
+        names = sorted(stays)
+        rng.shuffle(names)
+        cuts = sorted(rng.sample(range(1, len(names)), min(plan.partition_sides, len(names)) - 1))
+        sides = tuple(tuple(names[a:b]) for a, b in pairwise((0, *cuts)))
+        yield Action(at_ms=at_ms, deed=Deed.SEVER, names=(), sides=sides)
         yield Action(at_ms=over_ms, deed=Deed.MEND, names=())
+
+
+def _failing_nodes(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
+    back_ms = first
+    for drawn_ms in _times(rng, plan.node_deaths_per_hour, first, last):
+        at_ms = max(drawn_ms, back_ms + 1)
+        back_ms = at_ms + 1 + int(rng.expovariate(1 / plan.absence_ms))
+        if back_ms >= last:
+            return
+        yield Action(at_ms=at_ms, deed=Deed.NODE_DIES, names=(name,), number=rng.randrange(2))
+        yield Action(at_ms=back_ms, deed=Deed.NODE_BACK, names=(name,))
+    for at_ms in _times(rng, plan.deaf_per_hour, first, last):
+        yield Action(at_ms=at_ms, deed=Deed.DEAF, names=(name,))
+
+
+def _clocks(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
+    most = max(plan.clock_skew_ms, _LONGEST_JUMP_MS)
+    for at_ms in _times(rng, plan.clock_jumps_per_hour, first, last):
+        yield Action(at_ms=at_ms, deed=Deed.CLOCK, names=(name,), number=rng.randint(-most, most))
+        # Somebody notices.
+        mended_ms = at_ms + rng.randint(1_000, _CLOCK_WRONG_MS)
+        if mended_ms < last:
+            skew_ms = rng.randint(-plan.clock_skew_ms, plan.clock_skew_ms)
+            yield Action(at_ms=mended_ms, deed=Deed.CLOCK, names=(name,), number=skew_ms)
+
+
+def _bursts(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple[int, int]]) -> Iterator[Action]:
+    for burst in range(plan.bursts):
+        name = rng.choice(sorted(stays))
+        at_ms = rng.randint(*stays[name])
+        for number in range(plan.burst_messages):
+            size = rng.choice((1, *_SEGMENTS)) * plan.segment_size_bytes - rng.randrange(plan.segment_size_bytes // 2)
+            payload = f"{name} burst {burst} {number:04} ".encode() + rng.randbytes(size)
+            yield Action(at_ms=at_ms + number, deed=Deed.SEND, names=(name,), payload=payload)
+
+
+def _forgeries(plan: SimulationPlan, rng: random.Random) -> Iterator[Action]:
+    for _ in range(plan.hostile):
+        for at_ms in _times(rng, _FORGERIES_PER_HOUR, 0, plan.duration_ms):
+            yield Action(at_ms=at_ms, deed=Deed.FORGE, names=(), number=rng.randrange(1 << 32))
 
 
 def _times(rng: random.Random, per_hour: float, first: int, last: int) -> list[int]:

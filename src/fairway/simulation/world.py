@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from fairway.protocol.stack import Stack
 from fairway.simulation.program import ChannelArguments, Habits, Program, is_expected
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
-from fairway.testing import Machine, Process, VirtualLoop
+from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.waku.node import RoutedMessage
 
@@ -48,6 +48,9 @@ class Observer:
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Take notice that a participant's application has finished with a message."""
+
+    def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Take notice that a participant's handler raised on a message, which so comes again."""
 
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
@@ -97,10 +100,6 @@ class Participant:
         return channel.protocol
 
 
-StoreMaker = Callable[[str], ChannelStore]
-"""Gives the store for the next life of a participant."""
-
-
 class World:
     """Runs participants under virtual time. A context manager that lets go of them."""
 
@@ -116,14 +115,15 @@ class World:
         channel_id: str = DEFAULT_CHANNEL_ID,
         content_topic: str = "/fairway/1/harbour/proto",
         encryption: Callable[[str], Encryption | None] = lambda _: None,
-        store: StoreMaker | None = None,
+        disk: SimulatedDisk | None = None,
         skew_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Make a world in which everybody is online.
 
         ``options_of`` gives the options of a participant's life, by name and number of the life, in place of the same
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
-        hook; ``store`` opens what its last life left, by default in memory; ``skew_ms`` is how far its clock is ahead.
+        hook; ``disk`` keeps their channels, which otherwise are in memory that survives crashes; ``skew_ms`` is how far
+        a clock is ahead.
         """
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
@@ -138,11 +138,13 @@ class World:
         self._options_of = options_of or (lambda _name, _life: self.options)
         self._habits_of = habits_of
         self._seed = seed
-        self._channel_id = channel_id
-        self._content_topic = content_topic
+        self.channel_id = channel_id
+        self.content_topic = content_topic
         self._encryption = encryption
-        self._memory: dict[str, ChannelStore] = {}
-        self._store = store or self._in_memory
+        self._memory: dict[str, MemoryStore] = {}
+        self._disk = disk
+        if disk is not None:
+            disk.on_crash = self.crash
         self._skew_ms = skew_ms
         self._sends = 0
         self._sides: tuple[frozenset[str], ...] = ()
@@ -246,6 +248,22 @@ class World:
         self._divide()
         self._within(participant.node.go_online)
 
+    def lose_node(self, name: str, *, silently: bool) -> None:
+        """End the service node of a participant, until it finds another one."""
+        self._within(self.participants[name].node.die, silently=silently)
+
+    def find_node(self, name: str) -> None:
+        """Give a participant another service node."""
+        self._within(self.participants[name].node.come_back)
+
+    def deafen(self, name: str) -> None:
+        """Have the service node of a participant forget what it subscribed to."""
+        self._within(self.participants[name].node.go_deaf)
+
+    def set_clock(self, name: str, ahead_ms: int) -> None:
+        """Set the clock of a participant."""
+        self.participants[name].machine.skew_ms = ahead_ms
+
     def sever(self, *sides: Collection[str]) -> None:
         """Part sides from one another, and from everybody else, until `mend`."""
         self._sides = tuple(frozenset(side) for side in sides)
@@ -257,19 +275,24 @@ class World:
         self._divide()
 
     def is_reachable(self, name: str) -> bool:
-        """Return whether a participant is neither offline nor cut off nor on one side of several."""
-        return self.participants[name].online and not self._sides
+        """Return whether a participant reaches the others: online, with a node, not on one side of several."""
+        participant = self.participants[name]
+        return participant.online and participant.node.online and participant.is_running and not self._sides
 
     # Time.
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run something that is no participant's."""
+        self._within(self.loop.create_task, work)
 
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass, at most ``for_ms``; return True as soon as ``until`` holds, else False."""
         return self._context.run(self.loop.run_for, for_ms / 1_000, until)
 
-    def _within(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _within(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call what needs a running loop, from inside or outside of it."""
         with self._running():
-            return self._context.copy().run(call, *arguments)
+            return self._context.copy().run(partial(call, *arguments, **named))
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -290,8 +313,8 @@ class World:
         participant = self.participants[name]
         return ChannelArguments(
             node=participant.node,
-            channel_id=self._channel_id,
-            content_topic=self._content_topic,
+            channel_id=self.channel_id,
+            content_topic=self.content_topic,
             options=participant.options,
             store=participant.store,
             encryption=self._encryption(name),
@@ -308,7 +331,10 @@ class World:
         """End a life at once: first nothing of it reaches the outside any more, then nothing of it runs."""
         participant.is_running = False
         participant.process.is_alive = False
-        self._within(participant.store.close)
+        if self._disk is None:
+            self._within(participant.store.close)
+        else:
+            self._within(self._disk.power_loss, participant.name)
         self._within(participant.node.leave)
         self._within(participant.process.kill)
 
@@ -343,8 +369,9 @@ class World:
         if not sides and not self._cut_off:
             self.network.heal()
 
-    def _in_memory(self, name: str) -> ChannelStore:
-        return self._memory.setdefault(name, MemoryStore())
+    def _store(self, name: str) -> ChannelStore:
+        """Return the store for the next life of a participant."""
+        return self._memory.setdefault(name, MemoryStore()) if self._disk is None else self._disk.store(name)
 
     def _published(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
@@ -372,6 +399,10 @@ class _Watching:
     def finished(self, name: str, message: MessageReceived) -> None:
         for observer in self._world.observers:
             observer.finished(self._world.now_ms, name, message)
+
+    def raised(self, name: str, message: MessageReceived) -> None:
+        for observer in self._world.observers:
+            observer.raised(self._world.now_ms, name, message)
 
     def accepted(self, name: str, request_id: str) -> None:
         for observer in self._world.observers:

@@ -1,0 +1,174 @@
+"""Somebody in the channel who forges: what any member can publish, for sender ids prove nothing.
+
+It has a node of its own, hears everything, and sends what no participant would. What it forges is on record in the
+ledger: nobody is owed it, and its claims count for nothing; what honest participants sent is owed all the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fairway.errors import FairwayError
+from fairway.options import Profile, ReliableChannelOptions
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.sds.dialect import DIALECTS
+from fairway.simulation.world import Observer, World
+from fairway.waku.node import RoutedMessage
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage
+
+if TYPE_CHECKING:
+    from fairway.simulation.ledger import Ledger
+
+_NAME: Final = "mallory"
+_REMEMBERED: Final = 200
+_INVENTED: Final = 20
+"""Messages that nobody sent, cited at once."""
+_ASKED: Final = 10
+"""Messages that a repair is asked for at once."""
+_DAY_MS: Final = 86_400_000
+
+
+class Mallory(Observer):
+    """A hostile member."""
+
+    def __init__(
+        self, world: World, options: ReliableChannelOptions, encryption: Encryption | None, ledger: Ledger
+    ) -> None:
+        """Join a world's network; ``encryption`` is that of the channel, for hostile members have the key."""
+        self._world = world
+        self._encryption = encryption
+        self._ledger = ledger
+        self._codec = DIALECTS[options.profile].codec
+        self._format = LIP_243 if options.profile is Profile.LOGOS else SEED_003
+        self._topic = autoshard(world.content_topic, options.cluster_id, options.shard_count)
+        self._heard: deque[RoutedMessage] = deque(maxlen=_REMEMBERED)
+        self._count = 0
+        world.observers.append(self)
+
+    def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:  # noqa: ARG002 - what is heard counts
+        """Remember what others publish."""
+        if name != _NAME:
+            self._heard.append(message)
+
+    def forge(self, number: int) -> None:
+        """Publish a forgery; the number draws which."""
+        dice = random.Random(number)  # noqa: S311 - reproducible, and guards nothing
+        self._count += 1
+        kind = dice.choice((
+            self._invented, self._storm, self._ahead, self._full_bloom, self._segment, self._namesake, self._replay,
+            self._garbage,
+        ))  # fmt: skip
+        kind(dice)
+
+    def _invented(self, dice: random.Random) -> None:
+        """Cite messages that nobody sent, with hints that lead nowhere."""
+        cited = tuple(
+            HistoryEntry(f"{_NAME}-{self._count}-{number}", dice.randbytes(32), "nobody") for number in range(_INVENTED)
+        )
+        self._ledger.forged.update(entry.message_id for entry in cited)
+        self._send(self._message(causal_history=cited, content=None if dice.random() < 0.5 else b"see above"))
+
+    def _storm(self, dice: random.Random) -> None:
+        """Ask for repairs of what everybody has."""
+        known = [HistoryEntry(opened.message_id, None, opened.sender_id) for opened in self._read() if opened.content]
+        asked = tuple(dice.sample(known, min(_ASKED, len(known))))
+        self._send(self._message(repair_request=asked, content=None))
+
+    def _ahead(self, dice: random.Random) -> None:
+        """Claim a time that has not come."""
+        ahead_ms = dice.choice((60_000, 3_500_000, _DAY_MS, 1 << 40))
+        self._send(self._message(lamport_timestamp=self._world.now_ms + ahead_ms))
+
+    def _full_bloom(self, dice: random.Random) -> None:
+        """Claim, by a bloom filter of all ones, to have everything."""
+        blooms = [len(opened.bloom_filter) for opened in self._read() if opened.bloom_filter]
+        bloom = b"\xff" * (dice.choice(blooms) if blooms else 18_000)
+        self._send(self._message(bloom_filter=bloom, content=None))
+
+    def _segment(self, dice: random.Random) -> None:
+        """Send other bytes for a segment of somebody's message, under the sender's name."""
+        for opened in dice.sample(self._read(), len(self._heard)):
+            try:
+                segment = self._format.decode(opened.content or b"", 256)
+            except FairwayError:
+                continue
+            forged = self._format.encode(replace(segment, payload=dice.randbytes(len(segment.payload))))
+            self._send(self._message(sender_id=opened.sender_id, content=forged))
+            return
+
+    def _namesake(self, dice: random.Random) -> None:
+        """Say something under somebody's name."""
+        self._send(self._message(sender_id=dice.choice(sorted(self._world.participants)), content=dice.randbytes(20)))
+
+    def _replay(self, dice: random.Random) -> None:
+        """Publish again what others published."""
+        if self._heard:
+            self._publish(dice.choice(self._heard).message)
+
+    def _garbage(self, dice: random.Random) -> None:
+        """Publish what is no SDS message."""
+        self._publish(self._carrier(dice.randbytes(dice.randint(0, 2_000))))
+
+    def _read(self) -> list[SdsMessage]:
+        """Return what was heard, opened."""
+        opened = []
+        for heard in self._heard:
+            try:
+                opened.append(self._codec.decode(self._ledger.opened(heard.message.payload)))
+            except FairwayError:
+                continue
+        return opened
+
+    def _message(
+        self,
+        *,
+        sender_id: str = _NAME,
+        lamport_timestamp: int | None = None,
+        causal_history: tuple[HistoryEntry, ...] = (),
+        repair_request: tuple[HistoryEntry, ...] = (),
+        bloom_filter: bytes | None = None,
+        content: bytes | None = b"hear me",
+    ) -> SdsMessage:
+        message = SdsMessage(
+            message_id=f"{self._count:064x}",
+            sender_id=sender_id,
+            channel_id=self._world.channel_id,
+            lamport_timestamp=self._world.now_ms if lamport_timestamp is None else lamport_timestamp,
+            causal_history=causal_history,
+            repair_request=repair_request,
+            bloom_filter=bloom_filter,
+            content=content,
+        )
+        self._ledger.forged.add(message.message_id)
+        return message
+
+    def _send(self, message: SdsMessage) -> None:
+        plain = self._codec.encode(message)
+        sealed = plain if self._encryption is None else self._encryption.encrypt(plain)
+        if isinstance(sealed, bytes):
+            self._publish(self._carrier(sealed))
+        else:
+            self._world.spawn(self._publish_sealed(sealed))
+
+    async def _publish_sealed(self, sealed: Awaitable[bytes]) -> None:
+        self._publish(self._carrier(await sealed))
+
+    def _carrier(self, payload: bytes) -> WakuMessage:
+        return WakuMessage(
+            payload=payload,
+            content_topic=self._world.content_topic,
+            timestamp_ns=self._world.now_ms * 1_000_000,
+            meta=self._heard[-1].message.meta if self._heard else None,
+        )
+
+    def _publish(self, message: WakuMessage) -> None:
+        nodes = {node.name: node for node in self._world.network.nodes}
+        node = nodes.get(_NAME) or self._world.network.node(_NAME)
+        self._world.spawn(node.send(RoutedMessage.of(self._topic, message)))
