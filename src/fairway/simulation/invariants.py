@@ -15,6 +15,8 @@ from typing import Final
 
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, ReliableChannelOptions
+from fairway.protocol.sds.dependencies import FOR_PROGRESS
+from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.ledger import Ledger, Presence, Sent
 from fairway.simulation.world import World
@@ -245,10 +247,10 @@ class Peaks:
         """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were."""
         segmentation = options.segmentation
         for what, most, bound in (
-            ("parked messages", self.parked, options.sds.max_incoming_buffer),
+            ("parked messages", self.parked, FOR_PROGRESS * options.sds.max_incoming_buffer),
             ("missing messages", self.missing, options.max_missing),
             ("incomplete segment sets", self.open_sets, segmentation.max_sets_per_sender * senders),
-            ("bytes in incomplete sets", self.buffered_bytes, segmentation.max_buffered_bytes),
+            ("bytes in incomplete sets", self.buffered_bytes, Urgency.NEXT.value * segmentation.max_buffered_bytes),
             ("queued transmissions", self.queued, options.rate_limit.max_queued),
         ):
             if most > bound:
