@@ -125,8 +125,8 @@ class ChannelStore(ABC):
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
         """Make something durable, in the order of the calls, and call ``done`` then, in that order.
 
-        ``done`` may be called at once or from another thread. With an error, neither this nor any later write became
-        durable: the store is of no use until it is closed and opened again.
+        ``done`` may be called at once or from another thread. With an error, no later write became durable, and this
+        one or not (an fsync that failed leaves that open): the store is of no use until it is closed and opened again.
         """
 
     @abstractmethod

@@ -40,6 +40,7 @@ from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, Chan
 from fairway.storage.group_commit import CommitDriver, Done
 from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, connect
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.testing.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -167,9 +168,12 @@ class SimulatedDisk:
         machine.stores.append(store)
         return store
 
-    def strike(self, name: str, fault: DiskFault) -> None:
-        """Let the next sync of a machine suffer this fault, whatever the shares are; several queue up."""
-        self._machine(name).strikes.append(fault)
+    def strike(self, name: str, fault: DiskFault, *, after: int = 0) -> None:
+        """Let a sync of a machine suffer this fault, whatever the shares are, ``after`` so many that go well.
+
+        An opening syncs once, the first of a file once more for each version of the schema. Strikes queue up.
+        """
+        self._machine(name).strikes.extend([*[None] * after, fault])
 
     def power_loss(self, name: str) -> None:
         """Let a machine crash now: its stores are dead for good, and nothing that they were given is answered.
@@ -211,7 +215,7 @@ class _Machine:
         self.name = name
         self.path = path
         self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
-        self.strikes: deque[DiskFault] = deque()
+        self.strikes: deque[DiskFault | None] = deque()
         self.stores: list[_SimulatedStore] = []
 
     def sync(self, statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
@@ -336,6 +340,10 @@ class _SimulatedStore(SqliteStore):
         self._committing: _LoopDriver | None = None
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        if not isinstance(asyncio.get_running_loop(), VirtualLoop):
+            raise ConfigurationError(
+                "a simulated disk is there under virtual time only: run this with fairway.testing.run or virtual_time"
+            )
         if self._is_dead:
             raise StorageError(f"{self.path}: its machine lost power; get the store of the next life from the disk")
         try:
