@@ -108,7 +108,9 @@ class StackState:
     def changes(self) -> tuple[Change, ...]:
         """Return what changed since this was asked last."""
         dirty = self._journal.drain()
-        if dirty and self._jitter.counter != self._persisted_jitter:
+        if not dirty:
+            return ()
+        if self._jitter.counter != self._persisted_jitter:
             # Timers alone are not worth a write; the counter goes along with the next one.
             self._persisted_jitter = self._jitter.counter
             dirty.append((JITTER, ""))

@@ -80,7 +80,7 @@ class Tally:
 
     def count(self, name: str) -> int:
         """Return how many were counted."""
-        return self._counts[name]
+        return self._counts.get(name, 0)
 
     def sent(self, purpose: Purpose, size_bytes: int) -> None:
         """Count a transmission."""

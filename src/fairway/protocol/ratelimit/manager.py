@@ -347,8 +347,10 @@ class RateLimitManager(Generic[T]):
 
         Seed 002, "Rate Limit Manager": "chunk dispatch MUST be delayed to the next epoch".
         """
-        fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
         upstream = self._upstream()
+        if not (upstream.waiting or len(self._queue)):
+            return None
+        fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
         if upstream.waiting:
             fronts.append((Priority.CONTENT, upstream.next_is_free))
         times = [self._opens_at(priority, now_ms, free=free) for priority, free in fronts]

@@ -72,6 +72,7 @@ class Dependencies:
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
         self._biting: set[Limit] = set()
+        self._bit_last_time = False
         self._journal = journal
         self._history = history
         self._repair = repair
@@ -136,7 +137,12 @@ class Dependencies:
         return bool(exceeded)
 
     def limits(self) -> list[tuple[Limit, int, bool]]:
-        """Return each bound, and whether it turned a message away since the last time, or may still do so."""
+        """Return each bound, and whether it turned a message away since the last time, or may still do so.
+
+        Nothing is returned while none does, as the time before.
+        """
+        if not (self._biting or self._bit_last_time):
+            return []
         incoming = self.incoming
         used = {
             Limit.INCOMING_BUFFER: len(incoming),
@@ -145,6 +151,7 @@ class Dependencies:
         }
         bounds = self._bounds()
         told = [(limit, bound, limit in self._biting) for limit, bound in bounds.items()]
+        self._bit_last_time = bool(self._biting)
         self._biting -= {limit for limit, bound in bounds.items() if used[limit] <= bound * _RELIEVED}
         return told
 
