@@ -27,19 +27,21 @@ class _Counted:
         self._make = make
         self._told = 0
         self._not_before_ms = 0
+        self.at_ms: int | None = None
+        """When something that was held back is due, as of the last `take`."""
 
     def take(self, now_ms: int) -> Notice | None:
         """Return the notice that is due, if one is."""
+        self.at_ms = None
         new = self._count() - self._told
-        if not new or now_ms < self._not_before_ms:
+        if not new:
+            return None
+        if now_ms < self._not_before_ms:
+            self.at_ms = self._not_before_ms
             return None
         self._told += new
         self._not_before_ms = now_ms + NOTICE_PAUSE_MS
         return self._make(new)
-
-    def at_ms(self) -> int | None:
-        """Return when something that was held back is due."""
-        return self._not_before_ms if self._count() > self._told else None
 
 
 class Notices:
@@ -56,9 +58,8 @@ class Notices:
 
     def take(self, now_ms: int) -> list[Notice]:
         """Return the notices that are due."""
-        taken = (kind.take(now_ms) for kind in self._kinds)
-        return [notice for notice in taken if notice is not None]
+        return [notice for kind in self._kinds if (notice := kind.take(now_ms)) is not None]
 
     def next_deadline(self) -> int | None:
-        """Return when the next notice is due."""
-        return min((at for at in (kind.at_ms() for kind in self._kinds) if at is not None), default=None)
+        """Return when the next notice is due, of what was counted when they were last taken."""
+        return min([kind.at_ms for kind in self._kinds if kind.at_ms is not None], default=None)

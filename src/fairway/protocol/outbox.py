@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal, Row
-from fairway.protocol.ratelimit import Upstream
+from fairway.protocol.ratelimit import NOTHING_WAITS, Upstream
 from fairway.protocol.segmentation.segmenter import SegmentPart
 
 OUTBOX: Final = "outbox"
@@ -41,6 +41,8 @@ class Outbox:
 
     def upstream(self, *, first_segment_only: bool) -> Upstream:
         """Return what the rate limit needs to know of what waits; with that option only first segments are charged."""
+        if not self._parts:
+            return NOTHING_WAITS
         if not first_segment_only:
             return Upstream(len(self._parts), len(self._parts))
         front = next(iter(self._parts.values()), None)

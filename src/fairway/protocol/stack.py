@@ -33,7 +33,7 @@ from fairway.protocol.notices import Notices
 from fairway.protocol.outbound import Outbound
 from fairway.protocol.outbox import Outbox, PendingPart
 from fairway.protocol.query_on_connect import QueryOnConnect
-from fairway.protocol.ratelimit import Membership, NoProof, Priority, RlnProofProvider, Upstream
+from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, NoProof, Priority, RlnProofProvider, Upstream
 from fairway.protocol.receiving import Receiving
 from fairway.protocol.requests import Requests
 from fairway.protocol.retrieval import Retrieval
@@ -404,7 +404,7 @@ class Stack:
 
     def _content_upstream(self) -> Upstream:
         if self._ciphering.sealing_content:
-            return Upstream()
+            return NOTHING_WAITS
         return self._outbox.upstream(first_segment_only=self.options.rate_limit.first_segment_only)
 
     def _leave(self, now_ms: int) -> None:

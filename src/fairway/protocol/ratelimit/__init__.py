@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
 from fairway.protocol.ratelimit.manager import (
+    NOTHING_WAITS,
     Admission,
     Placement,
     RateLimitManager,
@@ -26,6 +27,7 @@ from fairway.protocol.ratelimit.rln import NodeProves, NoProof, RlnProofProvider
 from fairway.protocol.ratelimit.waiting import Priority
 
 __all__ = [
+    "NOTHING_WAITS",
     "Admission",
     "EpochClock",
     "EpochCounter",

@@ -76,6 +76,10 @@ class Upstream(NamedTuple):
     next_is_free: bool = False
 
 
+NOTHING_WAITS: Final = Upstream()
+"""Where nothing waits above the queue, or may not leave now."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(Generic[T]):
     """What became of an enqueued item."""
