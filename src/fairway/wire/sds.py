@@ -119,16 +119,23 @@ def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None
         raise DecodeError(f"SDS history entry: an id or a hint of more than {MAX_NAME_LENGTH} bytes")
 
 
-class _EntryReader:
-    """Decodes history entries through a memory, which only entries of ordinary length may enter."""
+class _EntryReader(dict[bytes, HistoryEntry]):
+    """Decodes history entries, and remembers those of ordinary length."""
 
     def __init__(self, decode: Callable[[bytes], HistoryEntry]) -> None:
+        super().__init__()
         self._decode = decode
-        self._remembered = lru_cache(_REMEMBERED_ENTRIES)(decode)
 
     def __call__(self, entries: Sequence[bytes]) -> tuple[HistoryEntry, ...]:
-        longest = max(map(len, entries), default=0)
-        return tuple(map(self._remembered if longest <= _REMEMBERED_LENGTH else self._decode, entries))
+        return tuple(map(self.__getitem__, entries)) if entries else ()
+
+    def __missing__(self, data: bytes) -> HistoryEntry:
+        entry = self._decode(data)
+        if len(data) <= _REMEMBERED_LENGTH:
+            if len(self) >= _REMEMBERED_ENTRIES:
+                self.clear()
+            self[data] = entry
+        return entry
 
 
 @lru_cache(_REMEMBERED_ENTRIES)
