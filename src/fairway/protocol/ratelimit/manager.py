@@ -261,7 +261,7 @@ class RateLimitManager(Generic[T]):
 
     def admit(self, now_ms: int) -> Admission[T] | None:
         """Take the next item that may leave now and charge it; None if nothing may, or content upstream is first."""
-        entry = self._next(now_ms)
+        entry = self._next(now_ms) if len(self._queue) else None
         if entry is None:
             return None
         if not entry.free:

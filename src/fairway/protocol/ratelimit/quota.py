@@ -167,13 +167,13 @@ class Quota:
         if source is QuotaSource.CONFIGURED:
             raise ConfigurationError("the configured limit is set by RateLimitConfig, not told")
         self.observe(now_ms)
+        if limit is None and source not in self._allowances:
+            return False
         before = self.state()
         configured = self._allowances[QuotaSource.CONFIGURED]
         clock = EpochClock(epoch_ms=configured.counter.clock.epoch_ms if epoch_ms is None else epoch_ms)
         allowance = self._allowances.get(source)
         if allowance is None:
-            if limit is None:
-                return False
             counter = configured.counter.rebased(clock, now_ms)
             self._allowances[source] = allowance = _Allowance(source, limit, counter)
         elif limit is not None and allowance.counter.clock != clock:
