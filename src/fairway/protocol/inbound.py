@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
 from fairway.options import Delivery, Profile, ReliableChannelOptions
@@ -36,19 +36,32 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.siblings import LostSiblings
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, so that a copy is not delivered again."""
 
 
-class Carrier(NamedTuple):
+class Carrier:
     """The WakuMessage that an SDS message came in."""
 
-    message_hash: bytes
-    timestamp_ns: int
-    meta: bytes | None = None
-    is_ephemeral: bool = False
-    """Whether it says that nobody needs to have it (14/WAKU2-MESSAGE)."""
+    __slots__ = ("_hash", "_message", "_pubsub_topic", "is_ephemeral", "meta", "timestamp_ns")
+
+    def __init__(self, pubsub_topic: str, message: WakuMessage) -> None:
+        self.timestamp_ns = message.timestamp_ns or 0
+        self.meta = message.meta
+        self.is_ephemeral = bool(message.ephemeral)
+        """Whether it says that nobody needs to have it (14/WAKU2-MESSAGE)."""
+        self._pubsub_topic = pubsub_topic
+        self._message = message
+        self._hash: bytes | None = None
+
+    @property
+    def message_hash(self) -> bytes:
+        """Return the deterministic hash, worked out when it is first needed, which that of a sync message never is."""
+        if self._hash is None:
+            self._hash = message_hash(self._pubsub_topic, self._message)
+        return self._hash
 
 
 def logical_message_id(payload: bytes) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import DecodeError
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects
@@ -36,9 +36,12 @@ from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
 from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind, SdsMessage
-from fairway.wire.waku_message import WakuMessage, message_hash
+from fairway.wire.waku_message import WakuMessage
 
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+_EARLIEST_NS: Final = -(1 << 63)
+_LATEST_NS: Final = (1 << 63) - 1
+"""Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
 
 
 class Receiving:
@@ -104,12 +107,9 @@ class Receiving:
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
-            try:
-                digest = message_hash(self._outbound.pubsub_topic, message)
-                return Carrier(digest, message.timestamp_ns or 0, message.meta, bool(message.ephemeral))
-            except ConfigurationError:
-                # A timestamp beyond 64 bits; no network carries that.
-                self._tally.add("undecodable")
+            if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
+                return Carrier(self._outbound.pubsub_topic, message)
+            self._tally.add("undecodable")
         return None
 
     def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
@@ -124,12 +124,13 @@ class Receiving:
             message = replace(message, lamport_timestamp=None)
         if message.repair_request and self._is_stale(carrier, now_ms):
             message = replace(message, repair_request=())
-        if message.causal_history and message.channel_id == self._sds.channel_id:
-            self._query_on_connect.history_heard += 1
         if message.channel_id == self._sds.channel_id:
+            if message.causal_history:
+                self._query_on_connect.history_heard += 1
             self.process(self._siblings.cited(self._sds.dependencies.cited(message), now_ms), now_ms)
+        kind = message.kind
         kept: Kept | None = None
-        if self._sds.is_new_content(message):
+        if kind is Kind.CONTENT and self._sds.is_new_content(message):
             answer, events = self._inbound.keep(message, now_ms)
             self._effects.tell(*events)
             if isinstance(answer, Refused):
@@ -138,14 +139,16 @@ class Receiving:
                     self._query_on_connect.turn_away(carrier.message_hash)
                 return
             kept = answer
-        outcomes = self._sds.receive(message, carrier.message_hash, now_ms, plaintext)
-        if any(isinstance(outcome, MessageIgnored) and outcome.why is Ignored.NO_ROOM for outcome in outcomes):
-            self._query_on_connect.turn_away(carrier.message_hash)
-        else:
-            self._query_on_connect.take_in(carrier.message_hash)
+        # Nothing but content is cited, asked for, or turned away.
+        hint = carrier.message_hash if kind is Kind.CONTENT else None
+        outcomes = self._sds.receive(message, hint, now_ms, plaintext)
+        if hint is not None:
+            had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
+            note = self._query_on_connect.take_in if had_room else self._query_on_connect.turn_away
+            note(hint)
         if kept is not None:
             self._effects.tell(*self._inbound.arrived(message, kept, carrier))
-        elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
+        elif kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             self._effects.tell(*self._inbound.ephemeral(message, carrier))
             if self._options.profile is Profile.LOGOS:
                 # nim-sds logs and cites it like any other, and nobody has to wait for it.

@@ -27,6 +27,8 @@ MAX_ENTRIES: Final = 10_000
 MAX_NAME_LENGTH: Final = 256
 """Ids and hints of more bytes make a message undecodable: they are kept long after it, and own messages repeat those of
 what they cite, for which there must be room beside a full segment. Implementations write 64 and 32."""
+_SHORT_NAME_LENGTH: Final = MAX_NAME_LENGTH // 4
+"""Characters that are never too many bytes: one takes four at most in UTF-8."""
 _MAX_BLOOM_HASHES: Final = 64
 """Hash functions that a received filter of the Logos wire may claim to have."""
 _REMEMBERED_ENTRIES: Final = 65_536
@@ -108,8 +110,9 @@ def _size_bytes(name: str) -> int:
 
 
 def _check_message(message_id: str, sender_id: str, channel_id: str, entries: int) -> None:
-    if max(map(_size_bytes, (message_id, sender_id, channel_id))) > MAX_NAME_LENGTH:
-        raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} bytes")
+    for name in (message_id, sender_id, channel_id):
+        if len(name) > _SHORT_NAME_LENGTH and _size_bytes(name) > MAX_NAME_LENGTH:
+            raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} bytes")
     if entries > MAX_ENTRIES:
         raise DecodeError(f"SDS message: {entries} entries, at most {MAX_ENTRIES} are read")
 
