@@ -171,9 +171,9 @@ def world_payloads(seed):
         parity_rate=0.5,
         bloom_capacity=100,
     )
-    world = Run(plan)
-    world.through(lambda done, total: None)
-    return [(kept.message.payload, kept.message.meta) for kept in world.world.network.stored()]
+    run = Run(plan)
+    run.through(lambda done, total: None)
+    return [(kept.message.payload, kept.message.meta) for kept in run.stored]
 
 
 def mutated(pairs, rng):

@@ -52,8 +52,8 @@ def test_an_archive_holds_what_the_store_took_under_its_own_hashes(run, tmp_path
     count = write_archive(run, path)
     with NwakuArchive(path, read_only=True) as archive:
         rows = list(archive.read())
-    stored = {publication.message_hash for publication in run.world.network.stored()}
-    assert count == len(rows) == len(stored) < run.world.network.published
+    stored = {publication.message_hash for publication in run.stored}
+    assert count == len(rows) == len(stored) < run.world.network.statistics().published
     assert {row.message_hash for row in rows} == stored
     for row in rows:
         message = WakuMessage(
@@ -90,10 +90,10 @@ def test_worlds_with_channels_of_their_own_share_an_archive(tmp_path):
     runs = [ran(replace(PLAN, seed=seed), f"world-{seed}") for seed in (1, 2)]
     with NwakuArchive(tmp_path / "all.sqlite3") as archive:
         for one in runs:
-            for publication in one.world.network.stored():
+            for publication in one.stored:
                 archive.append(publication.pubsub_topic, publication.message, publication.message_hash)
         channels = Counter(WAKU_SDS.decode(row.payload).channel_id for row in archive.read())
-    assert channels == {f"world-{seed}": len(list(one.world.network.stored())) for seed, one in enumerate(runs, 1)}
+    assert channels == {f"world-{seed}": len(one.stored) for seed, one in enumerate(runs, 1)}
 
 
 def test_nothing_is_overwritten_and_a_folder_must_be_there(run, tmp_path):
