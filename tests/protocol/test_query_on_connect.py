@@ -12,9 +12,13 @@ MS = 1_000_000
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
 
 
+def queries(effects):
+    return [effect for effect in effects if isinstance(effect, QueryStore)]
+
+
 def connect_store(peer):
-    """Tell that a store node is reachable, and return what it is asked for."""
-    return [effect for effect in peer.do(peer.stack.store_connected(peer.now_ms)) if isinstance(effect, QueryStore)]
+    """Tell that a store node is reachable, and return what it is asked for of the time away."""
+    return [query for query in queries(peer.do(peer.stack.store_connected(peer.now_ms))) if query.catch_up]
 
 
 def catch_up(peer, took_ms=0):
@@ -156,6 +160,60 @@ def test_a_state_that_was_stored_without_it_is_read(peer):
     alice.send(b"hello")
     assert not [table for table, _ in alice.rows if table == "caught_up"]
     assert len(connect_store(alice.restart())) == 1
+
+
+# Stores that are behind
+
+
+def looks(peer, minutes):
+    """Let time pass, and return when a store was asked about the time before it was read, and about what time."""
+    seen = []
+    for second in range(minutes * 60):
+        peer.now_ms += SECOND
+        seen += [(second + 1, query) for query in queries(peer.do(peer.stack.tick(peer.now_ms)))]
+    return seen
+
+
+def look_at(read_ms):
+    return QueryStore(start_ns=(read_ms - 10 * MINUTE) * MS, end_ns=(read_ms + MINUTE) * MS)
+
+
+def test_the_time_before_a_store_was_read_is_looked_at_again_after_one_three_and_ten_minutes(peer):
+    alice = peer(options=QUIET)
+    catch_up(alice)
+    look = look_at(alice.now_ms)
+    assert looks(alice, 60) == [(60, look), (180, look), (600, look)]
+    alice.connect(False)
+    alice.connect()
+    assert queries(alice.do(alice.stack.store_connected(alice.now_ms)))[1:] == []
+
+
+def test_nobody_is_asked_while_nobody_is_connected_and_then_at_once(peer):
+    alice = peer(options=QUIET)
+    catch_up(alice)
+    look = look_at(alice.now_ms)
+    assert [second for second, _ in looks(alice, 2)] == [60]
+    alice.connect(False)
+    assert looks(alice, 2) == []
+    alice.connect()
+    assert queries(alice.do(alice.stack.store_connected(alice.now_ms)))[1:] == [look]
+
+
+def test_a_life_that_does_not_know_whether_it_looked_again_does(peer):
+    alice = peer(options=QUIET)
+    catch_up(alice)
+    look = look_at(alice.now_ms)
+    alice.now_ms += DAY
+    again = alice.restart()
+    assert queries(again.do(again.stack.store_connected(again.now_ms)))[1:] == [look]
+
+
+def test_a_clock_that_was_set_back_does_not_put_a_look_off(peer):
+    alice = peer(options=QUIET)
+    catch_up(alice)
+    alice.now_ms -= DAY
+    alice.do(alice.stack.tick(alice.now_ms))
+    assert looks(alice, 10)[-1][0] == 600
 
 
 # When paging may stop

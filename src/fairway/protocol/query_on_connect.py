@@ -8,6 +8,10 @@ at the first message with causal history (js-waku) leaves out what is between it
 
 Each page that was taken in whole moves the beginning of the next such query, so that a program that is ended while it
 reads goes on where it was.
+
+A store may be behind: nwaku's compare what they have every few minutes. What it did not have when it was read, others
+cite; but if those have left, nobody does. So the time just before is looked at again a few times, newest first, which
+costs a page each where nothing is new.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ _MARGIN_MS: Final = 60_000
 """Clocks of senders differ, and a message reaches the store a moment after it was stamped."""
 _PATIENCE_MS: Final = 120_000
 """A store that brings nothing new for this long does not keep anything from being given up."""
+_LOOKS_AFTER_MS: Final = (60_000, 180_000, 600_000)
+"""When to look again at what came before a store was read, after it was; the last one also says how far back."""
 _MAX_TURNED_AWAY: Final = 10_000
 """WakuMessages remembered as not taken in."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
@@ -48,6 +54,10 @@ class QueryOnConnect:
         self._offline_at_ms: int | None = None
         self._asked_at_ms: int | None = None
         """When the query that is under way was made, or last brought something; None if there is none."""
+        self._looks_at_ms: tuple[int, ...] = ()
+        """When to look again at the time before `_last_success_ms`."""
+        self._is_settled = False
+        """Whether all of these looks were made, as far as this life knows."""
         self._turned_away: OrderedDict[bytes, None] = OrderedDict()
 
     def was_offline(self, now_ms: int) -> None:
@@ -55,21 +65,38 @@ class QueryOnConnect:
         self._offline_at_ms = now_ms
         self.pending |= self._enabled and self._last_success_ms is not None
 
-    def store_connected(self, now_ms: int) -> QueryStore | None:
-        """Return what to ask a store node that became reachable, or None if nothing can have been missed."""
+    def store_connected(self, now_ms: int) -> list[QueryStore]:
+        """Return what to ask a store node that became reachable; nothing if nothing can have been missed."""
         if not self._enabled or not self._is_due(now_ms):
-            return None
+            return []
         self._asked_at_ms = now_ms
         self.pending = True
         start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # What a clock that was ahead noted tells nothing of when that was.
             start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
-        return QueryStore(
+        time_away = QueryStore(
             start_ns=max(0, start_ms) * _NANOSECONDS_PER_MILLISECOND,
             end_ns=(now_ms + _MARGIN_MS) * _NANOSECONDS_PER_MILLISECOND,
             catch_up=True,
         )
+        return [time_away] if self._is_settled else [time_away, *self._look_again()]
+
+    def next_deadline(self) -> int | None:
+        """Return when to look again at a time that was read; None if that is not planned."""
+        return self._looks_at_ms[0] if self._looks_at_ms else None
+
+    def due(self, now_ms: int) -> list[QueryStore]:
+        """Return the look to take now at a time that was read, if one is due."""
+        later = tuple(at_ms for at_ms in self._looks_at_ms if at_ms > now_ms)
+        if len(later) == len(self._looks_at_ms):
+            return []
+        self._looks_at_ms, self._is_settled = later, not later
+        return self._look_again()
+
+    def clock_went_back(self, now_ms: int) -> None:
+        """Wait no longer than from now on."""
+        self._looks_at_ms = tuple(sorted(min(at_ms, now_ms + _LOOKS_AFTER_MS[-1]) for at_ms in self._looks_at_ms))
 
     def is_under_way(self, now_ms: int) -> bool:
         """Return whether a store is being read for the time away, and still brings something."""
@@ -105,6 +132,7 @@ class QueryOnConnect:
         self.pending = False
         self._asked_at_ms = None
         self._last_success_ms = min(end_ms, now_ms)
+        self._looks_at_ms, self._is_settled = tuple(now_ms + after_ms for after_ms in _LOOKS_AFTER_MS), False
         self._journal.touch(CAUGHT_UP, "")
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:
             self._offline_at_ms = None
@@ -123,6 +151,15 @@ class QueryOnConnect:
         """Restore what `rows` yielded; the present life has not asked yet."""
         for _, _, (last_success_ms,) in rows:
             self._last_success_ms = last_success_ms
+
+    def _look_again(self) -> list[QueryStore]:
+        if self._last_success_ms is None:
+            return []
+        start_ms = max(0, self._last_success_ms - _LOOKS_AFTER_MS[-1])
+        end_ms = self._last_success_ms + _MARGIN_MS
+        return [
+            QueryStore(start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=end_ms * _NANOSECONDS_PER_MILLISECOND)
+        ]
 
     def _is_due(self, now_ms: int) -> bool:
         if not self._succeeded or self._last_success_ms is None or self._offline_at_ms is not None:

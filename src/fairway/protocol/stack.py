@@ -272,6 +272,7 @@ class Stack:
             self._sending.retry(now_ms)
             self._send_sync(now_ms)
             self._effects.add(*self._retrieval.due(self.sds.dependencies.incoming.missing.values(), now_ms))
+            self._effects.add(*self._query_on_connect.due(now_ms))
             for token in self._outbound.unanswered(now_ms):
                 self._answered(token, now_ms, accepted=False, detail="the node did not answer")
         self._leave(now_ms)
@@ -292,9 +293,7 @@ class Stack:
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
         """Ask a store node that became reachable for the time away (seed 000, "Query on connect"), if there was one."""
-        query = self._query_on_connect.store_connected(now_ms)
-        if query is not None:
-            self._effects.add(query)
+        self._effects.add(*self._query_on_connect.store_connected(now_ms))
         self._say_what_can_come(now_ms)
         return self._finish(now_ms)
 
@@ -336,6 +335,7 @@ class Stack:
                 self.sds.repair.next_response_at(),
                 self._requests.next_retry_at(),
                 self._retrieval.at_ms,
+                self._query_on_connect.next_deadline(),
                 self._outbound.next_send_at(self._now_ms),
             ]
         return min((at for at in times if at is not None), default=None)
@@ -499,6 +499,7 @@ class Stack:
         self.sync_timer.clock_went_back(now_ms)
         self._sending.clock_went_back(now_ms)
         self._retrieval.clock_went_back(now_ms)
+        self._query_on_connect.clock_went_back(now_ms)
 
     def _finish(self, now_ms: int) -> tuple[Effect, ...]:
         """Return the effects of an operation, what must be durable first."""
