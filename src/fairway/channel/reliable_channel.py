@@ -311,6 +311,7 @@ class ReliableChannel:
             store_queries=engine.retriever.queries,
             store_failures=engine.retriever.failures,
             retrieved=engine.retriever.retrieved,
+            store_mismatches=engine.retriever.mismatches,
             dropped=engine.subscription.dropped if engine.subscription is not None else 0,
             events_dropped=self._listeners.dropped(),
             handler_failures=self._listeners.failures,

@@ -27,6 +27,8 @@ class ChannelStatistics:
     """Store queries that were not answered."""
     retrieved: int
     """Messages that store queries brought, known ones included."""
+    store_mismatches: int
+    """Messages that store queries brought and that were not asked for, or not what their hash is of; none was taken."""
     dropped: int
     """Messages that came faster than they could be processed; they are asked for again."""
     events_dropped: int

@@ -1,0 +1,99 @@
+"""Reading a store for the time away, page after page, also one that does not say how it is.
+
+The pages come oldest first. What is before the first message of a page was read; so far has the reading got, and there
+it begins again when it has to. Invariants: a store that leads in a circle is not followed; a reading has ended only
+when the store, asked again from the last page on, brings nothing that this page did not have, for an answer may be cut
+short; a page with a message that is not what was asked for is asked for once more, and then taken for what it is,
+because a store may have been damaged for good.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fairway.protocol.effects import QueryStore
+
+_MAX_NOTED: Final = 10_000
+"""Cursors remembered; a circle of more pages is not noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRead:
+    """What a page brought."""
+
+    found: Sequence[tuple[int, bytes]]
+    """Timestamp in nanoseconds and hash of each message on it that was asked for."""
+    cursor: bytes | None
+    """What leads to the next page."""
+    is_doubtful: bool = False
+    """Whether something on it was not what was asked for, or not what its hash is of."""
+    was_taken_in: bool = True
+    """Whether there was room for everything."""
+
+
+class Step(Enum):
+    """What to do after a page."""
+
+    ON = "ask on"
+    AGAIN = "ask again after a pause"
+    DONE = "the time away was read"
+
+
+class TimeAway:
+    """One reading of the time away."""
+
+    def __init__(self, query: QueryStore) -> None:
+        self.query: Final = query
+        self.start_ns = query.start_ns or 0
+        """Everything before was read."""
+        self.end_ns = query.end_ns
+        self.cursor: bytes | None = None
+        """What to ask the next page with; None to ask from `start_ns` on."""
+        self._followed: OrderedDict[bytes, None] = OrderedDict()
+        self._last: frozenset[bytes] | None = None
+        """What was on the page that the store called the last one; None before it did."""
+        self._doubted = False
+
+    def failed(self) -> None:
+        """Note that a page did not come; a store may have forgotten where the cursor leads."""
+        self._begin_again()
+
+    def take(self, page: PageRead, now_ns: int) -> Step:
+        """Note what a page brought, and return what to do next."""
+        if not page.was_taken_in:
+            return Step.AGAIN
+        if page.is_doubtful and not self._doubted:
+            self._doubted = True
+            return Step.AGAIN
+        self._doubted = False
+        if page.found:
+            begins_ns = min(timestamp_ns for timestamp_ns, _ in page.found)
+            self.start_ns = max(self.start_ns, begins_ns if self.end_ns is None else min(begins_ns, self.end_ns))
+        if page.cursor is None or (page.cursor == self.cursor and not page.found):
+            return self._ended(frozenset(message_hash for _, message_hash in page.found), now_ns)
+        if page.cursor in self._followed:
+            self._begin_again()
+            return Step.AGAIN
+        self._followed[page.cursor] = None
+        if len(self._followed) > _MAX_NOTED:
+            self._followed.popitem(last=False)
+        self.cursor = page.cursor
+        return Step.ON
+
+    def _ended(self, found: frozenset[bytes], now_ns: int) -> Step:
+        if self._last is not None and found <= self._last:
+            return Step.DONE
+        if self._last is None and self.end_ns is not None:
+            # What is sent from now on is heard, and would keep the reading from ever coming to an end.
+            self.end_ns = max(self.start_ns, min(self.end_ns, now_ns))
+        self._last = found
+        self._begin_again()
+        return Step.ON
+
+    def _begin_again(self) -> None:
+        self.cursor = None
+        self._followed.clear()

@@ -1,0 +1,174 @@
+"""A store that lies, or is behind: it costs time, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from fairway.channel.creation import create_reliable_channel
+from fairway.events import MessageReceived
+from fairway.options import ReliableChannelOptions
+from fairway.testing import virtual_time
+from fairway.waku import StoreQuery
+from fairway.waku.local import LocalNetwork, NetworkFaults
+from fairway.waku.local.lies import Lie, false_page
+
+TOPIC = "/fairway/1/harbour/proto"
+HOUR_S = 3_600
+PAYLOADS = [b"message %d" % number for number in range(250)]
+"""Three pages, and more."""
+ALL = StoreQuery()
+
+
+class ChosenLies(LocalNetwork):
+    """A network whose store lies in one way, as often as it is told to, and then no more."""
+
+    def __init__(self, lie, answers):
+        super().__init__()
+        self._lie, self._answers = lie, set(answers)
+        self.asked = 0
+
+    def answer(self, asker, query, cursor):
+        page = super().answer(asker, query, cursor)
+        self.asked += 1
+        if self.asked not in self._answers:
+            return page
+        dice = random.Random(self.asked)
+        dice.choice = lambda _: self._lie
+        return false_page(
+            page, query, cursor, anything=lambda: super(ChosenLies, self).answer(asker, ALL, None).messages, dice=dice
+        )
+
+
+async def join(network, name, **options):
+    node = next((node for node in network.nodes if node.name == name), None) or network.node(name)
+    return await create_reliable_channel(node, "harbour", name, TOPIC, **options)
+
+
+async def heard_within(channel, seconds):
+    """Return the payloads of all that a channel delivers in a while."""
+    heard = []
+    channel.on(MessageReceived, lambda event: heard.append(event.payload))
+    await asyncio.sleep(seconds)
+    return heard
+
+
+async def say_and_leave(network, name, payloads):
+    async with await join(network, name) as channel:
+        receipts = [await channel.send(payload) for payload in payloads]
+        for receipt in receipts:
+            await receipt.sent()
+
+
+@pytest.mark.parametrize("answers", [(1, 3, 5), (2, 4, 6)], ids=str)
+@pytest.mark.parametrize("lie", [Lie.ENDS_EARLY, Lie.REPEATS, Lie.ADDS, Lie.FORGES])
+@virtual_time()
+async def test_what_was_sent_while_away_comes_whole_from_a_store_that_lied_at_first(lie, answers):
+    with ChosenLies(lie, answers) as network:
+        await say_and_leave(network, "alice", PAYLOADS)
+        # Nobody is left who could cite what is missing.
+        async with await join(network, "bob") as bob:
+            assert await heard_within(bob, HOUR_S) == PAYLOADS
+        assert network.asked < 30
+
+
+class Forger(LocalNetwork):
+    """A network whose store changes a word in everything, in its first answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def answer(self, asker, query, cursor):
+        page = super().answer(asker, query, cursor)
+        self.asked += 1
+        return page if self.asked > 4 else replace(page, messages=tuple(map(self._forged, page.messages)))
+
+    @staticmethod
+    def _forged(routed):
+        payload = routed.message.payload.replace(b"message", b"massage")
+        return replace(routed, message=replace(routed.message, payload=payload))
+
+
+@virtual_time()
+async def test_what_a_store_changed_is_never_delivered():
+    with Forger() as network:
+        await say_and_leave(network, "alice", PAYLOADS[:3])
+        async with await join(network, "bob") as bob:
+            assert await heard_within(bob, HOUR_S) == PAYLOADS[:3]
+            assert bob.statistics().store_mismatches >= 3
+
+
+@virtual_time()
+async def test_what_a_store_changed_of_a_message_that_was_asked_for_by_its_hash_is_never_delivered():
+    with Forger() as network:
+        alice = await join(network, "alice")
+        async with alice, await join(network, "bob", options=ReliableChannelOptions(query_on_connect=False)) as bob:
+            # Somebody else acknowledges what bob misses, so that only the store brings it.
+            async with await join(network, "carol", options=ReliableChannelOptions(query_on_connect=False)):
+                network.partition({"bob"})
+                await (await alice.send(PAYLOADS[0])).delivered()
+            network.heal()
+            network.asked = 0
+            await alice.send(PAYLOADS[1])
+            assert await heard_within(bob, HOUR_S) == PAYLOADS[:2]
+            assert bob.statistics().store_mismatches >= 2
+
+
+class Circle(LocalNetwork):
+    """A network whose store gives its first page for ever, and always says that there is more."""
+
+    def __init__(self):
+        super().__init__()
+        self.cursors = []
+
+    def answer(self, asker, query, cursor):
+        self.cursors.append(b"here" if cursor == b"there" else b"there")
+        return replace(super().answer(asker, query, None), cursor=self.cursors[-1])
+
+
+@virtual_time()
+async def test_a_store_that_always_leads_in_a_circle_is_not_asked_for_ever():
+    with Circle() as network:
+        await say_and_leave(network, "alice", PAYLOADS)
+        async with await join(network, "bob") as bob:
+            heard = await heard_within(bob, HOUR_S)
+            assert heard == PAYLOADS[: len(heard)]
+            assert len(heard) > 50
+        assert len(network.cursors) < 200
+
+
+@pytest.mark.parametrize("lag_s", [30, 150, 550])
+@virtual_time()
+async def test_what_entered_the_store_after_it_was_read_comes_in_the_end(lag_s):
+    with LocalNetwork(NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_lag_ms=lag_s * 1_000)) as network:
+        await say_and_leave(network, "alice", PAYLOADS[:30])
+        async with await join(network, "bob") as bob:
+            assert await heard_within(bob, HOUR_S) == PAYLOADS[:30]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_whose_store_lies_one_time_in_two_loses_nothing(seed):
+    @virtual_time(seed=seed)
+    async def story():
+        faults = NetworkFaults(loss=0.2, store_lies=0.5, store_lag_ms=40_000)
+        with LocalNetwork(faults, seed=seed) as network:
+            alice, bob = await join(network, "alice"), await join(network, "bob")
+            heard = []
+            bob.on(MessageReceived, lambda event: heard.append(event.payload))
+            async with alice, bob:
+                for number in range(30):
+                    if number % 10 == 3:
+                        bob_node = next(node for node in network.nodes if node.name == "bob")
+                        bob_node.die()
+                    if number % 10 == 8:
+                        bob_node.come_back()
+                    await alice.send(b"message %d" % number)
+                    await asyncio.sleep(20)
+                await asyncio.sleep(HOUR_S)
+            assert heard == [b"message %d" % number for number in range(30)]
+
+    story()

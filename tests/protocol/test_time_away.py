@@ -1,0 +1,137 @@
+"""Reading a store for the time away: to the end, once more where it seemed to be, and in no circle."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairway.protocol.effects import QueryStore
+from fairway.protocol.time_away import PageRead, Step, TimeAway
+
+START, END, NOW = 1_000, 10_000, 5_000
+
+
+def reading():
+    return TimeAway(QueryStore(start_ns=START, end_ns=END, catch_up=True))
+
+
+def page(*timestamps, cursor=None, **more):
+    return PageRead(found=[(at, b"%d" % at) for at in timestamps], cursor=cursor, **more)
+
+
+def test_the_end_is_believed_when_the_store_says_it_twice():
+    away = reading()
+    assert away.take(page(2_000, 3_000, cursor=b"more"), NOW) is Step.ON
+    assert (away.cursor, away.start_ns) == (b"more", 2_000)
+    assert away.take(page(3_500, 4_000), NOW) is Step.ON
+    # Asked again is what was on the last page, and nothing that was sent since.
+    assert (away.cursor, away.start_ns, away.end_ns) == (None, 3_500, NOW)
+    assert away.take(page(3_500, 4_000), NOW + 1_000) is Step.DONE
+
+
+def test_an_end_behind_which_there_is_more_was_none():
+    away = reading()
+    away.take(page(2_000), NOW)
+    assert away.take(page(2_000, 2_500), NOW) is Step.ON
+    assert away.take(page(2_000, 2_500), NOW) is Step.DONE
+
+
+def test_a_store_that_has_nothing_is_asked_twice():
+    away = reading()
+    assert [away.take(page(), NOW), away.take(page(), NOW)] == [Step.ON, Step.DONE]
+
+
+def test_what_was_not_taken_in_whole_is_asked_for_again():
+    away = reading()
+    away.take(page(2_000, cursor=b"more"), NOW)
+    assert away.take(page(3_000, cursor=b"yet more", was_taken_in=False), NOW) is Step.AGAIN
+    assert (away.cursor, away.start_ns) == (b"more", 2_000)
+
+
+def test_a_page_with_something_false_is_asked_for_once_more_and_no_more():
+    away = reading()
+    doubtful = page(2_000, cursor=b"more", is_doubtful=True)
+    assert away.take(doubtful, NOW) is Step.AGAIN
+    assert away.cursor is None
+    assert away.take(doubtful, NOW) is Step.ON
+    assert away.cursor == b"more"
+
+
+def test_a_circle_is_left_where_it_closes():
+    away = reading()
+    cursors = [b"a", b"b", b"c", b"a"]
+    steps = [away.take(page(2_000 + place, cursor=cursor), NOW) for place, cursor in enumerate(cursors)]
+    assert steps == [Step.ON, Step.ON, Step.ON, Step.AGAIN]
+    assert (away.cursor, away.start_ns) == (None, 2_003)
+
+
+def test_a_cursor_that_leads_to_itself_and_to_nothing_is_the_end():
+    away = reading()
+    away.take(page(2_000, cursor=b"more"), NOW)
+    assert away.take(page(cursor=b"more"), NOW) is Step.ON
+    assert away.cursor is None
+    assert away.take(page(2_000), NOW) is Step.ON
+    assert away.take(page(2_000), NOW) is Step.DONE
+
+
+def test_after_a_page_that_did_not_come_it_begins_where_it_had_got():
+    away = reading()
+    away.take(page(2_000, cursor=b"more"), NOW)
+    away.failed()
+    assert (away.cursor, away.start_ns) == (None, 2_000)
+
+
+@given(
+    timestamps=st.lists(st.integers(START, NOW - 1), max_size=30, unique=True).map(sorted),
+    size=st.integers(1, 7),
+    lies=st.lists(st.sampled_from(["true", "cut", "back", "lost"]), max_size=12),
+)
+def test_a_store_that_lies_for_a_while_is_read_to_its_end(timestamps, size, lies):
+    away, seen, answers = reading(), set(), 0
+    while True:
+        lie = lies[answers] if answers < len(lies) else "true"
+        answers += 1
+        after = -1 if away.cursor is None else int(away.cursor)
+        rest = [at for at in timestamps if away.start_ns <= at < away.end_ns and at > after]
+        here = rest[:size]
+        cursor = b"%d" % here[-1] if len(rest) > size else None
+        if lie == "lost":
+            away.failed()
+            continue
+        if lie == "cut":
+            here, cursor = here[: len(here) // 2], None
+        if lie == "back" and timestamps:
+            cursor = b"%d" % timestamps[0]
+        seen.update(here)
+        before = away.start_ns
+        step = away.take(page(*here, cursor=cursor), NOW)
+        assert before <= away.start_ns <= away.end_ns
+        if step is Step.DONE:
+            break
+        assert answers < 200
+    # A store that tells the truth twice in a row at the end is believed, one that cuts twice alike is, too.
+    if "cut" not in lies:
+        assert seen == set(timestamps)
+
+
+@given(fails_at=st.integers(0, 20))
+def test_pages_that_unite_several_stores_are_read_whole_also_after_a_failure(fails_at):
+    """One store is ahead of another on the same page: what is before the page's first message was read, not more."""
+    stores = (range(START, START + 40), range(START, START + 40, 10))
+    away, seen = reading(), set()
+    for answer in range(60):
+        if answer == fails_at:
+            away.failed()
+            continue
+        places = (0, 0) if away.cursor is None else tuple(map(int, away.cursor.split()))
+        rests = [
+            [at for at in store if away.start_ns <= at < away.end_ns and at > place]
+            for store, place in zip(stores, places, strict=True)
+        ]
+        here = sorted({at for rest in rests for at in rest[:4]})
+        reached = [rest[:4][-1] if rest else END for rest in rests]
+        cursor = b"%d %d" % tuple(reached) if any(rest[4:] for rest in rests) else None
+        seen.update(here)
+        if away.take(page(*here, cursor=cursor), NOW) is Step.DONE:
+            break
+    assert seen == set(stores[0])
