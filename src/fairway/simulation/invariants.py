@@ -20,6 +20,7 @@ from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.ledger import Ledger, Presence, Sent
 from fairway.simulation.world import World
+from fairway.storage.channel_store import Outcome
 
 _SHOWN: Final = 3
 
@@ -38,6 +39,7 @@ class Invariant(Enum):
     BOUNDS = "bounded buffers"
     QUIET = "the channel comes to rest"
     RUNS = "no program fails"
+    RATE = "the rate limit holds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class Checks:
         yield from self._ends()
         yield from self._claims()
         yield from self._logs()
+        yield from self._rates()
         for at_ms, name, error in self._ledger.failures:
             yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
 
@@ -82,7 +85,7 @@ class Checks:
 
     def _owed_to(self, sent: Sent) -> set[str]:
         stayed = self._stayed
-        is_sure = sent.sender in stayed and sent.accepted_ms is not None
+        is_sure = sent.sender in stayed and sent.accepted_ms is not None and not sent.refused
         if not is_sure and not stayed & sent.deliveries.keys():
             return set()
         return stayed & sent.present
@@ -111,6 +114,10 @@ class Checks:
     def _order(self) -> Iterator[Violation]:
         if self._world.options.delivery is Delivery.ARRIVAL:
             return
+        for at_ms, name, number in self._ledger.unmet:
+            message = self._ledger.sent[number]
+            text = f"{name} got {_title(message)} as one that lacks something, without being told of a loss"
+            yield self._violation(Invariant.LOSS, at_ms, name, message, text)
         for name, presence in self._ledger.presences.items():
             yield from self._order_at(name, presence)
 
@@ -151,6 +158,16 @@ class Checks:
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:
+            stored = None
+            if sent.accepted_ms is not None and sent.sender in self._stayed and not sent.refused:
+                stored = self._world.participants[sent.sender].ending_of(sent.request_id)
+            if stored is Outcome.OPEN:
+                text = f"{_title(sent)} has no end"
+                yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
+            if sent.in_vain:
+                had = ", ".join(sent.in_vain)
+                text = f"{_title(sent)} counts as undelivered, and {had} had it long before, with nobody away"
+                yield self._violation(Invariant.ENDED, sent.ends[0][0], sent.sender, sent, text)
             if len(sent.ends) > 1:
                 kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
                 text = f"{_title(sent)} has {len(sent.ends)} terminal events ({kinds})"
@@ -160,8 +177,9 @@ class Checks:
         for claim in self._ledger.claims:
             sent = self._ledger.sent[claim.number]
             came = claim.participant in sent.deliveries
-            if claim.whole and not came and (claim.participant in self._stayed or not claim.true):
-                text = f"{sent.sender} was told that {claim.participant} has {_title(sent)}, which it never got"
+            if claim.whole and not (claim.true and (came or claim.participant not in self._stayed)):
+                when = "which it never got" if not came else "which it had not at that time"
+                text = f"{sent.sender} was told that {claim.participant} has {_title(sent)}, {when}"
                 yield self._violation(Invariant.ACKNOWLEDGED, claim.at_ms, sent.sender, sent, text)
             elif not claim.whole and not came and not claim.true:
                 text = (
@@ -177,6 +195,15 @@ class Checks:
                     whom = f"{', '.join(unheard)}, who were asked for" if unheard else "anybody who has it"
                     text = f"{_title(sent)} counts as delivered without {whom}"
                     yield self._violation(Invariant.ACKNOWLEDGED, at_ms, sent.sender, sent, text)
+
+    def _rates(self) -> Iterator[Violation]:
+        limit = self._world.options.rate_limit
+        if not limit.enabled or limit.messages_per_epoch is None:
+            return
+        for (name, epoch), count in self._ledger.epochs.items():
+            if name in self._ledger.presences and count > limit.messages_per_epoch:
+                text = f"{name} transmitted {count} messages in epoch {epoch}, {limit.messages_per_epoch} are allowed"
+                yield self._violation(Invariant.RATE, None, name, None, text)
 
     def _logs(self) -> Iterator[Violation]:
         """Compare the SDS histories of those who stayed.
@@ -209,6 +236,9 @@ class Checks:
                 sds_id in self._ledger.ephemeral_ids
                 or sds_id in self._world.participants[name].stack.sds.dependencies.settled
             )
+        if name == sent.sender:
+            # What left was durable before.
+            return False
         return name in sent.deliveries or name not in self.owed[sent.number]
 
     def _violation(

@@ -24,6 +24,7 @@ from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
+    MessageSendError,
     MessageSent,
 )
 from fairway.protocol.effects import Purpose
@@ -33,6 +34,8 @@ from fairway.wire.sds import SdsCodec
 
 Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
+RATE_EPOCH_MS: Final = 600_000
+"""Length of an epoch of the rate limit, as participants count it."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
 
@@ -65,6 +68,10 @@ class Sent:
     """Who was said to have a segment of it."""
     ends: list[tuple[int, MessageDelivered | DeliveryError]] = field(default_factory=list)
     """Terminal events, of all lives of the sender; one at most is right."""
+    refused: bool = False
+    """Whether its sender was told that it cannot be sent at all."""
+    in_vain: tuple[str, ...] = ()
+    """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +118,18 @@ class Ledger(Observer):
     """Everything that happened, and the trace of it."""
 
     def __init__(
-        self, holds: Holds, codec: SdsCodec, opened: Callable[[bytes], bytes] = lambda payload: payload
+        self,
+        holds: Holds,
+        codec: SdsCodec,
+        opened: Callable[[bytes], bytes] = lambda payload: payload,
+        heard_of_ms: int = 600_000,
     ) -> None:
         """Begin a ledger.
 
-        ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``codec`` reads it.
+        ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``codec`` reads it. An
+        acknowledgement finds its way within ``heard_of_ms`` where nobody is away.
         """
+        self.heard_of_ms = heard_of_ms
         self.forged: set[str] = set()
         """SDS ids of messages that nobody sent as an application, and those that they invent."""
         self.sent: list[Sent] = []
@@ -127,6 +140,12 @@ class Ledger(Observer):
         """Deliveries of what nobody sent: (when, to whom, from whom, message id)."""
         self.repeated: list[tuple[int, str, int]] = []
         """Messages that came again although their application had long finished with them: (when, to whom, number)."""
+        self.unmet: list[tuple[int, str, int]] = []
+        """Deliveries that were said to lack something, without a loss being announced: (when, to whom, number)."""
+        self.epochs: Counter[tuple[str, int]] = Counter()
+        """Transmissions of each participant by the epoch that they are stamped with."""
+        self.troubled_ms: dict[str, int] = {}
+        """When each participant was last away, restarted, or cut off."""
         self.failures: list[tuple[int, str, BaseException]] = []
         """What programs ended with that no program may end with: (when, whose, what)."""
         self.ephemeral_sent = 0
@@ -220,6 +239,7 @@ class Ledger(Observer):
         self.transmissions[purpose] += 1
         rest = len(message.encoded) - content - bloom
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
+        self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
 
     def told(self, at_ms: int, name: str, event: Event) -> None:
@@ -260,7 +280,11 @@ class Ledger(Observer):
                         Claim(at_ms=at_ms, number=sent.number, participant=participant, whole=True, true=true)
                     )
             case DeliveryError(request_id=request_id):
-                self._by_request[request_id].ends.append((at_ms, event))
+                sent = self._by_request[request_id]
+                sent.ends.append((at_ms, event))
+                sent.in_vain = self._should_have_heard(at_ms, sent)
+            case MessageSendError(request_id=request_id) if request_id in self._by_request:
+                self._by_request[request_id].refused = True
 
     def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down what an application was handed."""
@@ -287,6 +311,8 @@ class Ledger(Observer):
             if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
                 self.repeated.append((at_ms, name, sent.number))
             return
+        if not message.dependencies_met and not any(loss.participant == name for loss in self.losses):
+            self.unmet.append((at_ms, name, sent.number))
         times = sent.deliveries.setdefault(name, [])
         times.append(at_ms)
         if len(times) == 1:
@@ -301,6 +327,22 @@ class Ledger(Observer):
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down that an application has finished with a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
+
+    def troubled(self, at_ms: int, name: str) -> None:
+        """Write down that somebody cannot be expected to hear or to be heard."""
+        self.troubled_ms[name] = at_ms
+
+    def _should_have_heard(self, at_ms: int, sent: Sent) -> tuple[str, ...]:
+        """Return whose acknowledgement the sender should have had, if those are all that it asked for."""
+        since_ms = at_ms - self.heard_of_ms
+
+        def is_sound(name: str) -> bool:
+            return self.troubled_ms.get(name, 0) < since_ms
+
+        had = {name for name, times in sent.deliveries.items() if times[0] < since_ms and is_sound(name)}
+        if not is_sound(sent.sender) or not had or not sent.asked <= had:
+            return ()
+        return tuple(sorted(had))
 
     def _purpose_of(self, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
         """Return why something was transmitted, by what it is, and the bytes of its content and its bloom filter."""

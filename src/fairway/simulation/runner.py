@@ -7,6 +7,7 @@ anything; then it goes on for a while, since a fault such as a second delivery m
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,11 @@ _SLOW_PER_SECOND: Final = 0.5
 """Messages that a slow uplink lets out."""
 _SLOW_MS: Final = 2_000
 """How long a slow application takes over a message."""
+_LAST_SPEAKERS: Final = 4
+_HARMLESS: Final = frozenset({Deed.SEND, Deed.EPHEMERAL})
+_SURE: Final = 1e-4
+"""Chance that an acknowledgement, repeated in each sync message, is lost for longer than `_heard_of_ms`."""
+_SYNC_MS: Final = 30_000
 _KEY: Final = bytes(range(32))
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
@@ -58,6 +64,11 @@ def _quiet_log() -> Iterator[None]:
 def simulate(plan: SimulationPlan, progress: Progress | None = None) -> SimulationReport:
     """Run a world and return what happened. The same plan gives the same run, in whatever process."""
     return Run(plan).through(progress or (lambda _, __: None))
+
+
+def _heard_of_ms(loss: float) -> int:
+    """Return how long acknowledgements take at most to find their way, where nobody is away."""
+    return _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
 
 class Run:
@@ -81,7 +92,7 @@ class Run:
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
         )
-        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened)
+        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan.loss))
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
@@ -113,6 +124,7 @@ class Run:
             progress(passed_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, plan.duration_ms - passed_ms))
         self._bring_back()
+        self._last_words()
         began_ms = self.world.now_ms
         while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
             progress(plan.duration_ms, plan.duration_ms)
@@ -138,6 +150,8 @@ class Run:
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)
         for participant in self.world.participants.values():
+            if not self.world.is_reachable(participant.name):
+                self.ledger.troubled(self.world.now_ms, participant.name)
             if participant.channel is not None:
                 self.peaks.note(participant.stack.statistics())
 
@@ -148,6 +162,9 @@ class Run:
         elif not set(action.names) <= world.participants.keys():
             return
         self.ledger.note(now_ms, " ".join(action.names), action.deed.value)
+        if action.deed not in _HARMLESS:
+            for name in action.names:
+                self.ledger.troubled(now_ms, name)
         match action:
             case Action(deed=Deed.SEVER, sides=sides):
                 world.sever(*sides)
@@ -158,14 +175,26 @@ class Run:
             case Action(deed=deed, names=(name,)):
                 self._do(deed, name, action)
 
+    def _last_words(self) -> None:
+        """Let a few say something to everybody when the world is healed: that must reach all, and be known to."""
+        self._run(_SAMPLE_MS)
+        for name in list(self.world.participants)[:_LAST_SPEAKERS]:
+            self._send(name, f"{name} is back".encode(), ask_all=True)
+
+    def _send(self, name: str, payload: bytes, *, ask_all: bool) -> None:
+        world = self.world
+        if world.participants[name].channel is None:
+            # Its program is being started again, and cannot be asked to.
+            return
+        asked = frozenset(world.participants) - {name} if ask_all else frozenset[str]()
+        request_id = world.send(name, payload, by=asked)
+        self.ledger.tried(world.now_ms, name, request_id, payload, asked)
+
     def _do(self, deed: Deed, name: str, action: Action) -> None:
         world = self.world
         match deed:
             case Deed.SEND:
-                others = frozenset(world.participants) - {name}
-                asked = others if action.ask_all else frozenset[str]()
-                request_id = world.send(name, action.payload, by=asked)
-                self.ledger.tried(world.now_ms, name, request_id, action.payload, asked)
+                self._send(name, action.payload, ask_all=action.ask_all)
             case Deed.EPHEMERAL:
                 self.ledger.ephemeral_sent += 1
                 world.send_ephemeral(name, action.payload)

@@ -23,7 +23,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
 from fairway.simulation.program import ChannelArguments, Habits, Program, is_expected
-from fairway.storage.channel_store import ChannelStore
+from fairway.storage.channel_store import ChannelStore, Outcome
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
@@ -98,6 +98,11 @@ class Participant:
         if channel is None:
             raise RuntimeError(f"the channel of {self.name} does not run")
         return channel.protocol
+
+    def ending_of(self, request_id: str) -> Outcome | None:
+        """Return how a send ended, by the store of the channel, which must run; None if nothing is known of it."""
+        known = self.store.request(request_id) if self.channel is not None else None
+        return None if known is None else known.outcome
 
 
 class World:
