@@ -27,6 +27,26 @@ def run(story):
     asyncio.run(alone())
 
 
+def test_tasks_are_cancelled_in_the_order_in_which_they_were_started():
+    async def story():
+        ended = []
+
+        async def note(number):
+            try:
+                await for_ever()
+            finally:
+                ended.append(number)
+
+        tasks = OwnedTasks()
+        for number in range(50):
+            tasks.spawn(note(number))
+        await asyncio.sleep(0)
+        await tasks.close()
+        assert ended == list(range(50))
+
+    run(story())
+
+
 def test_closing_cancels_what_runs_and_waits_for_its_end():
     async def story():
         ended = []

@@ -93,7 +93,7 @@ class Engine:
         self._tell = tell
         self._failed = failed
         self._tasks = OwnedTasks(failed=self._fail)
-        self._ciphers: set[asyncio.Future[bytes]] = set()
+        self._ciphers: dict[asyncio.Future[bytes], None] = {}
         self._requests: dict[str, StoredRequest] = {}
         self._made_room = asyncio.Event()
         self._next_number = 0
@@ -134,7 +134,8 @@ class Engine:
         # A task that never began would leave the application's own coroutine unawaited.
         await asyncio.sleep(0)
         await self._tasks.close()
-        ciphers = self._ciphers - {asyncio.current_task()}
+        current = asyncio.current_task()
+        ciphers = [cipher for cipher in self._ciphers if cipher is not current]
         for cipher in ciphers:
             cipher.cancel()
         await asyncio.gather(*ciphers, return_exceptions=True)
@@ -309,11 +310,11 @@ class Engine:
 
     def _await_cipher(self, cipher: AwaitCipher) -> None:
         task = asyncio.ensure_future(cipher.awaitable)
-        self._ciphers.add(task)
+        self._ciphers[task] = None
         task.add_done_callback(partial(self._ciphered, cipher.token))
 
     def _ciphered(self, token: int, task: asyncio.Future[bytes]) -> None:
-        self._ciphers.discard(task)
+        self._ciphers.pop(task, None)
         # The protocol decides what a failing, or a cancelled, cipher means.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = task.result() if error is None else error

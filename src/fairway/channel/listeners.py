@@ -101,7 +101,7 @@ class Listeners:
         """Handlers that raised."""
         self._handlers: dict[type, list[_Registration]] = {}
         self._streams: list[EventStream] = []
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._tasks: dict[asyncio.Future[Any], None] = {}
 
     def on(self, what: str | type, handler: Handler) -> Callable[[], None]:
         """Call ``handler`` with every event of a kind; return what ends that."""
@@ -168,9 +168,10 @@ class Listeners:
         current = asyncio.current_task()
         waiting = [task for task in (*workers, *self._tasks) if task is not current and not task.done()]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=1.0)
-            for task in late:
-                task.cancel()
+            await asyncio.wait(waiting, timeout=1.0)
+            for task in waiting:
+                if not task.done():
+                    task.cancel()
 
     def _call(self, registrations: list[_Registration], event: Event, handing: HandOver | None) -> None:
         """Call handlers; when all are done, finish with a message, or call those that raised again later."""
@@ -202,7 +203,7 @@ class Listeners:
                 continue
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(result)
-                self._tasks.add(task)
+                self._tasks[task] = None
                 task.add_done_callback(partial(self._awaited, handled))
             else:
                 handled(None)
@@ -213,7 +214,7 @@ class Listeners:
         self._call([each for each in registrations if each in registered] or list(registered), event, handing)
 
     def _awaited(self, handled: Handled, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()

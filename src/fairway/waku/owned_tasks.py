@@ -2,7 +2,8 @@
 
 Invariants: the event loop forgets a task that nobody holds, so each is held until it ends; what a task raises is told
 when it ends, not when it happens to be collected; after `OwnedTasks.close` none is left, not even one that another one
-started while it was being cancelled.
+started while it was being cancelled. They are cancelled in the order in which they were started, for a run to be the
+same when it is repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class OwnedTasks:
     def __init__(self, *, failed: Callable[[BaseException], None] | None = None) -> None:
         """``failed`` is told what a task raises, in place of the event loop's exception handler."""
         self._failed: Final = report if failed is None else failed
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
         """Return how many have not ended."""
@@ -31,7 +32,7 @@ class OwnedTasks:
     def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
         """Run something until it ends or is cancelled, at the latest by `close`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
@@ -47,11 +48,12 @@ class OwnedTasks:
                 task.cancel()
             await asyncio.wait(others)
 
-    def _others(self) -> set[asyncio.Task[Any]]:
-        return self._tasks - {asyncio.current_task()}
+    def _others(self) -> list[asyncio.Task[Any]]:
+        current = asyncio.current_task()
+        return [task for task in self._tasks if task is not current]
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._failed(error)

@@ -1,13 +1,15 @@
 """The status of a node, everybody who watches it, and what all nodes that have one share.
 
 Invariant: a watcher sees every status once, in order, beginning with the one at the time of its call; a status that
-does not differ from the one before is no change. A watcher that is dropped without being closed is forgotten.
+does not differ from the one before is no change. Watchers are told in the order in which they came; one that is dropped
+without being closed is forgotten.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, WakuNode
 from fairway.waku.subscription import Subscription
@@ -22,7 +24,8 @@ class StatusBoard:
     def __init__(self) -> None:
         self._status = AWAY
         self._closed = False
-        self._watchers: WeakSet[Subscription[NodeStatus]] = WeakSet()
+        self._numbers = count()
+        self._watchers: WeakValueDictionary[int, Subscription[NodeStatus]] = WeakValueDictionary()
 
     @property
     def status(self) -> NodeStatus:
@@ -33,7 +36,7 @@ class StatusBoard:
         """Make this the present status; once the board is closed nothing changes any more."""
         if status != self._status and not self._closed:
             self._status = status
-            for watcher in list(self._watchers):
+            for watcher in list(self._watchers.values()):
                 watcher.put(status)
 
     def watch(self) -> Subscription[NodeStatus]:
@@ -43,14 +46,14 @@ class StatusBoard:
         if self._closed:
             watcher.close()
         else:
-            self._watchers.add(watcher)
+            self._watchers[next(self._numbers)] = watcher
         return watcher
 
     def close(self) -> None:
         """Show `AWAY` at last and end every watcher's iteration. May be called twice."""
         self.show(AWAY)
         self._closed = True
-        for watcher in list(self._watchers):
+        for watcher in list(self._watchers.values()):
             watcher.close()
 
 

@@ -11,8 +11,9 @@ back takes the highest count that any of them has on record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from fairway.protocol.ratelimit.pace import Pace
 
@@ -79,23 +80,27 @@ class Member:
 
 
 class Membership:
-    """The channels of one node. They are forgotten when nobody else holds them any more."""
+    """The channels of one node, in the order in which they joined.
+
+    They are forgotten when nobody else holds them any more.
+    """
 
     def __init__(self) -> None:
         self.pace = Pace()
-        self._members: WeakSet[Member] = WeakSet()
+        self._numbers = count()
+        self._members: WeakValueDictionary[int, Member] = WeakValueDictionary()
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(list(self._members))
+        return iter(list(self._members.values()))
 
     def __len__(self) -> int:
         return len(self._members)
 
     def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
         """Add a channel, which counts from now on what all of them send."""
-        served = min((member.served for member in self._members), default=0)
+        served = min((member.served for member in self), default=0)
         member = Member(self, quota, changed, served)
-        self._members.add(member)
+        self._members[next(self._numbers)] = member
         if len(self._members) > 1:
             member.learn()
         return member
