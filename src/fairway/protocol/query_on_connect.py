@@ -9,6 +9,10 @@ at the first message with causal history (js-waku) leaves out what is between it
 Each page that was taken in whole moves the beginning of the next such query, so that a program that is ended while it
 reads goes on where it was.
 
+What finds no room while the channel runs comes again, but perhaps nothing that is cited leads to what is needed first:
+the messages that would lead there are those that find no room. So some time after something was turned away everything
+since the last such query is read in the same way.
+
 A store may be behind: nwaku's compare what they have every few minutes. What it did not have when it was read, others
 cite; but if those have left, nobody does. So the time just before is looked at again a few times, newest first, which
 costs a page each where nothing is new.
@@ -32,6 +36,8 @@ _PATIENCE_MS: Final = 120_000
 """A store that brings nothing new for this long does not keep anything from being given up."""
 _LOOKS_AFTER_MS: Final = (60_000, 180_000, 600_000)
 """When to look again at what came before a store was read, after it was; the last one also says how far back."""
+_READ_AGAIN_AFTER_MS: Final = 60_000
+"""When to read what was said since the last time, after a message found no room: mostly room is made before."""
 _MAX_TURNED_AWAY: Final = 10_000
 """WakuMessages remembered as not taken in."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
@@ -59,6 +65,8 @@ class QueryOnConnect:
         self._is_settled = False
         """Whether all of these looks were made, as far as this life knows."""
         self._turned_away: OrderedDict[bytes, None] = OrderedDict()
+        self._read_again_at_ms: int | None = None
+        """When to read everything since the last time, for something was turned away."""
 
     def was_offline(self, now_ms: int) -> None:
         """Note that the node is offline, or was until now."""
@@ -69,25 +77,38 @@ class QueryOnConnect:
         """Return what to ask a store node that became reachable; nothing if nothing can have been missed."""
         if not self._enabled or not self._is_due(now_ms):
             return []
+        time_away = self._time_away(now_ms)
+        return [time_away] if self._is_settled else [time_away, *self._look_again()]
+
+    def _time_away(self, now_ms: int) -> QueryStore:
         self._asked_at_ms = now_ms
         self.pending = True
         start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # What a clock that was ahead noted tells nothing of when that was.
             start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
-        time_away = QueryStore(
+        return QueryStore(
             start_ns=max(0, start_ms) * _NANOSECONDS_PER_MILLISECOND,
             end_ns=(now_ms + _MARGIN_MS) * _NANOSECONDS_PER_MILLISECOND,
             catch_up=True,
         )
-        return [time_away] if self._is_settled else [time_away, *self._look_again()]
 
     def next_deadline(self) -> int | None:
-        """Return when to look again at a time that was read; None if that is not planned."""
-        return self._looks_at_ms[0] if self._looks_at_ms else None
+        """Return when to look again at a time that was read, or to read on; None if that is not planned."""
+        planned = (*self._looks_at_ms[:1], *(() if self._read_again_at_ms is None else (self._read_again_at_ms,)))
+        return min(planned, default=None)
 
     def due(self, now_ms: int) -> list[QueryStore]:
-        """Return the look to take now at a time that was read, if one is due."""
+        """Return what to read now, if anything is due."""
+        return [*self._looks_due(now_ms), *self._read_again_due(now_ms)]
+
+    def _read_again_due(self, now_ms: int) -> list[QueryStore]:
+        if self._read_again_at_ms is None or now_ms < self._read_again_at_ms:
+            return []
+        self._read_again_at_ms = None
+        return [self._time_away(now_ms)] if self._turned_away and not self.is_under_way(now_ms) else []
+
+    def _looks_due(self, now_ms: int) -> list[QueryStore]:
         later = tuple(at_ms for at_ms in self._looks_at_ms if at_ms > now_ms)
         if len(later) == len(self._looks_at_ms):
             return []
@@ -97,13 +118,17 @@ class QueryOnConnect:
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer than from now on."""
         self._looks_at_ms = tuple(sorted(min(at_ms, now_ms + _LOOKS_AFTER_MS[-1]) for at_ms in self._looks_at_ms))
+        if self._read_again_at_ms is not None:
+            self._read_again_at_ms = min(self._read_again_at_ms, now_ms + _READ_AGAIN_AFTER_MS)
 
     def is_under_way(self, now_ms: int) -> bool:
         """Return whether a store is being read for the time away, and still brings something."""
         return self._asked_at_ms is not None and abs(now_ms - self._asked_at_ms) <= _PATIENCE_MS
 
-    def turn_away(self, message_hash: bytes) -> None:
+    def turn_away(self, message_hash: bytes, now_ms: int) -> None:
         """Note that the message in a WakuMessage was not taken in, and has to come again."""
+        if self._read_again_at_ms is None and self._enabled and self._last_success_ms is not None:
+            self._read_again_at_ms = now_ms + _READ_AGAIN_AFTER_MS
         self._turned_away[message_hash] = None
         self._turned_away.move_to_end(message_hash)
         if len(self._turned_away) > _MAX_TURNED_AWAY:

@@ -136,7 +136,7 @@ class Receiving:
             if isinstance(answer, Refused):
                 self._tally.add("not_kept")
                 if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-                    self._query_on_connect.turn_away(carrier.message_hash)
+                    self._query_on_connect.turn_away(carrier.message_hash, now_ms)
                 return
             kept = answer
         # Nothing but content is cited, asked for, or turned away.
@@ -144,8 +144,10 @@ class Receiving:
         outcomes = self._sds.receive(message, hint, now_ms, plaintext)
         if hint is not None:
             had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
-            note = self._query_on_connect.take_in if had_room else self._query_on_connect.turn_away
-            note(hint)
+            if had_room:
+                self._query_on_connect.take_in(hint)
+            else:
+                self._query_on_connect.turn_away(hint, now_ms)
         if kept is not None:
             self._effects.tell(*self._inbound.arrived(message, kept, carrier))
         elif kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
