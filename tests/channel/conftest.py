@@ -1,4 +1,4 @@
-"""A group on an in-process network, with timers short enough for tests."""
+"""A group on an in-process network: under virtual time, or with timers that are short enough where stores are files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.testing import run
 from fairway.waku.local import LocalNetwork
 from patience import PATIENCE_S
 
@@ -55,7 +56,7 @@ class Group:
 
 @asynccontextmanager
 async def _group(faults, options, seed):
-    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         network = LocalNetwork(faults, seed=seed)
         stack.callback(network.close)
         yield Group(stack, network, options)
@@ -63,13 +64,27 @@ async def _group(faults, options, seed):
 
 @pytest.fixture
 def in_group():
-    """Run a test's coroutine function with a fresh group."""
+    """Run a test's coroutine function with a fresh group, under virtual time."""
 
-    def run(scenario, *, faults=None, options=QUICK, seed=1, **changes):
+    def run_scenario(scenario, *, faults=None, options=QUICK, seed=1, **changes):
         async def whole():
             async with _group(faults, replace(options, **changes), seed) as group:
                 await scenario(group)
 
+        run(whole(), seed=seed)
+
+    return run_scenario
+
+
+@pytest.fixture
+def in_group_on_disk():
+    """Run a test's coroutine function with a fresh group, whose members may keep what they have in files."""
+
+    def run_scenario(scenario, *, faults=None, options=QUICK, seed=1, **changes):
+        async def whole():
+            async with asyncio.timeout(PATIENCE_S), _group(faults, replace(options, **changes), seed) as group:
+                await scenario(group)
+
         asyncio.run(whole())
 
-    return run
+    return run_scenario

@@ -96,7 +96,7 @@ def test_a_handler_that_is_a_coroutine_function_hears_everything_in_order(in_gro
     in_group(scenario)
 
 
-def test_a_handler_that_raises_stops_nothing_and_its_message_comes_again(in_group, tmp_path, caplog):
+def test_a_handler_that_raises_stops_nothing_and_its_message_comes_again(in_group_on_disk, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -125,7 +125,7 @@ def test_a_handler_that_raises_stops_nothing_and_its_message_comes_again(in_grou
         bob = await group.channel("bob", store=tmp_path / "bob.db")
         assert await group.take(bob.messages(), 1) == [b"bad"]
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
 def test_what_came_before_anybody_read_waits_for_the_first_reader(in_group):

@@ -55,7 +55,7 @@ class Forgetful(Failing):
             super().submit(write, done)
 
 
-def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(in_group, tmp_path):
+def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(in_group_on_disk, tmp_path):
     async def scenario(group):
         store = Failing(SqliteStore(tmp_path / "alice.db"))
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
@@ -83,11 +83,13 @@ def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(
         assert await group.take(heard, 1) == [b"there is room"]
         assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
 @pytest.mark.parametrize("kind", [Failing, Forgetful])
-def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_safely(in_group, tmp_path, kind):
+def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_safely(
+    in_group_on_disk, tmp_path, kind
+):
     async def scenario(group):
         store = kind(SqliteStore(tmp_path / "alice.db"))
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
@@ -104,10 +106,10 @@ def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_
         assert await group.take(heard, 2) == [b"perhaps", b"the end"]
         assert alice.receipt(request_id).message_id == alice.get_message_id(b"perhaps")
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
-def test_a_file_that_is_no_store_is_refused_and_left_alone(in_group, tmp_path):
+def test_a_file_that_is_no_store_is_refused_and_left_alone(in_group_on_disk, tmp_path):
     path = tmp_path / "letter.txt"
     path.write_bytes(b"Dear diary, " * 1_000)
 
@@ -115,11 +117,11 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(in_group, tmp_path):
         with pytest.raises(StorageError, match=r"letter\.txt"):
             await group.channel("alice", store=path)
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
     assert path.read_bytes() == b"Dear diary, " * 1_000
 
 
-def test_many_sends_at_once_share_the_disk(in_group, tmp_path):
+def test_many_sends_at_once_share_the_disk(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice = await group.channel("alice", store=tmp_path / "alice.db")
         bob = await group.channel("bob", store=tmp_path / "bob.db")
@@ -128,4 +130,4 @@ def test_many_sends_at_once_share_the_disk(in_group, tmp_path):
         assert got == [str(number).encode() for number in range(300)]
         await asyncio.gather(*(receipt.delivered() for receipt in receipts))
 
-    in_group(scenario)
+    in_group_on_disk(scenario)

@@ -36,7 +36,9 @@ async def _next_message(events):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and_start(in_group, tmp_path, kind):
+def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and_start(
+    in_group_on_disk, tmp_path, kind
+):
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
@@ -51,10 +53,10 @@ def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and
         bob = await group.channel("bob", store=store)
         assert await group.take(bob.messages(), 1) == [b"two"]
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
-def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group, tmp_path):
+def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         events = bob.events()
@@ -65,10 +67,10 @@ def test_a_message_from_before_a_stop_can_be_finished_after_the_start(in_group, 
         bob.finish(message)
         assert bob.statistics().unfinished == 0
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
-def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_group, tmp_path):
+def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         stream = bob.messages()
@@ -81,10 +83,10 @@ def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_gr
         assert await group.take(stream, 1) == [b"two"]
         assert bob.statistics().unfinished == 1
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
-def test_what_a_handler_finished_during_the_start_does_not_come_again(in_group, tmp_path):
+def test_what_a_handler_finished_during_the_start_does_not_come_again(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         await (await alice.send(b"one")).delivered()
@@ -99,10 +101,10 @@ def test_what_a_handler_finished_during_the_start_does_not_come_again(in_group, 
             await bob.close()
         assert heard == [b"one"]
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
-def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number_of_starts(in_group, tmp_path):
+def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number_of_starts(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         events = bob.events()
@@ -120,7 +122,7 @@ def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number
         assert _inbox_on_disk(tmp_path / "bob.db") == 1
         assert bob.statistics().unfinished == 1
 
-    in_group(scenario)
+    in_group_on_disk(scenario)
 
 
 def test_events_that_wait_over_a_restart_bring_each_message_once(in_group):
@@ -182,7 +184,7 @@ def test_a_handler_that_raises_gets_the_message_again_in_the_same_life(in_group)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_group, tmp_path, kind):
+def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         mallory, alice = await group.channel("mallory"), await group.channel("alice")
@@ -216,10 +218,10 @@ def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_gr
         assert bob.set_aside() == (told[1], told[3])
         assert bob.statistics().unfinished == 0
 
-    in_group(scenario, handling_retry_ms=5, max_unread_messages=4)
+    in_group_on_disk(scenario, handling_retry_ms=5, max_unread_messages=4)
 
 
-def test_attempts_are_counted_over_restarts(in_group, tmp_path):
+def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice = await group.channel("alice")
         options = replace(group.options, auto_start=False)
@@ -242,7 +244,7 @@ def test_attempts_are_counted_over_restarts(in_group, tmp_path):
             bob = await group.channel("bob", store=tmp_path / "bob.db", options=options)
         assert aside[0].attempts == 3
 
-    in_group(scenario, handling_retry_ms=3_600_000)
+    in_group_on_disk(scenario, handling_retry_ms=3_600_000)
 
 
 def test_what_is_set_aside_is_bounded_and_says_so(in_group):

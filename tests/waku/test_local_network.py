@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
+from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
+from fairway.testing import run
 from fairway.waku import NodeHealth, NodeQuota, SendResult, StoreQuery
 from fairway.waku.local import NO_FAULTS, LocalNetwork, NetworkFaults
 
 
 def story_of(story, *args, **options):
-    """Run a story in a network of its own, and return what it returns."""
+    """Run a story in a network of its own, under virtual time, and return what it returns."""
 
-    async def run():
+    async def whole():
         with LocalNetwork(*args, **options) as network:
             return await story(network)
 
-    return asyncio.run(run())
+    return run(whole())
 
 
 def test_without_faults_a_message_is_there_when_send_returns(say):
@@ -108,7 +109,7 @@ def test_delays_hold_messages_back_and_reorder_them(say):
         async with asyncio.TaskGroup() as sends:
             for number in range(50):
                 sends.create_task(alice.send(say.message(number)))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
             assert len(heard) == 0
         got = await say.next_of(heard, 50)
         expected = [b"message %d" % number for number in range(50)]
@@ -207,10 +208,10 @@ def test_a_message_on_its_way_to_a_node_that_goes_offline_is_lost(say):
     async def story(network):
         alice, bob = network.node("alice"), network.node("bob")
         heard = await say.listen(bob)
-        await asyncio.gather(alice.send(say.message(1)), asyncio.sleep(0))
+        await alice.send(say.message(1))
         network.faults = NetworkFaults(min_delay_ms=20, max_delay_ms=20)
         sending = asyncio.create_task(alice.send(say.message(2)))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         bob.go_offline()
         await sending
         await say.until(lambda: network.statistics().lost == 1)
@@ -363,9 +364,9 @@ def test_a_reader_who_pages_through_the_store_lets_others_work(say):
 def test_messages_without_a_timestamp_are_found_by_when_they_were_received(say):
     async def story(network):
         node = network.node()
-        before = time.time_ns()
+        before = time_ns()
         await node.send(say.message(1, timestamp_ns=0))
-        page = await node.query(say.query(start_ns=before, end_ns=time.time_ns() + 1))
+        page = await node.query(say.query(start_ns=before, end_ns=time_ns() + 1))
         assert page.messages == (say.message(1, timestamp_ns=0),)
 
     story_of(story)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.testing import run
 from fairway.waku import StoreQuery
 from fairway.waku.local import LocalNetwork
 from fairway.waku.local.archive import FLUSH_AFTER_S
@@ -26,15 +27,15 @@ KINDS = ("memory", "archive")
 def story_of(tmp_path):
     """Run a story in a network with a store of either kind."""
 
-    def run(kind, story):
+    def run_story(kind, story):
         async def within():
             archive = NwakuArchive(tmp_path / "messages.sqlite") if kind == "archive" else None
             with LocalNetwork(archive=archive) as network:
                 return await story(network.node())
 
-        return asyncio.run(within())
+        return run(within())
 
-    return run
+    return run_story
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,8 +180,8 @@ def test_both_kinds_of_store_give_the_same_pages_which_together_are_the_answer(
             return await say.all_pages(node, query)
 
     with tempfile.TemporaryDirectory() as folder:
-        in_memory = asyncio.run(pages_of(None))
-        assert asyncio.run(pages_of(NwakuArchive(Path(folder) / "messages.sqlite"))) == in_memory
+        in_memory = run(pages_of(None))
+        assert run(pages_of(NwakuArchive(Path(folder) / "messages.sqlite"))) == in_memory
     ordered = sorted(messages, key=lambda each: (each.message.timestamp_ns, each.message_hash))
     asked = [
         each.message.payload
@@ -200,10 +201,10 @@ def test_in_memory_the_oldest_messages_give_way_by_count_and_by_bytes(say):
                 await node.send(say.message(number, payload=bytes([number]) * 100))
             return [payload[0] for payload in say.payloads((await node.query(say.query())).messages)]
 
-    assert asyncio.run(story(max_stored=4)) == [6, 7, 8, 9]
+    assert run(story(max_stored=4)) == [6, 7, 8, 9]
     size = len(say.message(payload=bytes(100)).encoded)
-    assert asyncio.run(story(max_stored_bytes=3 * size)) == [7, 8, 9]
-    assert asyncio.run(story(max_stored_bytes=size - 1)) == []
+    assert run(story(max_stored_bytes=3 * size)) == [7, 8, 9]
+    assert run(story(max_stored_bytes=size - 1)) == []
     with pytest.raises(ConfigurationError, match="at least 1 message and 1 byte"):
         LocalNetwork(max_stored=0)
 
@@ -228,9 +229,9 @@ def test_an_archive_is_written_while_the_network_lives_and_survives_it(say, tmp_
         with LocalNetwork(archive=NwakuArchive(path)) as network:
             return say.payloads((await network.node().query(say.query())).messages)
 
-    asyncio.run(first_life())
+    run(first_life())
     assert rows() == 3
-    assert asyncio.run(second_life()) == [b"message 1", b"message 2", b"message 3"]
+    assert run(second_life()) == [b"message 1", b"message 2", b"message 3"]
 
 
 def test_an_archive_is_written_also_when_one_event_loop_follows_another(say, tmp_path):
@@ -242,8 +243,8 @@ def test_an_archive_is_written_also_when_one_event_loop_follows_another(say, tmp
         with NwakuArchive(path, read_only=True) as reader:
             await say.until(lambda: not wait or reader.count() == 2)
 
-    asyncio.run(send(1, wait=False))
-    asyncio.run(send(2, wait=True))
+    run(send(1, wait=False))
+    run(send(2, wait=True))
     network.close()
 
 
@@ -274,7 +275,7 @@ def test_an_archive_that_cannot_be_written_costs_messages_and_not_the_network(sa
             stored = say.payloads((await node.query(say.query())).messages)
             assert stored[-1] == b"message 9"
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(say, tmp_path):
@@ -289,7 +290,7 @@ def test_closing_a_network_whose_archive_cannot_be_written_says_what_is_missing(
         with pytest.raises(StorageError, match=r"last messages could not be written.*disk is full"):
             network.close()
 
-    asyncio.run(story())
+    run(story())
 
 
 def test_an_archive_that_could_not_be_written_is_left_alone_once_its_network_is_closed(say):
@@ -315,4 +316,4 @@ def test_an_archive_that_could_not_be_written_is_left_alone_once_its_network_is_
         await asyncio.sleep(2.5 * FLUSH_AFTER_S)
         return archive.flushes
 
-    assert asyncio.run(story()) == 0
+    assert run(story()) == 0
