@@ -27,7 +27,7 @@ from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
 WORLDS = 25

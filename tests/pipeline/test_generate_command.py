@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from fairway.cli import pipeline
 from fairway.pipeline.run.sources import open_run_source, parse_sources
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 def test_it_writes_what_is_asked_for_and_prints_the_sources_of_a_run(spark, tmp_path):

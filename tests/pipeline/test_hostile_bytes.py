@@ -303,6 +303,7 @@ def test_a_time_that_no_range_holds_is_not_left_out_silently(tmp_path, timestamp
         odd_archive(tmp_path / "odd.db", timestamp=timestamp)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path):
     rng = random.Random(SEED)
@@ -330,6 +331,7 @@ def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path):
     assert eve["content"] >= FLOOD
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("column", "values"),

@@ -53,6 +53,7 @@ async def sender_process(*words: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(*start, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
 
 
+@pytest.mark.full
 def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_live_channel_gets_all_in_order(
     spark, tmp_path
 ):
@@ -132,6 +133,7 @@ def test_a_sender_that_is_killed_again_and_again_sends_everything_once_and_a_liv
         send(folder, out, node=None, options=changed, spark=spark)
 
 
+@pytest.mark.full
 def test_every_table_is_there_with_its_columns_and_the_command_and_the_job_agree(spark, tmp_path, capsys):
     lines = [
         {"payload": "one", "seq": 1},
@@ -163,6 +165,7 @@ def test_every_table_is_there_with_its_columns_and_the_command_and_the_job_agree
     assert {row["status"] for row in rows_of(out, "receipts")} == {"waiting"}
 
 
+@pytest.mark.full
 def test_a_batch_of_which_nothing_can_be_sent_is_done_and_says_so(spark, tmp_path):
     (tmp_path / "batch.jsonl").write_text('{"payload": ""}')
     summary = send(tmp_path / "batch.jsonl", tmp_path / "out", node="local:nothing", options=OPTIONS, spark=spark)
@@ -170,6 +173,7 @@ def test_a_batch_of_which_nothing_can_be_sent_is_done_and_says_so(spark, tmp_pat
     assert rows_of(tmp_path / "out", "receipts") == []
 
 
+@pytest.mark.full
 def test_folders_and_stores_that_are_of_something_else_are_refused(spark, tmp_path):
     pq.write_table(pa.table({"payload": [b"one"], "channel_id": ["other"]}), tmp_path / "batch.parquet")
     with pytest.raises(ConfigurationError, match="one participant in one channel"):

@@ -97,6 +97,7 @@ def made(log, write_archive):
     )
 
 
+@pytest.mark.full
 def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path):
     run([f"a={made.path}"], tmp_path / "run", profile=Profile.WAKU)  # in the session that is active
     report = report_of(RunTables(tmp_path / "run"))
@@ -162,6 +163,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     }
 
 
+@pytest.mark.full
 def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     register(spark)
     waku_messages = spark.read.format("waku").option("minPartitions", 3).load(str(made.path))
@@ -210,6 +212,7 @@ def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     )
 
 
+@pytest.mark.full
 def test_an_empty_archive_has_an_empty_report(spark, tmp_path):
     NwakuArchive(tmp_path / "empty.db").close()
     run([f"sqlite:{tmp_path / 'empty.db'}"], tmp_path / "run", spark=spark)

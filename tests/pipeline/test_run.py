@@ -190,6 +190,7 @@ def test_the_report_needs_no_spark(finished):
     assert report.archive == "a, b"
 
 
+@pytest.mark.full
 def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
     page = tmp_path / "page.html"
     assert report_job.main(["--out", str(finished.out), "--html", str(page), "--limit", "3"]) == 0
@@ -232,6 +233,7 @@ def test_no_key_is_in_a_plan_or_in_the_folder(spark, made, finished, capsys):
             assert not any(text.encode() in content for text in TEXTS)
 
 
+@pytest.mark.full
 def test_the_same_run_again_writes_nothing_and_another_begins_anew(spark, made, finished):
     before = {file: file.stat().st_mtime_ns for file in (finished.out / "tables").rglob("*.parquet")}
     told: list[RunProgress] = []
@@ -290,6 +292,7 @@ def until_killed(made, folder: Path, table: str) -> str:
     return said
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on_and_ends_in_the_same_tables(spark, made, finished, tmp_path):
     said = until_killed(made, tmp_path, "sds_messages")
     assert not any(text in said for text in TEXTS)

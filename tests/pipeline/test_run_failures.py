@@ -219,6 +219,7 @@ def test_what_is_behind_a_question_mark_or_on_another_file_system_is_no_path(tmp
     assert [name for name, _, _ in named.fingerprint()] == [name for name, _, _ in pattern.fingerprint()] == ["data"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("interpreted")
 def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store, tmp_path):
@@ -246,6 +247,7 @@ def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store
         assert place in str(raised.value), uri
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("interpreted")
 def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_himself_is_not(spark, store, tmp_path):
@@ -262,6 +264,7 @@ def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_
     writer.close()
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("interpreted")
 def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spark, tmp_path):
@@ -278,6 +281,7 @@ def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spar
     assert (again.resumed, again.balance.rows_in) == (0, 60)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("interpreted")
 def test_of_two_runs_into_one_folder_the_second_is_refused_and_the_first_goes_on(spark, store, tmp_path):
@@ -307,6 +311,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", disk], check=True)  # at once, whatever still has a file of it open
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("interpreted")
 def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_disk, tmp_path):

@@ -40,6 +40,7 @@ def _files(table: DataFrame, path: Path, second: str) -> list[list[tuple[bytes, 
     ]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("spread", "second"), [(run_layout.by_lamport, "lamport"), (run_layout.by_position, "position")]
@@ -55,6 +56,7 @@ def test_files_in_order_have_all_rows_in_order_and_none_has_much_more_than_its_s
     assert max(map(len, files)) < 2 * len(rows) / len(files)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("spread", [run_layout.by_lamport, run_layout.by_position])
 def test_an_empty_table_is_one_file_at_most(spark: SparkSession, tmp_path: Path, spread: object) -> None:

@@ -71,6 +71,7 @@ with session_or_own(None, short_job=True) as spark:
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.skipif(sys.platform == "win32", reason="there the Java of PyPI cannot be used")
 def test_a_job_needs_no_installed_java_and_leaves_standard_error_alone(tmp_path, log, write_archive):

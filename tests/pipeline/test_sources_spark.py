@@ -84,6 +84,7 @@ def served_network():
         loop.close()
 
 
+@pytest.mark.full
 def test_a_session_without_push_down_reads_and_filters(spark, tmp_path):
     pipeline.register(spark)
     uri = fill(tmp_path / "a.db", range(20))
@@ -105,6 +106,7 @@ def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path):
     assert str(START_NS + 15) not in plan.partition("Filter")[2].partition("\n")[0]
 
 
+@pytest.mark.full
 def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
     uri = fill(tmp_path / "a.db", range(20))
     table = open_source(spark, uri, label="a", start_ns=START_NS + 3, end_ns=START_NS + 8, partitions=2)
@@ -146,6 +148,7 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(13))
 
 
+@pytest.mark.full
 def test_tables_and_streams_are_sent_once_with_a_receipt_for_each_row(spark, tmp_path):
     pipeline.register(spark)
     table = open_source(spark, fill(tmp_path / "a.db", range(12)), partitions=2)

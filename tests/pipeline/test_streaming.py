@@ -178,17 +178,20 @@ def deliveries(out):
     return ds.dataset(files, format="parquet").to_table().to_pylist()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [table.name for table in TABLES])
 def test_each_table_is_that_of_a_run_over_the_same_messages(streamed, name):
     assert rows_of(RunTables(streamed.out), name) == rows_of(RunTables(streamed.batch), name)
 
 
+@pytest.mark.full
 def test_every_row_is_accounted_for(streamed):
     assert streamed.ended.balance.adds_up
     assert streamed.ended.balance == RunTables(streamed.batch).balance
     assert streamed.ended.recorded == streamed.ended.balance.rows_in
 
 
+@pytest.mark.full
 def test_each_message_is_delivered_once_and_none_is_left_out(streamed):
     followed = deliveries(streamed.out)
     carriers = Counter((row["channel_id"], name) for row in followed for name in row["sds_ids"])
@@ -199,6 +202,7 @@ def test_each_message_is_delivered_once_and_none_is_left_out(streamed):
     assert len(followed) == len(table) == streamed.ended.delivered
 
 
+@pytest.mark.full
 def test_what_was_delivered_is_what_the_table_has(streamed):
     def seen(row):
         return (row["channel_id"], row["message_id"], row["payload"], row["size_bytes"], row["segments"])
@@ -210,11 +214,13 @@ def test_what_was_delivered_is_what_the_table_has(streamed):
     assert sum(differing.values()) <= 1
 
 
+@pytest.mark.full
 def test_the_cores_delivered_and_not_the_tables(streamed):
     assert streamed.ended.settled == 0
     assert all(part.name[6:].isdigit() for part in (streamed.out / "stream" / "emitted").glob("batch=*"))
 
 
+@pytest.mark.full
 def test_late_segments_change_the_row_and_deliver_nothing(streamed):
     names = {one.message_id for one in streamed.made.recovered}
     (row,) = [row for row in RunTables(streamed.out).all("delivered") if names & set(row["sds_ids"])]
@@ -224,6 +230,7 @@ def test_late_segments_change_the_row_and_deliver_nothing(streamed):
     assert before["payload"] == row["payload"]
 
 
+@pytest.mark.full
 def test_progress_tells_batches_rows_and_what_is_behind(streamed):
     phases = [told.phase for told in streamed.told]
     assert phases.count(Phase.RECORDED) >= 2
@@ -237,6 +244,7 @@ def test_progress_tells_batches_rows_and_what_is_behind(streamed):
     assert json.loads(json.dumps(streamed.told[0].as_json()))["phase"] == "recorded"
 
 
+@pytest.mark.full
 def test_a_micro_batch_that_is_repeated_after_a_crash_changes_nothing(streamed):
     assert streamed.uncommitted == ["deliver", "record"]
     later = deliveries(streamed.out)
@@ -244,6 +252,7 @@ def test_a_micro_batch_that_is_repeated_after_a_crash_changes_nothing(streamed):
     assert [row for row in streamed.begun if row not in later] == []
 
 
+@pytest.mark.full
 def test_report_export_and_restore_read_the_folder(streamed, tmp_path):
     tables = RunTables(streamed.out)
     assert report_of(tables).archive == "a, b, empty"
@@ -252,6 +261,7 @@ def test_report_export_and_restore_read_the_folder(streamed, tmp_path):
     assert done.delivered > 0
 
 
+@pytest.mark.full
 def test_no_key_is_in_any_file(streamed):
     texts = (KEY, KEY.hex().encode(), KEY.hex().upper().encode())
     files = [file for file in (streamed.out / "stream").rglob("*") if file.is_file()]
@@ -259,6 +269,7 @@ def test_no_key_is_in_any_file(streamed):
     assert [file for file in files if any(text in file.read_bytes() for text in texts)] == []
 
 
+@pytest.mark.full
 def test_another_stream_is_refused_and_says_what_to_do(streamed, capsys):
     before = (streamed.out / "manifest.json").read_bytes()
     other_options = replace(OPTIONS, tables=RunOptions(parity_rate=0.25))
@@ -277,6 +288,7 @@ def test_another_stream_is_refused_and_says_what_to_do(streamed, capsys):
     assert (streamed.out / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.full
 def test_the_folder_of_a_run_or_of_somebody_is_refused(streamed, tmp_path):
     with pytest.raises(ConfigurationError, match="the tables of a run"):
         stream(streamed.made.sources, streamed.batch)
@@ -296,6 +308,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path):
     assert not Path(tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_a_folder_of_files_that_hold_something_else_is_refused(spark, tmp_path):
     folder = tmp_path / "files"
     folder.mkdir()
@@ -317,6 +330,7 @@ def test_options_that_cannot_be_are_refused():
             RunOptions(**wrong)
 
 
+@pytest.mark.full
 def test_what_no_core_delivered_is_delivered_from_the_tables_once(spark, tmp_path):
     folder = StreamFolder.open_for(tmp_path / "live", parse_sources(["sqlite:store.db"]), OPTIONS, None)
     schema = table_named("delivered").schema
@@ -378,6 +392,7 @@ def attempt(words, out, rng):
     return None if code == -signal.SIGKILL else code
 
 
+@pytest.mark.full
 def test_killed_anywhere_it_goes_on_and_ends_in_the_same_tables(streamed, tmp_path):
     rng = random.Random(KILL_SEED)
     (tmp_path / "keys.json").write_text(json.dumps(KEY_FILE))
