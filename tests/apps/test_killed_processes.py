@@ -189,6 +189,7 @@ def story_of(world):
     return f"{len(world.books.messages)} messages, {world.books.redelivered} told again; killed: {kills}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1])
 def test_killing_any_process_at_any_moment_loses_nothing_and_repeats_nothing(tmp_path, seed):
     world = World(tmp_path, seed)

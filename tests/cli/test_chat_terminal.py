@@ -102,7 +102,9 @@ def test_a_message_that_comes_while_one_types_leaves_the_line_as_it_is(terminal:
     assert terminal.settings() == terminal.before
 
 
-@pytest.mark.parametrize(("keys", "code"), [("\x04", 0), ("\x03", 130)], ids=["Ctrl-D", "Ctrl-C"])
+@pytest.mark.parametrize(
+    ("keys", "code"), [("\x04", 0), pytest.param("\x03", 130, marks=pytest.mark.full)], ids=["Ctrl-D", "Ctrl-C"]
+)
 def test_the_terminal_is_left_as_it_was(terminal: Terminal, keys: str, code: int):
     terminal.until("alice> ")
     # Ctrl-C reaches a session only through its controlling terminal; a signal is what it amounts to.

@@ -20,6 +20,7 @@ def demo(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
 
 
+@pytest.mark.full
 def test_a_file_and_texts_reach_everybody_once_although_a_receiver_is_killed(tmp_path):
     content = bytes(range(256)) * 1_200
     file, kept = tmp_path / "holiday.jpg", tmp_path / "kept"
@@ -55,6 +56,7 @@ def running(pids):
     return {int(pid) for pid, state in map(str.split, listed.splitlines()) if not state.startswith("Z")} & pids
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_every_process(tmp_path):
     with subprocess.Popen(
         fairway_command("demo", "--no-spark", "--participants", "2", "--keep", str(tmp_path / "kept")),

@@ -162,7 +162,7 @@ def test_two_processes_exchange_a_text_and_a_file_and_end_well(house: House, tmp
     assert bob.end(signal.SIGTERM) == (0, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_signal_stops_it_with_a_last_word(house: House, number: signal.Signals):
     alice = house.participant("alice")
     alice.process.send_signal(number)
@@ -170,6 +170,7 @@ def test_a_signal_stops_it_with_a_last_word(house: House, number: signal.Signals
     assert alice.end() == (0, "")
 
 
+@pytest.mark.full
 def test_after_kill_9_what_was_accepted_is_sent_and_what_was_told_is_not_told_again(house: House):
     alice = house.participant("alice")
     # Nobody is there: what alice accepts waits in her store, and is killed with her.
@@ -195,6 +196,7 @@ def test_after_kill_9_what_was_accepted_is_sent_and_what_was_told_is_not_told_ag
         assert set(each["sds_ids"]) <= seen
 
 
+@pytest.mark.full
 def test_one_process_per_store(house: House):
     house.participant("alice")
     second = house.run("participant", "--sender", "alice", "--store", str(house.folder / "alice.db"))
@@ -205,6 +207,7 @@ def test_one_process_per_store(house: House):
     assert told.count("\n") == 1
 
 
+@pytest.mark.full
 def test_send_and_tail_meet_over_the_network_and_trace_tells_the_story(house: House):
     tail = house.run("tail", "--sender", "bob", "--count", "1", "--json", *QUICK)
     send = house.run("send", "--sender", "alice", "--store", str(house.folder / "alice.db"), "--json", *QUICK, "hello")
@@ -221,6 +224,7 @@ def test_send_and_tail_meet_over_the_network_and_trace_tells_the_story(house: Ho
     assert trace.end() == (0, "")
 
 
+@pytest.mark.full
 def test_two_people_chat_over_pipes(house: House):
     alice = house.run("chat", "--sender", "alice", *QUICK)
     bob = house.run("chat", "--sender", "bob", *QUICK)
@@ -241,6 +245,7 @@ def plain(child: Child, words: str) -> str:
             return line
 
 
+@pytest.mark.full
 def test_a_participant_tells_that_its_node_is_gone(house: House):
     alice = house.participant("alice")
     house.network.process.kill()

@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack
 
+import pytest
+
 SMALL = int(os.environ.get("FAIRWAY_BURST", "600"))
 SEGMENTED = int(os.environ.get("FAIRWAY_BURST_SEGMENTED", "4"))
 SEGMENTED_BYTES = 150_000
@@ -136,6 +138,7 @@ async def burst(folder, payloads):
     return alice, bob, carol, order, figures
 
 
+@pytest.mark.full
 def test_a_burst_is_delivered_once_in_order_and_nothing_is_announced_as_lost(tmp_path):
     payloads = payloads_of(SMALL, SEGMENTED, seed=1)
     alice, bob, carol, order, figures = asyncio.run(burst(tmp_path, payloads))

@@ -30,7 +30,7 @@ from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 
-pytestmark = [pytest.mark.enclosed, pytest.mark.xdist_group("go-waku")]
+pytestmark = [pytest.mark.full, pytest.mark.enclosed, pytest.mark.xdist_group("go-waku")]
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-interop/1/go/proto"

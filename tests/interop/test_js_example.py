@@ -70,6 +70,7 @@ def says(process, *beginnings):
     return False
 
 
+@pytest.mark.full
 def test_js_waku_answers_a_question_of_python(people):
     python, javascript = people
     carol = javascript("carol")
@@ -79,6 +80,7 @@ def test_js_waku_answers_a_question_of_python(people):
     assert says(carol, f"in the channel: {_QUESTION}", "in the channel: I am", "acknowledged")
 
 
+@pytest.mark.full
 def test_python_answers_a_question_of_js_waku(people):
     python, javascript = people
     bob = python("bob")

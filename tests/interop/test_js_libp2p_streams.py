@@ -12,8 +12,8 @@ from patience import PATIENCE_S
 
 PROTOCOL = "/fairway-echo/1"
 SIZES = (1, 1000, 150_000, 2_000_000)
-MUXERS = pytest.mark.parametrize("muxer", ["yamux", "mplex"])
-TRANSPORTS = pytest.mark.parametrize("transport", ["tcp", "ws"])
+MUXERS = pytest.mark.parametrize("muxer", ["yamux", pytest.param("mplex", marks=pytest.mark.full)])
+TRANSPORTS = pytest.mark.parametrize("transport", ["tcp", pytest.param("ws", marks=pytest.mark.full)])
 
 
 def listening(transport):
@@ -33,6 +33,7 @@ def bounded(scenario):
     asyncio.run(run())
 
 
+@pytest.mark.full
 @TRANSPORTS
 @MUXERS
 def test_js_libp2p_dials_us_knows_us_and_its_streams_are_served(js_peer, transport, muxer):

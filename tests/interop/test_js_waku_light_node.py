@@ -78,7 +78,13 @@ async def nobody_subscribed(node):
 
 
 WAYS = pytest.mark.parametrize(
-    ("transport", "muxer"), [("ws", "mplex"), ("tcp", "mplex"), ("ws", "yamux"), ("tcp", "yamux")]
+    ("transport", "muxer"),
+    [
+        ("ws", "mplex"),
+        pytest.param("tcp", "mplex", marks=pytest.mark.full),
+        pytest.param("ws", "yamux", marks=pytest.mark.full),
+        pytest.param("tcp", "yamux", marks=pytest.mark.full),
+    ],
 )
 
 
@@ -117,6 +123,7 @@ def test_a_js_client_asks_for_metadata_pushes_filters_and_queries(js_peer, trans
     run(work())
 
 
+@pytest.mark.full
 @WAYS
 def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer, tmp_path, transport, muxer, seed):
     # A page of the file holds more than js-waku reads in one piece, one of the memory less.
@@ -135,6 +142,7 @@ def test_a_js_client_pages_through_200_messages_of_100_kb(js_peer, tmp_path, tra
     run(work())
 
 
+@pytest.mark.full
 def test_a_js_client_comes_back_to_a_node_that_was_killed_and_started_again(js_peer, tmp_path):
     async def work():
         async with node_process(tmp_path) as (process, addresses):

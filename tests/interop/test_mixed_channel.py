@@ -177,6 +177,7 @@ async def converse(js, channel, *, seed, count, pause_s):
 KINDS = pytest.mark.parametrize("kind", [None, "symmetric", "ecies"], ids=["plain", "symmetric", "ecies"])
 
 
+@pytest.mark.full
 @KINDS
 def test_both_get_and_acknowledge_everything_from_1_byte_to_130_kb(js_peer, kind, seed):
     async def work():
@@ -187,6 +188,7 @@ def test_both_get_and_acknowledge_everything_from_1_byte_to_130_kb(js_peer, kind
     run(work())
 
 
+@pytest.mark.full
 @KINDS
 def test_at_30_percent_loss_nothing_is_lost_and_nothing_comes_twice_on_our_side(js_peer, kind, seed):
     async def work():
@@ -197,6 +199,7 @@ def test_at_30_percent_loss_nothing_is_lost_and_nothing_comes_twice_on_our_side(
     run(work())
 
 
+@pytest.mark.full
 def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_peer, seed):
     async def work():
         async with mixed(js_peer, loss=0.3, seed=seed, transport="tcp") as (js, channel, node):
@@ -218,6 +221,7 @@ def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_p
     run(work())
 
 
+@pytest.mark.full
 @pytest.mark.enclosed
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_with_go_waku_between_us_and_js_waku_nothing_is_lost_either(js_peer, go_peer, seed, loss):

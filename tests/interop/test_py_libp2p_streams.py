@@ -59,6 +59,7 @@ def bounded(scenario):
     asyncio.run(run())
 
 
+@pytest.mark.full
 @MUXERS
 def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(py_libp2p, muxer):
     async def scenario():
@@ -76,6 +77,7 @@ def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(py_libp2p, muxer)
     bounded(scenario)
 
 
+@pytest.mark.full
 @MUXERS
 def test_py_libp2p_dials_us_and_its_streams_are_served(py_libp2p, muxer):
     async def scenario():

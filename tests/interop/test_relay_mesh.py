@@ -171,6 +171,7 @@ async def talk(one, other, seed):
     await arrived([one, other], wanted, seed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("muxer", MUXERS)
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
 def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transport, muxer, seed):
@@ -190,6 +191,7 @@ def test_js_gossipsub_and_our_relay_exchange_messages_both_ways(js_peer, transpo
     run(work())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("muxer", MUXERS)
 def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, muxer, seed):
     async def work():
@@ -258,10 +260,12 @@ async def gossip_alone(start, script, seed):
         assert statistics.served == 20, f"seed {seed}"
 
 
+@pytest.mark.full
 def test_a_node_in_no_mesh_gets_everything_of_js_by_ihave_and_iwant_and_serves_its_own_so(js_peer, seed):
     run(gossip_alone(js_peer, "relay.mjs", seed))
 
 
+@pytest.mark.full
 def test_a_node_in_no_mesh_gets_everything_of_py_libp2p_by_ihave_and_iwant_and_serves_its_own_so(py_peer, seed):
     run(gossip_alone(py_peer, "relay_peer.py", seed))
 
@@ -345,6 +349,7 @@ class Mesh:
         return [node for node in nodes if node not in reached]
 
 
+@pytest.mark.full
 def test_a_mesh_of_three_makers_loses_nothing_while_nodes_come_and_go_and_messages_are_lost(js_peer, py_peer, seed):
     starts = {"js": (js_peer, "relay.mjs"), "py": (py_peer, "relay_peer.py")}
 

@@ -180,6 +180,7 @@ def test_one_message_that_the_node_never_takes_does_not_stop_the_others(peer):
     assert not alice.events(DeliveryError)
 
 
+@pytest.mark.full
 def test_repairs_and_sync_messages_get_their_turn_within_a_long_burst(peer):
     options = ReliableChannelOptions(max_concurrent_publishes=4)
     alice, bob = peer("alice", options), peer("bob", options)

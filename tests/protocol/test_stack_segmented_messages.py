@@ -90,7 +90,7 @@ def told_delivered(peer, to):
     [{}, {"max_sets_per_sender": 3}, {"max_buffered_bytes_per_sender": 12_000}, {"max_buffered_bytes": 40_000}],
     ids=str,
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_burst_of_segmented_messages_is_received_whole_and_only_then_said_to_be_delivered(
     peer, profile, bounds, seed
 ):
@@ -141,6 +141,7 @@ def test_a_forged_segment_keeps_nobody_from_the_message_and_nobody_believes_it(p
     assert bob.events(IrretrievableMessage) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("profile", Profile)
 def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_message(peer, profile):
     options = options_of(profile, parity_rate=0.0)

@@ -54,6 +54,7 @@ def open_files_allowed():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+@pytest.mark.full
 def test_silent_sockets_keep_nobody_out(crowd):
     # The node lets go of most of its ends at once, the peers of none of theirs.
     if open_files_allowed() < SILENT + 2_000:
@@ -86,6 +87,7 @@ def test_silent_sockets_keep_nobody_out(crowd):
     crowd.run(work())
 
 
+@pytest.mark.full
 @MUXERS
 def test_silent_streams_keep_nobody_out(crowd, muxer):
     protocols = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL, METADATA_PROTOCOL)

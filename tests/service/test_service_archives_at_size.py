@@ -258,6 +258,7 @@ def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monke
     assert statistics.size_bytes > 0
 
 
+@pytest.mark.full
 def test_many_hashes_of_large_messages_come_in_pages(tmp_path):
     large = [routed(number, size=300_000) for number in range(10)]
 
@@ -310,6 +311,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.full
 def test_what_was_put_a_moment_before_a_kill_is_there_and_the_file_is_whole(tmp_path):
     path = tmp_path / "archive.db"
     first = 0

@@ -54,7 +54,10 @@ def world_of(seed, loss, profile):
     )
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + WORLDS))
+@pytest.mark.parametrize(
+    "seed",
+    [FIRST_SEED, *(pytest.param(FIRST_SEED + number, marks=pytest.mark.full) for number in range(1, WORLDS))],
+)
 @pytest.mark.parametrize("loss", [0.0, 0.3, 0.5])
 @pytest.mark.parametrize("profile", Profile, ids=[profile.value for profile in Profile])
 def test_everything_holds_in_a_world(profile, loss, seed):

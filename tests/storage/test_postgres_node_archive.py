@@ -220,6 +220,7 @@ def test_tables_that_nwaku_made_get_the_index_by_topics_and_keep_their_messages(
     assert with_archive(postgres, indexed) == 1
 
 
+@pytest.mark.full
 def test_messages_wait_while_the_server_is_away(postgres, database):
     async def work(archive):
         archive.put(routed(1), time.time_ns())

@@ -113,6 +113,7 @@ def kill_one(parent, rng):
     raise AssertionError("the parent of the writing processes ended")
 
 
+@pytest.mark.full
 def test_what_was_answered_for_survives_kill_and_every_write_is_whole(parent, path, make):
     rng, answered = random.Random(SEED), 0
     for kill in range(KILLS):

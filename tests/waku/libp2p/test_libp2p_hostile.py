@@ -341,6 +341,7 @@ def open_files_allowed():
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+@pytest.mark.full
 def test_thousands_of_silent_sockets_keep_nobody_out(run):
     if open_files_allowed() < 2 * SILENT_SOCKETS + 200:
         pytest.skip(f"this system allows too few open files for {SILENT_SOCKETS} sockets at both ends")
