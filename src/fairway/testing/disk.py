@@ -57,7 +57,7 @@ _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a 
 _DATABASE: Final = ""
 _LOG: Final = "-wal"
 _KEPT: Final = (_DATABASE, _LOG, "-journal")
-"""Ends of the names of the files that survive; the shared memory of a log does not."""
+"""Ends of the names of the files that survive. SQLite makes the shared memory of a log anew."""
 
 Image = dict[str, bytes]
 """What is on the disk, by the end of the file's name."""
@@ -253,7 +253,6 @@ class _Machine:
                 self._beside(end).write_bytes(image[end])
             else:
                 self._beside(end).unlink(missing_ok=True)
-        self._beside("-shm").unlink(missing_ok=True)
 
     def power_loss(self) -> None:
         stores, self.stores = self.stores, []
