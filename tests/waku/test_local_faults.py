@@ -283,3 +283,25 @@ async def test_three_sides_at_once_hear_and_find_only_themselves(say):
             assert say.payloads(heard[name].take()) == [
                 payload for other, payload in zip(side, expected, strict=True) if other != name
             ]
+
+
+@virtual_time()
+async def test_a_network_that_falls_apart_anew_before_it_healed_hides_what_it_hid(say):
+    with LocalNetwork() as network:
+        nodes = {name: network.node(name) for name in "abc"}
+
+        async def seen():
+            return [say.payloads((await node.query(say.query())).messages) for node in nodes.values()]
+
+        network.partition({"a"}, {"b"}, {"c"})
+        await nodes["a"].send(say.message(1))
+        network.partition({"a", "b"}, {"c"})
+        assert await seen() == [[b"message 1"], [b"message 1"], []]
+        await nodes["a"].send(say.message(2))
+        network.partition({"a"}, {"b", "c"})
+        # What b has seen it sees; c reaches b, and not who published it.
+        assert await seen() == [[b"message 1", b"message 2"], [b"message 1", b"message 2"], []]
+        network.heal()
+        assert await seen() == [[b"message 1", b"message 2"]] * 3
+        network.partition({"a"})
+        assert await seen() == [[b"message 1", b"message 2"]] * 3

@@ -156,9 +156,10 @@ class LocalNetwork:
     def partition(self, *sides: Collection[str]) -> None:
         """Cut the network into sides, given as sets of names; nodes that are not named form one more side.
 
-        Messages that are already on their way arrive. A network that was cut before heals first.
+        Messages that are already on their way arrive. A network that was cut before is cut anew: who reaches each other
+        now was perhaps apart before, and the other way round.
         """
-        self._partition = Partition(sides)
+        self._partition = Partition(sides, self._partition)
 
     def heal(self) -> None:
         """Join the sides of a partition; the store then shows everything to everybody."""

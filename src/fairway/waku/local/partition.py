@@ -1,12 +1,13 @@
 """A network that fell apart: who reaches whom, and what the store shows to whom.
 
 Invariant: nobody sees anything of another side before the network has healed, not even by way of the store; what was
-published before the network fell apart everybody sees.
+published before the network fell apart everybody sees. A network may fall apart anew before it healed: then who reaches
+a publisher now sees what that one published, and who saw a message goes on seeing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -20,8 +21,9 @@ _MAX_NOTED: Final = 100_000
 class Partition:
     """Sides of a network. Nodes that are not named form a side of their own."""
 
-    def __init__(self, sides: tuple[Collection[str], ...]) -> None:
-        """Make a partition; raises `ConfigurationError` for a node on two sides."""
+    def __init__(self, sides: tuple[Collection[str], ...], former: Partition | None = None) -> None:
+        """Make a partition, in place of a former one; raises `ConfigurationError` for a node on two sides."""
+        self._former = former
         self._side_of: dict[str, int] = {}
         for number, names in enumerate(sides):
             if isinstance(names, str):
@@ -30,26 +32,34 @@ class Partition:
                 if name in self._side_of:
                     raise ConfigurationError(f"node {name!r} stands on two sides of the partition; name it once")
                 self._side_of[name] = number
-        self._seen_by: dict[bytes, set[int]] = {}
+        self._publishers: dict[bytes, dict[str, None]] = {}
+        """Who published a message while the network was cut in this way."""
 
     def connects(self, one: str, other: str) -> bool:
         """Return whether two nodes reach each other."""
         return self._side(one) == self._side(other)
 
     def note(self, message_hash: bytes, publisher: str) -> None:
-        """Remember on which side a message entered the store."""
-        self._seen_by.setdefault(message_hash, set()).add(self._side(publisher))
-        if len(self._seen_by) > _MAX_NOTED:
-            del self._seen_by[next(iter(self._seen_by))]
+        """Remember that a message of a publisher entered the store."""
+        self._publishers.setdefault(message_hash, {})[publisher] = None
+        if len(self._publishers) > _MAX_NOTED:
+            del self._publishers[next(iter(self._publishers))]
+
+    def publishers(self, message_hash: bytes) -> Iterator[str]:
+        """Yield who published a message since the network fell apart."""
+        yield from self._publishers.get(message_hash, ())
+        if self._former is not None:
+            yield from self._former.publishers(message_hash)
 
     def saw(self, message_hash: bytes) -> bool:
         """Return whether a message was published since the network fell apart."""
-        return message_hash in self._seen_by
+        return next(self.publishers(message_hash), None) is not None
 
     def shows(self, message_hash: bytes, asker: str) -> bool:
         """Return whether the store shows a message to a node."""
-        sides = self._seen_by.get(message_hash)
-        return sides is None or self._side(asker) in sides
+        if not self.saw(message_hash) or any(self.connects(one, asker) for one in self.publishers(message_hash)):
+            return True
+        return self._former is not None and self._former.saw(message_hash) and self._former.shows(message_hash, asker)
 
     def _side(self, name: str) -> int:
         return self._side_of.get(name, _THE_OTHERS)
