@@ -98,8 +98,6 @@ class Engine:
         self._made_room = asyncio.Event()
         self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms: int | None = None
-        self._is_arming = False
         self._is_running = False
         self._has_stopped = False
         self._had_store = False
@@ -187,7 +185,7 @@ class Engine:
         if accepted is not None and accepted.outcome is Outcome.OPEN:
             self._requests[accepted.request_id] = accepted
         self._made_room.set()
-        self._rearm()
+        self._arm()
         write = None
         if changes or delivered or requests or trace:
             write = Write(changes=changes, delivered=tuple(delivered), requests=tuple(requests), trace=tuple(trace))
@@ -326,29 +324,29 @@ class Engine:
             await asyncio.wait(list(self._ciphers))
         await self.commits.room(0)
 
-    def _rearm(self) -> None:
-        """Set the timer anew before the event loop waits again."""
-        if self._is_running and not self._is_arming:
-            self._is_arming = True
-            asyncio.get_running_loop().call_soon(self._arm)
-
     def _arm(self) -> None:
-        self._is_arming = False
-        if not self._is_running:
+        """Let the timer go off no later than the protocol wants to be called next.
+
+        One that goes off sooner stays: nearly every message puts off what is due next, and it looks again then.
+        """
+        at_ms = self.stack.next_deadline() if self._is_running else None
+        if at_ms is None:
             return
-        at_ms = self.stack.next_deadline()
-        if at_ms == self._timer_at_ms and self._timer is not None:
-            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + max(0, at_ms - self._clock()) / 1_000
         if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
             self._timer.cancel()
-        self._timer, self._timer_at_ms = None, at_ms
-        if at_ms is not None:
-            delay_s = max(0, at_ms - self._clock()) / 1_000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+        self._timer = loop.call_at(at_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._enter(self.stack.tick)
+        at_ms = self.stack.next_deadline()
+        if at_ms is not None and at_ms <= self._clock():
+            self._enter(self.stack.tick)
+        else:
+            self._arm()
 
     def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
         """Call the protocol from a callback, where nobody else would see an exception."""
