@@ -275,7 +275,7 @@ def replay_command(plan: SimulationPlan) -> str:
         elif isinstance(value, bool):
             words += [f"--{field.name.replace('_', '-')}"] * value
         elif field.name in {"participants", "loss", "seed"} or value != field.default:
-            words.append(f"--{field.name.replace('_', '-')} {_text(value)}")
+            words.append(_option(field.name.replace("_", "-"), value))
     return " ".join(words)
 
 
@@ -284,10 +284,12 @@ def _require(condition: bool, plan: SimulationPlan, name: str, expected: str) ->
         raise ConfigurationError(f"{name} must be {expected}, not {getattr(plan, name)}")
 
 
-def _text(value: Any) -> str:
+def _option(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
     if isinstance(value, Enum):
-        return str(value.value)
-    return _number(value) if isinstance(value, float) else str(value)
+        return f"--{name} {value.value}"
+    return f"--{name} {_number(value) if isinstance(value, float) else value}"
 
 
 def _number(value: float) -> str:

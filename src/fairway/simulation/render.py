@@ -35,7 +35,7 @@ def print_report(report: SimulationReport, console: Console | None = None) -> No
         if number == _SHOWN:
             _line(console, f"... and {len(report.violations) - _SHOWN} more, see --json", "red")
             break
-        when = "at the end" if violation.at_ms is None else f"after {_duration(violation.at_ms)}"
+        when = "at the end" if violation.at_ms is None else f"after {duration(violation.at_ms)}"
         _line(console, f"violated: {violation.invariant.value}: {violation.sentence}, {when}", "red")
     _line(console, f"trace {report.trace_hash}", "dim")
     _line(console, f"run it again: {replay_command(report.plan)}", "bold" if report.violations else "dim")
@@ -55,9 +55,9 @@ def _headline(report: SimulationReport) -> Text:
     plan = report.plan
     words = [
         f"{plan.participants} participants",
-        f"{_duration(plan.duration_ms)}, quiet {_duration(report.settled_ms)} later"
+        f"{duration(plan.duration_ms)}, quiet {duration(report.settled_ms)} later"
         if report.quiet
-        else f"{_duration(plan.duration_ms)}, never quiet",
+        else f"{duration(plan.duration_ms)}, never quiet",
         f"{plan.loss:.0%} loss",
         f"{plan.profile.value} profile",
         f"seed {plan.seed}",
@@ -123,22 +123,22 @@ def _traffic(report: SimulationReport) -> Table:
         table.add_row(
             traffic.purpose.value,
             f"{traffic.transmissions:,}",
-            _size(traffic.total_bytes),
+            size(traffic.total_bytes),
             _share(traffic.total_bytes, total),
-            _size(traffic.content_bytes),
-            _size(traffic.bloom_bytes),
-            _size(traffic.rest_bytes),
+            size(traffic.content_bytes),
+            size(traffic.bloom_bytes),
+            size(traffic.rest_bytes),
         )
     table.add_section()
     parts = [
         sum(getattr(each, name) for each in report.traffic) for name in ("content_bytes", "bloom_bytes", "rest_bytes")
     ]
-    table.add_row("together", f"{report.transmissions:,}", _size(total), "", *map(_size, parts))
-    per_message = [_size(part // report.sent) if report.sent else "-" for part in (total, *parts)]
+    table.add_row("together", f"{report.transmissions:,}", size(total), "", *map(size, parts))
+    per_message = [size(part // report.sent) if report.sent else "-" for part in (total, *parts)]
     each = _ratio(report.transmissions, report.sent)
     table.add_row("per message sent", each, per_message[0], "", *per_message[1:])
     table.caption = (
-        f"payloads make {_size(report.payload_bytes)}, {_share(report.payload_bytes, total)} of what was transmitted"
+        f"payloads make {size(report.payload_bytes)}, {_share(report.payload_bytes, total)} of what was transmitted"
     )
     table.caption_justify = "left"
     return table
@@ -159,10 +159,11 @@ def _table(title: str, heads: Iterable[str], left: tuple[int, ...] = (0,)) -> Ta
 
 
 def _times(times: Distribution) -> list[str]:
-    return [_duration(ms) for ms in (times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms)]
+    return [duration(ms) for ms in (times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms)]
 
 
-def _duration(duration_ms: int | None) -> str:
+def duration(duration_ms: int | None) -> str:
+    """Return a duration in the unit that suits it."""
     if duration_ms is None:
         return "-"
     if duration_ms < _MINUTE_MS:
@@ -172,7 +173,8 @@ def _duration(duration_ms: int | None) -> str:
     return f"{duration_ms / HOUR_MS:.2f}".rstrip("0").rstrip(".") + " h"
 
 
-def _size(size_bytes: int) -> str:
+def size(size_bytes: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
     if size_bytes < _KIB:
         return f"{size_bytes} B"
     return f"{size_bytes / _KIB:,.1f} KiB" if size_bytes < _KIB**2 else f"{size_bytes / _KIB**2:,.1f} MiB"

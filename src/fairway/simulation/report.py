@@ -114,6 +114,16 @@ class SimulationReport:
         return not self.violations
 
     @property
+    def virtual_ms(self) -> int:
+        """How long participants talked, and the channel then took to come to rest."""
+        return self.plan.duration_ms + self.settled_ms
+
+    @property
+    def bytes_per_delivery(self) -> int | None:
+        """Bytes transmitted, of all kinds, for each delivery that happened; None where none did."""
+        return self.transmitted_bytes // self.delivered if self.delivered else None
+
+    @property
     def transmitted_bytes(self) -> int:
         """Bytes of everything transmitted."""
         return sum(traffic.total_bytes for traffic in self.traffic)
@@ -130,11 +140,11 @@ class SimulationReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as what JSON can hold."""
-        plain = _plain(asdict(self))
-        plain["replay"] = replay_command(self.plan)
-        plain["false_claim_rate"] = self.false_claim_rate
-        plain["ok"] = self.ok
-        return dict(plain)
+        told = dict(plain(asdict(self)))
+        told["replay"] = replay_command(self.plan)
+        told["false_claim_rate"] = self.false_claim_rate
+        told["ok"] = self.ok
+        return told
 
 
 def make_report(
@@ -203,11 +213,12 @@ def _rank(ordered: Sequence[int], percent: int) -> int | None:
     return ordered[ceil(len(ordered) * percent / _PERCENT) - 1] if ordered else None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as what JSON can hold."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return value

@@ -1,0 +1,181 @@
+"""Worlds drawn at random: `draw_plan` makes of a seed a whole `SimulationPlan`, from calm to everything at once.
+
+Each world switches a random part of the kinds of trouble on (Groce et al., "Swarm Testing", ISSTA 2012), so that one
+does not hide what another shows. Every kind draws from a generator of its own: what a seed means stays as it is when a
+kind is added. A world's duration follows from how much is transmitted in it, so that worlds cost about the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from fairway.options import Delivery, Profile, SegmentationConfig
+from fairway.simulation.plan import HOUR_MS, SimulationPlan
+
+CALM: Final = SimulationPlan(
+    loss=0.0,
+    duplication=0.0,
+    min_delay_ms=20,
+    max_delay_ms=20,
+    long_share=0.0,
+    ephemeral_share=0.0,
+    repeat_share=0.0,
+    ask_all_share=0.0,
+    crashes_per_hour=0.0,
+    absences_per_hour=0.0,
+    joins=0,
+    leaves=0,
+    partitions=0,
+)
+"""A world in which nothing goes wrong: what each field is when its kind of trouble is off."""
+
+_RECEPTIONS: Final = 5_000
+"""About as many receptions of messages make a world, over all participants."""
+_IDLE_PER_HOUR: Final = {Profile.WAKU: 150, Profile.LOGOS: 2_000}
+"""About as many messages a participant transmits in an hour without sending anything."""
+_PER_SEND: Final = 5
+"""About as many transmissions a segment takes, retries and repairs included."""
+_PER_LONG: Final = 5
+"""About as many segments more a message of several has."""
+_LONGEST_MS: Final = 4 * HOUR_MS
+_SHORTEST_MS: Final = 120_000
+_DEFAULT_SEGMENT: Final = SegmentationConfig().segment_size_bytes
+
+_SIZES: Final = {
+    range(2, 4): 0.25,
+    range(4, 8): 0.55,
+    range(8, 13): 0.185,
+    range(13, 41): 0.0138,
+    range(41, 151): 0.001,
+    range(151, 1_001): 0.0005,
+}
+"""How likely a world has how many participants. One of 1,000 costs as much as hundreds of 5."""
+
+_Draw = Callable[[random.Random, dict[str, Any]], dict[str, Any]]
+
+
+def draw_plan(seed: int, **given: Any) -> SimulationPlan:
+    """Return the plan that a seed makes, with the fields that are given in place of what is drawn."""
+    rng = _generator(seed, "swarm")
+    share = rng.choice((0.0, 0.15, 0.3, 0.5, 0.7, 1.0))
+    plan: dict[str, Any] = {"seed": seed}
+    for draw in _ALWAYS:
+        plan |= draw(_generator(seed, draw.__name__), plan | given) | given
+    for draw in _TROUBLES:
+        if _generator(seed, f"whether {draw.__name__}").random() < share:
+            plan |= draw(_generator(seed, draw.__name__), plan) | given
+    plan["leaves"] = given.get("leaves", min(plan.get("leaves", 0), plan["participants"] - 2))
+    plan.setdefault("max_delay_ms", CALM.max_delay_ms)
+    if "max_delay_ms" not in given:
+        plan["max_delay_ms"] = max(plan["max_delay_ms"], plan.get("min_delay_ms", 0))
+    plan.setdefault("duration_ms", _duration_ms(rng, plan))
+    return replace(CALM, **plan)
+
+
+def _generator(seed: int, what: str) -> random.Random:
+    return random.Random(f"plan/{seed}/{what}")  # noqa: S311 - reproducible, and guards nothing
+
+
+def _duration_ms(rng: random.Random, plan: dict[str, Any]) -> int:
+    """Return how long a world may last to cost about what others do."""
+    hours = _RECEPTIONS * rng.uniform(0.5, 1.5) / (plan["participants"] ** 2 * _transmissions_per_hour(plan))
+    return min(max(int(hours * HOUR_MS) // 1_000 * 1_000, _SHORTEST_MS), _LONGEST_MS)
+
+
+def _transmissions_per_hour(plan: dict[str, Any]) -> float:
+    """Return about how many transmissions of a participant a plan makes."""
+    segments = 1 + _PER_LONG * plan.get("long_share", 0)
+    return float(_IDLE_PER_HOUR[plan["profile"]] + _PER_SEND * plan["messages_per_hour"] * segments)
+
+
+def _participants(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    sizes = rng.choices(list(_SIZES), list(_SIZES.values()))[0]
+    return {"participants": rng.choice(sizes)}
+
+
+def _talk(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "messages_per_hour": rng.choice((4.0, 10.0, 30.0, 60.0, 120.0, 300.0)),
+        "ephemeral_share": rng.choice((0.0, 0.1, 0.3)),
+        "repeat_share": rng.choice((0.0, 0.1, 0.4)),
+        "ask_all_share": rng.choice((0.0, 0.3, 0.7, 1.0)),
+    }
+
+
+def _channel(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "profile": rng.choice(list(Profile)),
+        "delivery": rng.choices(list(Delivery), (0.8, 0.2))[0],
+        "bloom_capacity": rng.choice((200, 500, 500, 1_000, 10_000)),
+    }
+
+
+def _long_messages(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    size = rng.choice((200, 500, 1_000, 5_000, _DEFAULT_SEGMENT))
+    share = rng.choice((0.05, 0.2, 0.6))
+    most = 10 if size == _DEFAULT_SEGMENT else 120
+    return {
+        "segment_size_bytes": size,
+        "long_share": share,
+        "parity_rate": rng.choice((None, None, 0.0, 0.125, 0.5, 1.0)),
+        "messages_per_hour": min(plan["messages_per_hour"], round(most / (1 + _PER_LONG * share), 1)),
+    }
+
+
+def _loss(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"loss": round(rng.choice((rng.uniform(0.01, 0.1), rng.uniform(0.1, 0.6), 0.3, 0.5)), 2)}
+
+
+def _duplication(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"duplication": rng.choice((0.05, 0.2, 0.5))}
+
+
+def _reordering(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"max_delay_ms": rng.choice((100, 250, 1_000, 5_000))}
+
+
+def _store_gaps(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store_gaps": rng.choice((0.05, 0.2, 0.5, 1.0))}
+
+
+def _crashes(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"crashes_per_hour": rng.choice((1.0, 5.0, 20.0))}
+
+
+def _absences(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"absences_per_hour": rng.choice((1.0, 4.0, 12.0)), "absence_ms": rng.choice((20_000, 180_000, 900_000))}
+
+
+def _comings(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"joins": rng.randint(1, max(1, plan["participants"] // 3))}
+
+
+def _goings(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"leaves": rng.randint(1, max(1, plan["participants"] // 3))}
+
+
+def _partitions(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"partitions": rng.randint(1, 4), "partition_ms": rng.choice((30_000, 180_000, 600_000))}
+
+
+def _rate_limit(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"rate_limit": int(_transmissions_per_hour(plan) / 6 * rng.uniform(1, 4))}
+
+
+_ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel)
+_TROUBLES: Final[tuple[_Draw, ...]] = (
+    _long_messages,
+    _loss,
+    _duplication,
+    _reordering,
+    _store_gaps,
+    _crashes,
+    _absences,
+    _comings,
+    _goings,
+    _partitions,
+    _rate_limit,
+)

@@ -1,0 +1,87 @@
+"""Many worlds for people: a line for each, and what came of all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from fairway.simulation.campaign import Tally
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.render import duration, size
+from fairway.simulation.workers import Outcome
+
+_SHOWN: Final = 20
+"""Broken worlds that are printed; ``--json`` has them all."""
+_WIDTHS: Final = (10, 6, 6, 8, 9, 9, 10, 9, 8)
+_HEADS: Final = ("seed", "people", "loss", "profile", "lasted", "messages", "bytes each", "95 % in", "CPU")
+
+
+def print_heads(console: Console) -> None:
+    """Print what the columns of `print_world` are."""
+    _line(console, _columns(_HEADS), "bold")
+
+
+def print_world(console: Console, outcome: Outcome) -> None:
+    """Print the figures of a world as a line."""
+    plan, report = outcome.plan, outcome.report
+    cells = [str(plan.seed), str(plan.participants), f"{plan.loss:.0%}", plan.profile.value]
+    if report is None:
+        cells += ["-"] * 4
+    else:
+        each = report.bytes_per_delivery
+        cells += [
+            duration(report.virtual_ms),
+            f"{report.sent:,}",
+            "-" if each is None else size(each),
+            duration(report.delivery.p95_ms),
+        ]
+    told = "ok" if outcome.ok else f"broke: {outcome.violations[0][0]}"
+    _line(console, f"{_columns([*cells, f'{outcome.cpu_s:.1f} s'])}  {told}", "" if outcome.ok else "red")
+
+
+def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bool) -> None:
+    """Print what came of all worlds."""
+    speed = tally.virtual_ms / 1_000 / seconds
+    noun = "world" if tally.worlds == 1 else "worlds"
+    text = (
+        f"{tally.worlds:,} {noun}, {tally.virtual_ms / HOUR_MS:,.1f} virtual hours in {duration(int(seconds * 1_000))}"
+    )
+    text = f"{text}, {speed:,.0f} x as fast as real time"
+    if interrupted:
+        text += ", interrupted"
+    _line(console, text, "bold")
+    if not tally.broken:
+        _line(console, "every invariant held in all of them", "green" if tally.worlds else "")
+        return
+    _line(console, f"{len(tally.broken):,} broke", "bold red")
+    for outcome in sorted(tally.broken, key=lambda outcome: outcome.plan.seed)[:_SHOWN]:
+        _print_broken(console, outcome)
+    if len(tally.broken) > _SHOWN:
+        _line(console, f"... and {len(tally.broken) - _SHOWN} more, see --json", "red")
+
+
+def print_shrunk(console: Console, shrunk: Outcome) -> None:
+    """Print the smallest plan that breaks, with the command that runs it."""
+    _line(console, f"the smallest world found that breaks so: {_title(shrunk.plan)}", "bold")
+    _print_broken(console, shrunk)
+
+
+def _print_broken(console: Console, outcome: Outcome) -> None:
+    invariant, sentence = outcome.violations[0]
+    more = f" (and {len(outcome.violations) - 1} more)" if len(outcome.violations) > 1 else ""
+    _line(console, f"violated: {invariant}: {sentence}{more}", "red")
+    _line(console, f"run it again: {replay_command(outcome.plan)}", "bold")
+
+
+def _title(plan: SimulationPlan) -> str:
+    return f"{plan.participants} participants, {duration(plan.duration_ms)}, {plan.loss:.0%} loss"
+
+
+def _columns(cells: list[str] | tuple[str, ...]) -> str:
+    return " ".join(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+
+
+def _line(console: Console, text: str, style: str) -> None:
+    console.print(Text(text, style=style), soft_wrap=True)

@@ -1,0 +1,183 @@
+"""Worlds in processes side by side: whatever a world does, hangs and crashes of its process included, is an outcome.
+
+A world that raises, that takes longer than it may, or whose process ends has broken an invariant as much as one that
+lost a message: the programs of participants must never do so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Final
+
+from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.report import SimulationReport
+from fairway.simulation.runner import simulate
+
+RAISES: Final = "nothing raises"
+"""What a world broke that ended in an exception."""
+ENDS: Final = "every world ends"
+"""What a world broke that took too long."""
+
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+"""Forks of a process that has done nothing but imports: a fork of this one would share locks with its threads."""
+_CONTEXT.set_forkserver_preload(["__main__", simulate.__module__])
+
+World = Callable[[SimulationPlan], SimulationReport]
+_PATIENCE: Final = 10
+"""How many times its CPU time a world may take by the clock on the wall, which other programs slow down."""
+_MEMORY_BYTES: Final = 6 * 1024**3
+"""What a process may take, lest a world that leaks takes the machine with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one world."""
+
+    plan: SimulationPlan
+    report: SimulationReport | None
+    """What happened in it; None if it did not come to its end."""
+    violations: tuple[tuple[str, str], ...]
+    """Which invariants were violated, and the sentence on each."""
+    cpu_s: float
+    """CPU time that it took."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant held."""
+        return not self.violations
+
+
+def run_worlds(
+    plans: Iterable[SimulationPlan], *, jobs: int, limit_s: float, world: World = simulate
+) -> Generator[Outcome]:
+    """Run a world for each plan in so many processes, and yield what comes of each as it ends.
+
+    A plan is asked for when there is a process for it and the outcome before it has been looked at, so that whoever
+    gives plans can stop, or choose the next one. A world that takes more CPU time than ``limit_s`` is ended. Whoever
+    closes the iterator ends what still runs.
+    """
+    rest = iter(plans)
+    busy: dict[Connection[Any, Any], _Worker] = {}
+    try:
+        for _, plan in zip(range(jobs), rest, strict=False):
+            worker = _Worker(world, limit_s)
+            busy[worker.connection] = worker
+            worker.give(plan)
+        while busy:
+            earliest = min(worker.until for worker in busy.values())
+            ready = wait(busy, max(0.0, earliest - time.monotonic()))
+            late = [each for each, worker in busy.items() if time.monotonic() >= worker.until]
+            for connection in dict.fromkeys([*ready, *late]):
+                worker = busy[connection]  # type: ignore[index]
+                yield worker.outcome()
+                following = next(rest, None)
+                if following is None or not worker.process.is_alive():
+                    busy.pop(worker.connection).end()
+                if following is not None:
+                    if not worker.process.is_alive():
+                        worker = _Worker(world, limit_s)
+                        busy[worker.connection] = worker
+                    worker.give(following)
+    finally:
+        for worker in busy.values():
+            worker.end()
+
+
+class _Worker:
+    """A process that runs one world after another."""
+
+    def __init__(self, world: World, limit_s: float) -> None:
+        self.connection, theirs = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_serve, args=(theirs, world, limit_s), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._limit_s = limit_s
+        self._plan = SimulationPlan()
+        self.until = 0.0
+
+    def give(self, plan: SimulationPlan) -> None:
+        self._plan = plan
+        self.until = time.monotonic() + self._limit_s * _PATIENCE
+        self.connection.send(plan)
+
+    def outcome(self) -> Outcome:
+        """Return what came of the plan; a process that cannot say it any more is ended."""
+        try:
+            if self.connection.poll():
+                outcome: Outcome = self.connection.recv()
+                return outcome
+            self.end()
+            waited_s = self._limit_s * _PATIENCE
+            return _broken(self._plan, ENDS, f"the world was ended after {waited_s:g} s in which it did nothing")
+        except (EOFError, ConnectionError):
+            self.process.join()
+            code = self.process.exitcode
+            self.end()
+            return _broken(self._plan, RAISES, f"the world's process ended with exit code {code}")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class _TooLong(KeyboardInterrupt):
+    """The world took longer than it may: nothing but an interrupt passes through an event loop."""
+
+
+def _serve(connection: Connection[Any, Any], world: World, limit_s: float) -> None:
+    """Run worlds for whoever is at the other end of a connection, until that is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt is to end
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    with suppress(EOFError, ConnectionError):
+        while True:
+            connection.send(_run(connection.recv(), world, limit_s))
+
+
+def _run(plan: SimulationPlan, world: World, limit_s: float) -> Outcome:
+    began_s = time.process_time()
+    try:
+        with _no_longer_than(limit_s):
+            report = world(plan)
+    except _TooLong:
+        return _broken(
+            plan, ENDS, f"the world was ended after {limit_s:g} s of CPU time:\n{traceback.format_exc()}", began_s
+        )
+    except (Exception, KeyboardInterrupt, SystemExit):  # noqa: BLE001 - whatever it is, it is what came of the world
+        return _broken(plan, RAISES, traceback.format_exc(), began_s)
+    return Outcome(
+        plan=plan,
+        report=report,
+        violations=tuple((violation.invariant.value, violation.sentence) for violation in report.violations),
+        cpu_s=time.process_time() - began_s,
+    )
+
+
+def _broken(plan: SimulationPlan, invariant: str, sentence: str, began_s: float | None = None) -> Outcome:
+    cpu_s = 0.0 if began_s is None else time.process_time() - began_s
+    return Outcome(plan=plan, report=None, violations=((invariant, sentence.strip()),), cpu_s=cpu_s)
+
+
+@contextmanager
+def _no_longer_than(limit_s: float) -> Iterator[None]:
+    """Raise within what runs once it took so much CPU time, and again should something have swallowed that."""
+
+    def end(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, limit_s, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

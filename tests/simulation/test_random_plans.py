@@ -1,0 +1,83 @@
+"""Plans drawn at random: wide, worth the same time, and the same for the same seed."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+
+import pytest
+import typer
+
+from fairway.cli._plan_options import plan_of, with_plan
+from fairway.errors import ConfigurationError
+from fairway.options import Profile
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.random_plans import CALM, draw_plan
+
+PLANS = [draw_plan(seed) for seed in range(2_000)]
+ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
+
+
+def test_a_seed_draws_the_same_plan_whenever_it_is_asked_and_names_it():
+    assert [draw_plan(seed) for seed in range(50)] == PLANS[:50]
+    assert [plan.seed for plan in PLANS] == list(range(2_000))
+
+
+def test_every_field_takes_several_values():
+    for field in fields(SimulationPlan):
+        values = {getattr(plan, field.name) for plan in PLANS}
+        assert (len(values) == 1) is (field.name in ALWAYS_THE_SAME), field.name
+
+
+def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_not_come_with_another():
+    def troubles(plan):
+        return {f.name for f in fields(plan) if getattr(plan, f.name) != getattr(CALM, f.name)}
+
+    kinds = ("loss", "duplication", "store_gaps", "crashes_per_hour", "absences_per_hour", "joins", "partitions")
+    for kind in kinds:
+        assert 0.2 < sum(kind in troubles(plan) for plan in PLANS) / len(PLANS) < 0.7, kind
+        for other in set(kinds) - {kind}:
+            assert any(kind in troubles(plan) and other not in troubles(plan) for plan in PLANS), (kind, other)
+    assert any(set(kinds).isdisjoint(troubles(plan)) for plan in PLANS)
+    assert any(set(kinds) <= troubles(plan) for plan in PLANS)
+
+
+def test_most_worlds_are_small_and_large_ones_are_short():
+    sizes = [plan.participants for plan in PLANS]
+    assert min(sizes) == 2
+    assert sum(size <= 12 for size in sizes) / len(sizes) > 0.95
+    assert max(plan.duration_ms for plan in PLANS if plan.participants > 12) < HOUR_MS / 2
+    assert draw_plan(3_260).participants > 150
+
+
+def test_what_is_given_is_not_drawn_and_the_rest_fits_to_it():
+    for seed in range(200):
+        plan = draw_plan(seed, participants=2, loss=0.5, min_delay_ms=300)
+        assert (plan.participants, plan.loss, plan.leaves, plan.min_delay_ms) == (2, 0.5, 0, 300)
+    assert draw_plan(3, duration_ms=60_000, profile=Profile.LOGOS).duration_ms == 60_000
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ConfigurationError, match="participants must be 2 to 1000, not 1"):
+        draw_plan(1, participants=1)
+
+
+def test_the_command_line_gives_every_drawn_plan_back_from_its_replay_command():
+    read = []
+    app = typer.Typer()
+    app.command()(with_plan(lambda given: read.append(plan_of(given))))
+    command = typer.main.get_command(app)
+    for plan in PLANS[:300]:
+        command.main(shlex.split(replay_command(plan))[2:], standalone_mode=False)
+        assert read.pop() == plan
+    assert not read
+
+
+def test_every_field_of_a_plan_is_an_option_with_a_help_text():
+    app = typer.Typer()
+    app.command()(with_plan(lambda given: None))
+    command = typer.main.get_command(app)
+    options = {each.name: each for each in command.params}
+    for field in fields(SimulationPlan):
+        name = "hours" if field.name == "duration_ms" else field.name
+        assert len(options[name].help) > 10, name
