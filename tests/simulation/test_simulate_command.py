@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
@@ -130,3 +133,97 @@ def test_every_field_of_a_plan_survives_the_way_through_the_replay_command():
     result = run(*shlex.split(replay_command(plan))[2:], "--json")
     assert json.loads(result.stdout)["trace_hash"] == simulate(plan).trace_hash
     assert json.loads(result.stdout)["plan"] == simulate(plan).as_json()["plan"]
+
+
+FEW = ("--participants", "3", "--hours", "0.02", "--jobs", "1")
+BROKEN = (*FEW, "--settle-ms", "0", "--loss", "0.7", "--messages-per-hour", "300", "--ask-all-share", "1")
+
+
+def test_many_worlds_are_a_line_each_and_what_came_of_all():
+    result = run(*FEW, "--worlds", "3", "--first-seed", "5")
+    assert result.exit_code == 0, result.output
+    head, *rows, end, verdict = result.stdout.splitlines()
+    assert head.split()[:3] == ["seed", "people", "loss"]
+    assert [row.split()[0] for row in rows] == ["5", "6", "7"]
+    assert {row.split()[1] for row in rows} == {"3"}
+    assert all(row.endswith("  ok") and len(row) <= 100 for row in rows)
+    assert end.startswith("3 worlds, ")
+    assert "x as fast as real time" in end
+    assert verdict == "every invariant held in all of them"
+
+
+def test_many_worlds_as_json_are_one_object():
+    result = run(*FEW, "--worlds", "2", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["worlds"], answer["broken"], answer["interrupted"]) == (2, [], False)
+    assert answer["virtual_hours"] > 0 < answer["seconds"]
+
+
+def test_the_first_broken_world_ends_it_and_a_smaller_one_is_printed_last_with_the_command_that_runs_it():
+    result = run(*BROKEN, "--worlds", "50", "--shrink-s", "30")
+    assert result.exit_code == 1, result.output
+    lines = result.stdout.splitlines()
+    assert "broke: the channel comes to rest" in lines[1]
+    assert "1 broke" in lines
+    assert any(line.startswith("the smallest world found that breaks so: 2 participants") for line in lines)
+    assert lines[-2].startswith("violated: the channel comes to rest: ")
+    smaller = run(*shlex.split(lines[-1].removeprefix("run it again: "))[2:])
+    assert smaller.exit_code == 1
+    assert "violated: the channel comes to rest: " in smaller.stdout
+
+
+def test_when_it_keeps_going_every_broken_world_is_listed_with_its_own_command():
+    result = run(*BROKEN, "--worlds", "3", "--keep-going", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["worlds"] == 3
+    assert len(answer["broken"]) >= 2
+    for broken in answer["broken"]:
+        assert broken["violations"][0]["invariant"] == "the channel comes to rest"
+        assert broken["plan"]["loss"] == 0.7
+        assert broken["shrunk"] is None
+        again = run(*shlex.split(broken["replay"])[2:], "--json")
+        assert json.loads(again.stdout)["violations"][0]["sentence"] == broken["violations"][0]["sentence"]
+
+
+def test_the_figures_of_each_world_are_appended_to_a_file(tmp_path):
+    file = tmp_path / "worlds.jsonl"
+    for first_seed in ("1", "3"):
+        assert run(*FEW, "--worlds", "2", "--first-seed", first_seed, "--record", str(file)).exit_code == 0
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["seed"] for row in rows] == [1, 2, 3, 4]
+    assert {"messages", "transmitted_bytes", "bytes_per_delivery", "p95_delivery_ms", "cpu_s"} <= rows[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--worlds", "2", "--seed", "3"), "give --first-seed"),
+        (("--worlds", "2", "--archive", "world.db"), "--archive keeps one world"),
+        (("--worlds", "0"), "worlds must be at least 1, not 0"),
+        (("--budget-s", "0"), "budget_s must be more than 0 seconds"),
+        (("--worlds", "2", "--loss", "1"), "loss must be 0 or more and less than 1"),
+    ],
+)
+def test_many_worlds_that_cannot_be_are_refused(words, text):
+    result = run(*words)
+    assert isinstance(result.exception, ConfigurationError)
+    assert text in str(result.exception)
+
+
+def test_an_interrupt_ends_all_worlds_and_says_what_came_of_those_that_ended():
+    words = (*FEW, "--jobs", "2", "--budget-s", "3600")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairway", "simulate", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert all(line.endswith("  ok\n") for line in lines[1:])
+    assert ", interrupted\n" in stdout
+    assert stderr == ""

@@ -1,106 +1,83 @@
-"""``fairway simulate``: runs a world of `fairway.simulation` and prints what happened."""
+"""``fairway simulate``: runs one world of `fairway.simulation`, or many, and prints what happened."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from itertools import count
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fairway.cli._console import PlainConsole
-from fairway.options import Delivery, Profile
+from fairway.cli._plan_options import plan_of, with_plan
+from fairway.errors import ConfigurationError
 from fairway.simulation.archiving import require_new, truth_path, write_archive
+from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
 from fairway.simulation.render import print_report
+from fairway.simulation.render_campaign import print_end, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
+from fairway.simulation.workers import Outcome
 
-_PLAN: Final = SimulationPlan()
-_NETWORK: Final = "The network"
-_PEOPLE: Final = "What participants do"
-_TROUBLE: Final = "What happens to them"
-_CHANNEL: Final = "The channel"
+_MANY: Final = "Many worlds"
+_INTERRUPTED: Final = 130
+_CAMPAIGN: Final = Campaign(worlds=1)
 
 
+@with_plan
 def command(
+    given: dict[str, Any],
     *,
-    participants: Annotated[int, typer.Option(help="How many there are at the beginning.")] = _PLAN.participants,
-    hours: Annotated[float, typer.Option(help="How long they talk, in virtual hours.")] = _PLAN.duration_ms / HOUR_MS,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run.")] = _PLAN.seed,
-    loss: Annotated[
-        float, typer.Option(help="Share of deliveries and store answers that get lost.", rich_help_panel=_NETWORK)
-    ] = _PLAN.loss,
-    duplication: Annotated[
-        float, typer.Option(help="Share of deliveries that happen twice.", rich_help_panel=_NETWORK)
-    ] = _PLAN.duplication,
-    store_gaps: Annotated[
-        float, typer.Option(help="Share of messages that the store misses.", rich_help_panel=_NETWORK)
-    ] = _PLAN.store_gaps,
-    min_delay_ms: Annotated[int, typer.Option(help="Fastest delivery.", rich_help_panel=_NETWORK)] = _PLAN.min_delay_ms,
-    max_delay_ms: Annotated[int, typer.Option(help="Slowest delivery.", rich_help_panel=_NETWORK)] = _PLAN.max_delay_ms,
-    partitions: Annotated[
-        int, typer.Option(help="Times that the channel falls in two.", rich_help_panel=_NETWORK)
-    ] = _PLAN.partitions,
-    partition_ms: Annotated[
-        int, typer.Option(help="How long it stays so.", rich_help_panel=_NETWORK)
-    ] = _PLAN.partition_ms,
-    messages_per_hour: Annotated[
-        float, typer.Option(help="Messages of each participant.", rich_help_panel=_PEOPLE)
-    ] = _PLAN.messages_per_hour,
-    long_share: Annotated[
-        float, typer.Option(help="Share of messages of two to six segments.", rich_help_panel=_PEOPLE)
-    ] = _PLAN.long_share,
-    ephemeral_share: Annotated[
-        float, typer.Option(help="Share of messages that are ephemeral.", rich_help_panel=_PEOPLE)
-    ] = _PLAN.ephemeral_share,
-    repeat_share: Annotated[
-        float, typer.Option(help="Share of messages that only say 'ok'.", rich_help_panel=_PEOPLE)
-    ] = _PLAN.repeat_share,
-    ask_all_share: Annotated[
-        float, typer.Option(help="Share of sends that ask everybody to acknowledge.", rich_help_panel=_PEOPLE)
-    ] = _PLAN.ask_all_share,
-    joins: Annotated[int, typer.Option(help="How many come later.", rich_help_panel=_PEOPLE)] = _PLAN.joins,
-    leaves: Annotated[
+    worlds: Annotated[
         int | None,
         typer.Option(
-            help="How many go for good.",
-            rich_help_panel=_PEOPLE,
-            show_default=f"{_PLAN.leaves}, fewer where fewer than {_PLAN.leaves + 2} take part",
+            help="Run so many worlds with plans drawn at random; what is given of a plan holds for all of them.",
+            show_default=False,
+            rich_help_panel=_MANY,
         ),
     ] = None,
-    crashes_per_hour: Annotated[
-        float, typer.Option(help="Crashes of each participant.", rich_help_panel=_TROUBLE)
-    ] = _PLAN.crashes_per_hour,
-    absences_per_hour: Annotated[
-        float, typer.Option(help="Times that each participant is offline.", rich_help_panel=_TROUBLE)
-    ] = _PLAN.absences_per_hour,
-    absence_ms: Annotated[
-        int, typer.Option(help="Mean length of an absence.", rich_help_panel=_TROUBLE)
-    ] = _PLAN.absence_ms,
-    profile: Annotated[Profile, typer.Option(help="Which wire is spoken.", rich_help_panel=_CHANNEL)] = _PLAN.profile,
-    delivery: Annotated[
-        Delivery, typer.Option(help="When messages are handed over.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.delivery,
-    rate_limit: Annotated[
-        int | None, typer.Option(help="Transmissions of each in ten minutes.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.rate_limit,
-    segment_size_bytes: Annotated[
-        int, typer.Option(help="Segment size; small ones simulate fast.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.segment_size_bytes,
-    parity_rate: Annotated[
-        float | None, typer.Option(help="Parity segments per data segment.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.parity_rate,
-    bloom_capacity: Annotated[
-        int, typer.Option(help="Messages a bloom filter is made for.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.bloom_capacity,
-    lost_timeout_ms: Annotated[
-        int, typer.Option(help="How long a message may be missing before it counts as lost.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.lost_timeout_ms,
-    settle_ms: Annotated[
-        int, typer.Option(help="How long the channel may take to come to rest.", rich_help_panel=_CHANNEL)
-    ] = _PLAN.settle_ms,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Processes side by side.", show_default="one per processor", rich_help_panel=_MANY),
+    ] = None,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(help="Begin no world later than so many seconds.", show_default=False, rich_help_panel=_MANY),
+    ] = None,
+    first_seed: Annotated[
+        int, typer.Option(help="The first world's plan is drawn from this seed.", rich_help_panel=_MANY)
+    ] = _CAMPAIGN.first_seed,
+    keep_going: Annotated[
+        bool,
+        typer.Option("--keep-going", help="Go on after a world that breaks, and list all.", rich_help_panel=_MANY),
+    ] = False,
+    shrink: Annotated[
+        bool | None,
+        typer.Option(
+            help="Look for a smaller plan that breaks like the first broken one.",
+            show_default="unless --keep-going",
+            rich_help_panel=_MANY,
+        ),
+    ] = None,
+    shrink_s: Annotated[float, typer.Option(help="For how many seconds.", rich_help_panel=_MANY)] = _CAMPAIGN.shrink_s,
+    world_s: Annotated[
+        float, typer.Option(help="A world that takes more seconds of CPU time counts as broken.", rich_help_panel=_MANY)
+    ] = _CAMPAIGN.world_s,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append the figures of each world, one JSON object a line.",
+            show_default=False,
+            rich_help_panel=_MANY,
+        ),
+    ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(
@@ -119,43 +96,40 @@ def command(
     Checked are: everything delivered, once, in causal order; equal logs; one end of every send;
     no false delivery report; bounded buffers.
 
-    [bold]--archive[/bold] keeps what a store would hold of it, for [bold]fairway[/bold]'s pipeline to read.
+    [bold]--worlds[/bold] or [bold]--budget-s[/bold] run many worlds, each drawn from a seed of its own, side by side.
+    The first that breaks ends it, and the smallest plan found that breaks the same way is printed.
+
+    [bold]--archive[/bold] keeps what a store would hold of one world, for [bold]fairway[/bold]'s pipeline to read.
 
     Exit code 0 if all of it holds, 1 if something is violated (the last line runs the same world
     again), 2 for a world that cannot be.
 
     Example: [bold]fairway simulate --participants 20 --hours 2 --loss 0.5 --seed 7[/bold]
+
+    Example: [bold]fairway simulate --worlds 200[/bold]
+
+    Example: [bold]fairway simulate --budget-s 600 --loss 0.3 --keep-going --record worlds.jsonl[/bold]
     """
-    plan = SimulationPlan(
-        participants=participants,
-        duration_ms=_milliseconds(hours),
-        loss=loss,
-        seed=seed,
-        profile=profile,
-        delivery=delivery,
-        duplication=duplication,
-        store_gaps=store_gaps,
-        min_delay_ms=min_delay_ms,
-        max_delay_ms=max_delay_ms,
-        messages_per_hour=messages_per_hour,
-        long_share=long_share,
-        ephemeral_share=ephemeral_share,
-        repeat_share=repeat_share,
-        ask_all_share=ask_all_share,
-        crashes_per_hour=crashes_per_hour,
-        absences_per_hour=absences_per_hour,
-        absence_ms=absence_ms,
-        joins=joins,
-        leaves=min(_PLAN.leaves, max(0, participants - 2)) if leaves is None else leaves,
-        partitions=partitions,
-        partition_ms=partition_ms,
-        rate_limit=rate_limit,
-        segment_size_bytes=segment_size_bytes,
-        parity_rate=parity_rate,
-        bloom_capacity=bloom_capacity,
-        lost_timeout_ms=lost_timeout_ms,
-        settle_ms=settle_ms,
+    if worlds is None and budget_s is None:
+        _one(plan_of(given), archive, machine=machine)
+    if archive is not None:
+        raise ConfigurationError("--archive keeps one world: leave --worlds and --budget-s out")
+    if "seed" in given:
+        raise ConfigurationError("--seed is of one world: give --first-seed, from which on plans are drawn")
+    campaign = Campaign(
+        worlds=worlds,
+        budget_s=budget_s,
+        first_seed=first_seed,
+        jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs,
+        world_s=world_s,
+        shrink_s=shrink_s,
+        given=given,
     )
+    shrinking = not keep_going if shrink is None else shrink
+    _many(campaign, record, keep_going=keep_going, shrinking=shrinking, machine=machine)
+
+
+def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
     if archive is not None:
         require_new(archive)
     console = PlainConsole(highlight=False, stderr=True)
@@ -181,6 +155,68 @@ def command(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _milliseconds(hours: float) -> int:
-    """Return hours as milliseconds; what is no number of hours fails as the plan is made."""
-    return round(hours * HOUR_MS) if abs(hours) < HOUR_MS else -1
+def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinking: bool, machine: bool) -> None:
+    out, err = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
+    console = out if out.is_terminal and not machine else err
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn() if campaign.worlds is not None else TextColumn("{task.completed}"),
+        TextColumn("worlds, {task.description}"),
+        TimeElapsedColumn(),
+    )
+    tally, shrunk, interrupted = Tally(), None, False
+    began_s = time.monotonic()
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        record.open("a", encoding="utf-8", buffering=1) if record is not None else nullcontext() as rows,
+    ):
+        task = progress.add_task("", total=campaign.worlds)
+        if not machine:
+            print_heads(out)
+        try:
+            for outcome in _outcomes(campaign, keep_going=keep_going):
+                tally.add(outcome)
+                if rows is not None:
+                    rows.write(json.dumps(row_of(outcome)) + "\n")
+                if not machine:
+                    print_world(out, outcome)
+                progress.update(task, advance=1, description=_so_far(tally, time.monotonic() - began_s))
+        except KeyboardInterrupt:
+            interrupted = True
+        seconds = time.monotonic() - began_s
+        if tally.broken and shrinking and not interrupted:
+            tries = count(1)
+            shrunk = campaign.shrunk(
+                tally.broken[0],
+                lambda _: progress.update(task, description=f"looking for a smaller one, try {next(tries)}"),
+            )
+    if machine:
+        broken = sorted(tally.broken, key=lambda outcome: outcome.plan.seed)
+        answer = {
+            "worlds": tally.worlds,
+            "broken": [broken_row(each, shrunk if each is tally.broken[0] else None) for each in broken],
+            "virtual_hours": round(tally.virtual_ms / HOUR_MS, 3),
+            "seconds": round(seconds, 3),
+            "interrupted": interrupted,
+        }
+        typer.echo(json.dumps(answer, indent=2))
+    else:
+        print_end(out, tally, seconds, interrupted=interrupted)
+        if shrunk is not None:
+            print_shrunk(out, shrunk)
+    raise typer.Exit(_INTERRUPTED if interrupted else int(bool(tally.broken)))
+
+
+def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[Outcome]:
+    """Yield what comes of the worlds, unless told otherwise up to the first that breaks."""
+    with closing(campaign.outcomes()) as outcomes:
+        for outcome in outcomes:
+            yield outcome
+            if not (outcome.ok or keep_going):
+                return
+
+
+def _so_far(tally: Tally, seconds: float) -> str:
+    speed = tally.virtual_ms / 1_000 / seconds
+    broken = f", {len(tally.broken)} broken" if tally.broken else ""
+    return f"{tally.virtual_ms / HOUR_MS:,.1f} virtual hours, {speed:,.0f} x real time{broken}"
