@@ -11,10 +11,17 @@ import typer
 from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
 from fairway.simulation.random_plans import CALM, draw_plan
 
+
+def troubles_of(plan):
+    return {field.name for field in fields(plan) if getattr(plan, field.name) != getattr(CALM, field.name)}
+
+
 PLANS = [draw_plan(seed) for seed in range(2_000)]
+TROUBLES = [troubles_of(plan) for plan in PLANS]
+COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
 ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
 
 
@@ -30,16 +37,20 @@ def test_every_field_takes_several_values():
 
 
 def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_not_come_with_another():
-    def troubles(plan):
-        return {f.name for f in fields(plan) if getattr(plan, f.name) != getattr(CALM, f.name)}
-
-    kinds = ("loss", "duplication", "store_gaps", "crashes_per_hour", "absences_per_hour", "joins", "partitions")
+    kinds = (
+        *("loss", "duplication", "store_gaps", "crashes_per_hour", "absences_per_hour", "joins", "partitions"),
+        *("refusals", "answer_loss", "node_deaths_per_hour", "deaf_per_hour", "store_lag_ms", "store_lies"),
+        *("store", "storage_faults_per_hour", "clock_skew_ms", "clock_jumps_per_hour", "encrypted", "option_changes"),
+        *("mixed_options", "tight_quotas", "slow_readers", "handler_failures", "bursts", "hostile", "slow_uplinks"),
+    )
     for kind in kinds:
-        assert 0.2 < sum(kind in troubles(plan) for plan in PLANS) / len(PLANS) < 0.7, kind
+        assert 0.2 < sum(kind in troubles for troubles in TROUBLES) / len(PLANS) < 0.7, kind
         for other in set(kinds) - {kind}:
-            assert any(kind in troubles(plan) and other not in troubles(plan) for plan in PLANS), (kind, other)
-    assert any(set(kinds).isdisjoint(troubles(plan)) for plan in PLANS)
-    assert any(set(kinds) <= troubles(plan) for plan in PLANS)
+            comes_along = (kind, other) in COME_ALONG
+            alone = any(kind in troubles and other not in troubles for troubles in TROUBLES)
+            assert alone is not comes_along, (kind, other)
+    assert any(set(kinds).isdisjoint(troubles) for troubles in TROUBLES)
+    assert any(set(kinds) <= troubles for troubles in TROUBLES)
 
 
 def test_most_worlds_are_small_and_large_ones_are_short():
@@ -54,6 +65,8 @@ def test_what_is_given_is_not_drawn_and_the_rest_fits_to_it():
     for seed in range(200):
         plan = draw_plan(seed, participants=2, loss=0.5, min_delay_ms=300)
         assert (plan.participants, plan.loss, plan.leaves, plan.min_delay_ms) == (2, 0.5, 0, 300)
+        draw_plan(seed, store=StoreKind.MEMORY, encrypted=False)
+        assert draw_plan(seed, storage_faults_per_hour=1.0).store is StoreKind.DISK
     assert draw_plan(3, duration_ms=60_000, profile=Profile.LOGOS).duration_ms == 60_000
 
 

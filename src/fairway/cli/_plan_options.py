@@ -19,34 +19,14 @@ from fairway.simulation.plan import HOUR_MS, SimulationPlan
 
 _PLAN: Final = SimulationPlan()
 _PANELS: Final = {
-    "The world": ("participants", "hours", "seed", "settle_ms"),
-    "The network": (
-        "loss",
-        "duplication",
-        "store_gaps",
-        "min_delay_ms",
-        "max_delay_ms",
-        "partitions",
-        "partition_ms",
-    ),
-    "What participants do": (
-        "messages_per_hour",
-        "long_share",
-        "ephemeral_share",
-        "repeat_share",
-        "ask_all_share",
-        "joins",
-        "leaves",
-    ),
-    "The channel": (
-        "profile",
-        "delivery",
-        "rate_limit",
-        "segment_size_bytes",
-        "parity_rate",
-        "bloom_capacity",
-        "lost_timeout_ms",
-    ),
+    "The world": "participants hours seed settle_ms",
+    "The network": "loss duplication min_delay_ms max_delay_ms partitions partition_ms partition_sides refusals "
+    "answer_loss slow_uplinks node_deaths_per_hour deaf_per_hour hostile",
+    "The store of the network": "store_gaps store_lag_ms store_lies",
+    "What participants do": "messages_per_hour long_share ephemeral_share repeat_share ask_all_share bursts "
+    "burst_messages joins leaves slow_readers handler_failures",
+    "The channel": "profile delivery rate_limit segment_size_bytes parity_rate bloom_capacity lost_timeout_ms "
+    "encrypted cipher_delay_ms cipher_failures mixed_options option_changes tight_quotas",
 }
 _OTHERS: Final = "What happens to them"
 """The panel of fields that stand in none of the above."""
@@ -85,7 +65,7 @@ def plan_of(given: dict[str, Any]) -> SimulationPlan:
 def _options() -> dict[str, Any]:
     """Return what typer takes for each option, by the option's name and in the order of the panels."""
     types, texts = get_type_hints(SimulationPlan), _docstrings()
-    panel_of = {name: panel for panel, names in _PANELS.items() for name in names}
+    panel_of = {name: panel for panel, names in _PANELS.items() for name in names.split()}
     options = {}
     for field in fields(SimulationPlan):
         name, kind, default = field.name, types[field.name], getattr(_PLAN, field.name)

@@ -272,8 +272,6 @@ def replay_command(plan: SimulationPlan) -> str:
         value = getattr(plan, field.name)
         if field.name == "duration_ms":
             words.append(f"--hours {_number(value / HOUR_MS)}")
-        elif isinstance(value, bool):
-            words += [f"--{field.name.replace('_', '-')}"] * value
         elif field.name in {"participants", "loss", "seed"} or value != field.default:
             words.append(_option(field.name.replace("_", "-"), value))
     return " ".join(words)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fairway.options import Delivery, Profile, SegmentationConfig
-from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind
 
 CALM: Final = SimulationPlan(
     loss=0.0,
@@ -40,6 +40,8 @@ _PER_SEND: Final = 5
 """About as many transmissions a segment takes, retries and repairs included."""
 _PER_LONG: Final = 5
 """About as many segments more a message of several has."""
+_PER_BURST: Final = 6
+"""About as many transmissions a message of a burst takes."""
 _LONGEST_MS: Final = 4 * HOUR_MS
 _SHORTEST_MS: Final = 120_000
 _DEFAULT_SEGMENT: Final = SegmentationConfig().segment_size_bytes
@@ -67,12 +69,24 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
-    plan["leaves"] = given.get("leaves", min(plan.get("leaves", 0), plan["participants"] - 2))
-    plan.setdefault("max_delay_ms", CALM.max_delay_ms)
-    if "max_delay_ms" not in given:
-        plan["max_delay_ms"] = max(plan["max_delay_ms"], plan.get("min_delay_ms", 0))
     plan.setdefault("duration_ms", _duration_ms(rng, plan))
-    return replace(CALM, **plan)
+    return replace(CALM, **plan | _fitting(plan) | given)
+
+
+def _fitting(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return what has to change of a plan so that there can be such a world, where some of it was not drawn."""
+    fitting: dict[str, Any] = {
+        "leaves": min(plan.get("leaves", 0), plan["participants"] - 2),
+        "partition_sides": min(plan.get("partition_sides", 2), plan["participants"]),
+        "max_delay_ms": max(plan.get("max_delay_ms", CALM.max_delay_ms), plan.get("min_delay_ms", 0)),
+    }
+    if plan.get("storage_faults_per_hour"):
+        fitting |= {"store": StoreKind.DISK}
+        fitting |= {"storage_faults_per_hour": 0.0} if plan.get("store") is StoreKind.MEMORY else {}
+    if plan.get("cipher_delay_ms") or plan.get("cipher_failures"):
+        fitting |= {"encrypted": True}
+        fitting |= {"cipher_delay_ms": 0, "cipher_failures": 0.0} if plan.get("encrypted") is False else {}
+    return fitting
 
 
 def _generator(seed: int, what: str) -> random.Random:
@@ -81,7 +95,9 @@ def _generator(seed: int, what: str) -> random.Random:
 
 def _duration_ms(rng: random.Random, plan: dict[str, Any]) -> int:
     """Return how long a world may last to cost about what others do."""
-    hours = _RECEPTIONS * rng.uniform(0.5, 1.5) / (plan["participants"] ** 2 * _transmissions_per_hour(plan))
+    bursts = plan.get("bursts", 0) * plan.get("burst_messages", 0) * _PER_BURST * plan["participants"]
+    receptions = max(_RECEPTIONS - bursts, _RECEPTIONS / 4)
+    hours = receptions * rng.uniform(0.5, 1.5) / (plan["participants"] ** 2 * _transmissions_per_hour(plan))
     return min(max(int(hours * HOUR_MS) // 1_000 * 1_000, _SHORTEST_MS), _LONGEST_MS)
 
 
@@ -158,7 +174,96 @@ def _goings(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _partitions(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
-    return {"partitions": rng.randint(1, 4), "partition_ms": rng.choice((30_000, 180_000, 600_000))}
+    return {
+        "partitions": rng.randint(1, 4),
+        "partition_ms": rng.choice((30_000, 180_000, 600_000)),
+        "partition_sides": rng.choice((2, 2, 3, 4)),
+    }
+
+
+def _refusals(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"refusals": rng.choice((0.02, 0.1, 0.4))}
+
+
+def _lost_answers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"answer_loss": rng.choice((0.05, 0.2, 0.5))}
+
+
+def _slow_uplinks(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"slow_uplinks": rng.randint(1, max(1, plan["participants"] // 2))}
+
+
+def _dying_nodes(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"node_deaths_per_hour": rng.choice((1.0, 4.0, 12.0)), "absence_ms": rng.choice((20_000, 180_000))}
+
+
+def _deaf_nodes(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"deaf_per_hour": rng.choice((1.0, 4.0, 12.0))}
+
+
+def _late_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store_lag_ms": rng.choice((1_000, 10_000, 60_000))}
+
+
+def _lying_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store_lies": rng.choice((0.05, 0.2, 0.5))}
+
+
+def _disk(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
+    return {"store": StoreKind.DISK}
+
+
+def _failing_disk(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store": StoreKind.DISK, "storage_faults_per_hour": rng.choice((1.0, 5.0, 20.0))}
+
+
+def _wrong_clocks(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"clock_skew_ms": rng.choice((1_000, 60_000, 600_000))}
+
+
+def _jumping_clocks(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"clock_jumps_per_hour": rng.choice((1.0, 5.0))}
+
+
+def _encryption(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "encrypted": True,
+        "cipher_delay_ms": rng.choice((0, 10, 200, 3_000)),
+        "cipher_failures": rng.choice((0.0, 0.0, 0.02, 0.2)),
+    }
+
+
+def _changing_options(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "option_changes": rng.choice((0.3, 1.0)),
+        "crashes_per_hour": plan.get("crashes_per_hour", 0) or rng.choice((2.0, 10.0)),
+    }
+
+
+def _mixed_options(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
+    return {"mixed_options": True}
+
+
+def _tight_quotas(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
+    return {"tight_quotas": True}
+
+
+def _slow_readers(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"slow_readers": rng.randint(1, max(1, plan["participants"] // 2))}
+
+
+def _failing_handlers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"handler_failures": rng.choice((0.02, 0.1, 0.5))}
+
+
+def _bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    bursts = rng.choice((1, 1, 2, 4))
+    most = max(10, 2 * _RECEPTIONS // (bursts * _PER_BURST * plan["participants"]))
+    return {"bursts": bursts, "burst_messages": min(rng.choice((10, 30, 100, 300)), most)}
+
+
+def _hostile(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"hostile": rng.choice((1, 1, 2, 4))}
 
 
 def _rate_limit(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
@@ -177,5 +282,24 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _comings,
     _goings,
     _partitions,
+    _refusals,
+    _lost_answers,
+    _slow_uplinks,
+    _dying_nodes,
+    _deaf_nodes,
+    _late_store,
+    _lying_store,
+    _disk,
+    _failing_disk,
+    _wrong_clocks,
+    _jumping_clocks,
+    _encryption,
+    _changing_options,
+    _mixed_options,
+    _tight_quotas,
+    _slow_readers,
+    _failing_handlers,
+    _bursts,
+    _hostile,
     _rate_limit,
 )
