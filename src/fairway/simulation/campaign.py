@@ -6,7 +6,7 @@ A `Campaign` says which worlds, and how long; `Tally` is what came of them so fa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count, islice
@@ -18,7 +18,7 @@ from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.report import plain
 from fairway.simulation.runner import simulate
 from fairway.simulation.shrinking import shrink
-from fairway.simulation.workers import Outcome, World, run_worlds
+from fairway.simulation.workers import PATIENCE, Outcome, World, run_worlds
 
 _MOST_JOBS: Final = 1_024
 
@@ -57,7 +57,11 @@ class Campaign:
 
     def outcomes(self) -> Generator[Outcome]:
         """Run the worlds, and yield what comes of each as it ends. Whoever closes the iterator ends the others."""
-        return run_worlds(self._plans(), jobs=self.jobs, limit_s=self.world_s, world=self.world)
+        return self._run(self._plans(), self.jobs)
+
+    def _run(self, plans: Iterable[SimulationPlan], jobs: int) -> Generator[Outcome]:
+        wall_s = self.world_s * PATIENCE
+        return run_worlds(plans, jobs=jobs, limit_s=self.world_s, wall_s=wall_s, world=self.world)
 
     def _plans(self) -> Iterator[SimulationPlan]:
         until = None if self.budget_s is None else time.monotonic() + self.budget_s
@@ -74,7 +78,7 @@ class Campaign:
         until = time.monotonic() + self.shrink_s
         smallest = broken
         asked: list[SimulationPlan] = []
-        outcomes = run_worlds(iter(asked.pop, None), jobs=1, limit_s=self.world_s, world=self.world)
+        outcomes = self._run(iter(asked.pop, None), jobs=1)
 
         def breaks(plan: SimulationPlan) -> bool:
             nonlocal smallest

@@ -36,12 +36,10 @@ _RECEPTIONS: Final = 5_000
 """About as many receptions of messages make a world, over all participants."""
 _IDLE_PER_HOUR: Final = {Profile.WAKU: 150, Profile.LOGOS: 2_000}
 """About as many messages a participant transmits in an hour without sending anything."""
-_PER_SEND: Final = 5
-"""About as many transmissions a segment takes, retries and repairs included."""
-_PER_LONG: Final = 5
-"""About as many segments more a message of several has."""
-_PER_BURST: Final = 6
-"""About as many transmissions a message of a burst takes."""
+_PER_LONG: Final = 4
+"""About as many segments a message of several has."""
+_EPOCHS_OF_A_BURST: Final = 4
+"""In so many epochs of the rate limit what was sent in bursts is to get out."""
 _LONGEST_MS: Final = 4 * HOUR_MS
 _SHORTEST_MS: Final = 120_000
 _DEFAULT_SEGMENT: Final = SegmentationConfig().segment_size_bytes
@@ -56,16 +54,24 @@ _SIZES: Final = {
 }
 """How likely a world has how many participants. One of 1,000 costs as much as hundreds of 5."""
 
+_FEW: Final = 12
+_SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
+"""Share of the kinds of trouble that a world has: with all of them at once, one hides what another shows."""
+_SHARES_OF_MANY: Final = (0.0, 0.1, 0.2)
+"""That of worlds of more than a few participants: their number is trouble enough."""
+
 _Draw = Callable[[random.Random, dict[str, Any]], dict[str, Any]]
 
 
 def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     """Return the plan that a seed makes, with the fields that are given in place of what is drawn."""
+    # What cannot be is refused before anything follows from it.
+    replace(CALM, **_fitting({"participants": CALM.participants} | given) | given)
     rng = _generator(seed, "swarm")
-    share = rng.choice((0.0, 0.15, 0.3, 0.5, 0.7, 1.0))
     plan: dict[str, Any] = {"seed": seed}
     for draw in _ALWAYS:
         plan |= draw(_generator(seed, draw.__name__), plan | given) | given
+    share = rng.choice(_SHARES if plan["participants"] <= _FEW else _SHARES_OF_MANY)
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
@@ -95,7 +101,7 @@ def _generator(seed: int, what: str) -> random.Random:
 
 def _duration_ms(rng: random.Random, plan: dict[str, Any]) -> int:
     """Return how long a world may last to cost about what others do."""
-    bursts = plan.get("bursts", 0) * plan.get("burst_messages", 0) * _PER_BURST * plan["participants"]
+    bursts = _transmissions_in_bursts(plan) * plan["participants"]
     receptions = max(_RECEPTIONS - bursts, _RECEPTIONS / 4)
     hours = receptions * rng.uniform(0.5, 1.5) / (plan["participants"] ** 2 * _transmissions_per_hour(plan))
     return min(max(int(hours * HOUR_MS) // 1_000 * 1_000, _SHORTEST_MS), _LONGEST_MS)
@@ -104,7 +110,20 @@ def _duration_ms(rng: random.Random, plan: dict[str, Any]) -> int:
 def _transmissions_per_hour(plan: dict[str, Any]) -> float:
     """Return about how many transmissions of a participant a plan makes."""
     segments = 1 + _PER_LONG * plan.get("long_share", 0)
-    return float(_IDLE_PER_HOUR[plan["profile"]] + _PER_SEND * plan["messages_per_hour"] * segments)
+    return float(_IDLE_PER_HOUR[plan["profile"]] + plan["messages_per_hour"] * segments * _transmissions_each(plan))
+
+
+def _transmissions_in_bursts(plan: dict[str, Any]) -> float:
+    """Return about how many transmissions all bursts of a plan take together."""
+    return float(plan.get("bursts", 0) * plan.get("burst_messages", 0) * _PER_LONG * _transmissions_each(plan))
+
+
+def _transmissions_each(plan: dict[str, Any]) -> float:
+    """Return about how often a segment is transmitted until it came and its sender knows it."""
+    arrives = 1.0
+    for name in ("loss", "refusals", "answer_loss", "cipher_failures"):
+        arrives *= 1 - plan.get(name, 0)
+    return float((1 + plan.get("parity_rate", 0)) * (1 + 1 / arrives))
 
 
 def _participants(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +155,7 @@ def _long_messages(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "segment_size_bytes": size,
         "long_share": share,
-        "parity_rate": rng.choice((None, None, 0.0, 0.125, 0.5, 1.0)),
+        "parity_rate": rng.choice((0.0, 0.125, 0.125, 0.5, 1.0)),
         "messages_per_hour": min(plan["messages_per_hour"], round(most / (1 + _PER_LONG * share), 1)),
     }
 
@@ -258,7 +277,8 @@ def _failing_handlers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 def _bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     bursts = rng.choice((1, 1, 2, 4))
-    most = max(10, 2 * _RECEPTIONS // (bursts * _PER_BURST * plan["participants"]))
+    each = _transmissions_in_bursts(plan | {"bursts": bursts, "burst_messages": 1})
+    most = max(10, int(_RECEPTIONS / (each * plan["participants"])))
     return {"bursts": bursts, "burst_messages": min(rng.choice((10, 30, 100, 300)), most)}
 
 
@@ -267,7 +287,8 @@ def _hostile(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rate_limit(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    return {"rate_limit": int(_transmissions_per_hour(plan) / 6 * rng.uniform(1, 4))}
+    in_an_epoch = _transmissions_per_hour(plan) / 6 + _transmissions_in_bursts(plan) / _EPOCHS_OF_A_BURST
+    return {"rate_limit": int(in_an_epoch * rng.uniform(1.2, 4))}
 
 
 _ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel)

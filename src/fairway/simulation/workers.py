@@ -31,8 +31,8 @@ _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["__main__", simulate.__module__])
 
 World = Callable[[SimulationPlan], SimulationReport]
-_PATIENCE: Final = 10
-"""How many times its CPU time a world may take by the clock on the wall, which other programs slow down."""
+PATIENCE: Final = 10
+"""How many times its CPU time a world may well take by the clock on the wall, which other programs slow down."""
 _MEMORY_BYTES: Final = 6 * 1024**3
 """What a process may take, lest a world that leaks takes the machine with it."""
 
@@ -56,19 +56,19 @@ class Outcome:
 
 
 def run_worlds(
-    plans: Iterable[SimulationPlan], *, jobs: int, limit_s: float, world: World = simulate
+    plans: Iterable[SimulationPlan], *, jobs: int, limit_s: float, wall_s: float, world: World = simulate
 ) -> Generator[Outcome]:
     """Run a world for each plan in so many processes, and yield what comes of each as it ends.
 
     A plan is asked for when there is a process for it and the outcome before it has been looked at, so that whoever
-    gives plans can stop, or choose the next one. A world that takes more CPU time than ``limit_s`` is ended. Whoever
-    closes the iterator ends what still runs.
+    gives plans can stop, or choose the next one. A world is ended that takes more CPU time than ``limit_s``, or more
+    than ``wall_s`` without. Whoever closes the iterator ends what still runs.
     """
     rest = iter(plans)
     busy: dict[Connection[Any, Any], _Worker] = {}
     try:
         for _, plan in zip(range(jobs), rest, strict=False):
-            worker = _Worker(world, limit_s)
+            worker = _Worker(world, limit_s, wall_s)
             busy[worker.connection] = worker
             worker.give(plan)
         while busy:
@@ -83,7 +83,7 @@ def run_worlds(
                     busy.pop(worker.connection).end()
                 if following is not None:
                     if not worker.process.is_alive():
-                        worker = _Worker(world, limit_s)
+                        worker = _Worker(world, limit_s, wall_s)
                         busy[worker.connection] = worker
                     worker.give(following)
     finally:
@@ -94,18 +94,18 @@ def run_worlds(
 class _Worker:
     """A process that runs one world after another."""
 
-    def __init__(self, world: World, limit_s: float) -> None:
+    def __init__(self, world: World, limit_s: float, wall_s: float) -> None:
         self.connection, theirs = _CONTEXT.Pipe()
         self.process = _CONTEXT.Process(target=_serve, args=(theirs, world, limit_s), daemon=True)
         self.process.start()
         theirs.close()
-        self._limit_s = limit_s
+        self._wall_s = wall_s
         self._plan = SimulationPlan()
         self.until = 0.0
 
     def give(self, plan: SimulationPlan) -> None:
         self._plan = plan
-        self.until = time.monotonic() + self._limit_s * _PATIENCE
+        self.until = time.monotonic() + self._wall_s
         self.connection.send(plan)
 
     def outcome(self) -> Outcome:
@@ -115,8 +115,7 @@ class _Worker:
                 outcome: Outcome = self.connection.recv()
                 return outcome
             self.end()
-            waited_s = self._limit_s * _PATIENCE
-            return _broken(self._plan, ENDS, f"the world was ended after {waited_s:g} s in which it did nothing")
+            return _broken(self._plan, ENDS, f"the world was ended after {self._wall_s:g} s in which it did little")
         except (EOFError, ConnectionError):
             self.process.join()
             code = self.process.exitcode
