@@ -319,3 +319,22 @@ def test_what_fails_with_an_error_of_its_own_is_told_to_observers(make):
     world.run(MINUTE_MS)
     assert world.participants["bob"].lives == 2
     assert received(world, "bob") == [b"hello"]
+
+
+def test_a_program_that_starts_again_knows_all_that_it_knew(make):
+    world = make("alice", "bob", faults=NetworkFaults(loss=0.5))
+    for number in range(10):
+        world.send("alice", b"%d " % number + bytes(2_000 * number))
+        world.send("bob", b"%d" % number)
+        world.run(5_000)
+    bob = world.participants["bob"]
+
+    def known():
+        # Each life draws its waits anew.
+        return {(change.table, change.key): change for change in bob.stack.snapshot() if change.table != "jitter"}
+
+    before = known()
+    world.crash("bob")
+    assert world.run(1_000, until=lambda: bob.channel is not None)
+    assert len(before) > 50
+    assert known() == before
