@@ -8,7 +8,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.options import Delivery, Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
 from fairway.simulation.script import Deed, names_of, write_script
 
 BUSY = SimulationPlan(
@@ -21,6 +21,13 @@ BUSY = SimulationPlan(
     partitions=3,
     long_share=0.3,
     repeat_share=0.2,
+    node_deaths_per_hour=5,
+    deaf_per_hour=5,
+    clock_jumps_per_hour=5,
+    store=StoreKind.DISK,
+    storage_faults_per_hour=5,
+    bursts=2,
+    hostile=1,
 )
 
 
