@@ -5,6 +5,7 @@ Every catch is checked: the world that broke is run once more without the bug, a
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -105,6 +106,8 @@ class Garden:
 
     def __post_init__(self) -> None:
         shutil.copytree(self.sources, self.clean / "fairway", ignore=shutil.ignore_patterns("__pycache__"))
+        # Compiled once, what does not change need not be compiled for each bug.
+        compileall.compile_dir(self.clean, quiet=1)
 
     @property
     def clean(self) -> Path:

@@ -8,7 +8,7 @@ if somebody who stayed was delivered it, for else nobody could know of it. A joi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -40,6 +40,10 @@ class Invariant(Enum):
     QUIET = "the channel comes to rest"
     RUNS = "no program fails"
     RATE = "the rate limit holds"
+    WORD = "no false word to the sender"
+    HEALED = "what is sent in a healed world is delivered"
+    KEPT = "what is kept is what is so"
+    STAMPS = "a message is stamped later than what it cites"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +77,20 @@ class Checks:
         yield from self._ends()
         yield from self._claims()
         yield from self._logs()
+        yield from self._words()
+        yield from self._answers()
+        yield from self._stamps()
         yield from self._rates()
         for at_ms, name, error in self._ledger.failures:
             yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
+
+    def healed(self, request_ids: Iterable[str]) -> Iterator[Violation]:
+        """Yield a violation for each send that did not end delivered although nothing goes wrong any more."""
+        for sent in map(self._ledger.request, request_ids):
+            if not any(isinstance(end, MessageDelivered) for _, end in sent.ends):
+                ends = ", ".join(repr(end) for _, end in sent.ends) or "nothing"
+                text = f"{_title(sent)} was sent in a healed world and ended with {ends}"
+                yield self._violation(Invariant.HEALED, None, sent.sender, sent, text)
 
     def lacking(self) -> int:
         """Return how many deliveries are owed and did not happen."""
@@ -195,6 +210,36 @@ class Checks:
                     whom = f"{', '.join(unheard)}, who were asked for" if unheard else "anybody who has it"
                     text = f"{_title(sent)} counts as delivered without {whom}"
                     yield self._violation(Invariant.ACKNOWLEDGED, at_ms, sent.sender, sent, text)
+
+    def _words(self) -> Iterator[Violation]:
+        for at_ms, name, request_id, what in self._ledger.false_words:
+            sent = None if request_id is None else self._ledger.request(request_id)
+            text = f"{name}: {what}" if sent is None else f"{_title(sent)}: {what}"
+            yield self._violation(Invariant.WORD, at_ms, name, sent, text)
+
+    def _answers(self) -> Iterator[Violation]:
+        """Hold receipts against the events that their sends ended with."""
+        for sent in self._ledger.sent:
+            for names in sent.answers:
+                if names is not None and not (names and sent.asked <= set(names)):
+                    text = f"the receipt of {_title(sent)} says that {', '.join(names) or 'nobody'} has it"
+                    yield self._violation(Invariant.ACKNOWLEDGED, None, sent.sender, sent, text)
+            if sent.sender not in self._stayed or sent.accepted_ms is None or not sent.ends:
+                continue
+            delivered = isinstance(sent.ends[0][1], MessageDelivered)
+            if not sent.answers or (sent.answers[-1] is not None) != delivered:
+                told = "nothing" if not sent.answers else "failure" if sent.answers[-1] is None else "delivery"
+                kind = type(sent.ends[0][1]).__name__
+                text = f"the receipt of {_title(sent)} says {told}, while the event was {kind}"
+                yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
+
+    def _stamps(self) -> Iterator[Violation]:
+        if self._ledger.forged:
+            # Nobody follows a forged clock beyond a bound, and those who followed it are cited all the same.
+            return
+        for at_ms, name, sds_id in self._ledger.unordered:
+            text = f"{name} stamped {sds_id[:12]} no later than a message that it cites"
+            yield self._violation(Invariant.STAMPS, at_ms, name, None, text)
 
     def _rates(self) -> Iterator[Violation]:
         limit = self._world.options.rate_limit

@@ -26,11 +26,12 @@ from fairway.events import (
     MessageReceived,
     MessageSendError,
     MessageSent,
+    RequestSent,
 )
 from fairway.protocol.effects import Purpose
 from fairway.simulation.world import Observer
 from fairway.waku.node import RoutedMessage
-from fairway.wire.sds import SdsCodec
+from fairway.wire.sds import SdsCodec, SdsMessage
 
 Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
@@ -72,6 +73,14 @@ class Sent:
     """Whether its sender was told that it cannot be sent at all."""
     in_vain: tuple[str, ...] = ()
     """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
+    answers: list[tuple[str, ...] | None] = field(default_factory=list)
+    """Whom the receipt named in the end, in any life; None where it said that the send failed."""
+    life: int = 1
+    """The life of the sender in which it was first tried."""
+    chunks_sent: set[int] = field(default_factory=set)
+    """Data segments that were told as taken by the network."""
+    chunk_count: int = 0
+    """Data segments that it has, once that was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +155,12 @@ class Ledger(Observer):
         """Transmissions of each participant by the epoch that they are stamped with."""
         self.troubled_ms: dict[str, int] = {}
         """When each participant was last away, restarted, or cut off."""
+        self.false_words: list[tuple[int, str, str | None, str]] = []
+        """What was said that is not so, or published that must not be: (when, by whom, about which request, what)."""
         self.failures: list[tuple[int, str, BaseException]] = []
         """What programs ended with that no program may end with: (when, whose, what)."""
+        self.unordered: list[tuple[int, str, str]] = []
+        """Messages that are stamped no later than one that they cite: (when, by whom, SDS id)."""
         self.ephemeral_sent = 0
         self.ephemeral_deliveries: Counter[tuple[str, str, str]] = Counter()
         """How often each was delivered to whom in which life: (participant and life, sender, SDS id)."""
@@ -175,6 +188,10 @@ class Ledger(Observer):
         """What handlers raised on, and so may come again in the same life."""
         self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
         """In which life a participant was last handed a message."""
+        self._taken: set[bytes] = set()
+        """Hashes of all that the network took."""
+        self._lamports: dict[str, int] = {}
+        """Lamport timestamps of what participants published, by SDS id."""
         self._trace = hashlib.sha256()
 
     def note(self, at_ms: int, name: str, deed: str) -> None:
@@ -203,6 +220,7 @@ class Ledger(Observer):
             asked=frozenset(asked),
             present=frozenset(n for n, other in self.presences.items() if other.left_ms is None and n != name),
             known=presence.known,
+            life=self._lives[name],
         )
         self.sent.append(sent)
         self._by_request[request_id] = sent
@@ -216,6 +234,15 @@ class Ledger(Observer):
             self.presences[name].known |= 1 << sent.number
         self._trace.update(f"{at_ms} {name} may rely on {request_id}\n".encode())
 
+    def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
+        """Write down what a receipt said in the end."""
+        self._by_request[request_id].answers.append(delivered_to)
+        self._trace.update(f"{at_ms} {name} learns that {request_id} has {delivered_to}\n".encode())
+
+    def unknown(self, at_ms: int, name: str, request_id: str) -> None:
+        """Write down that an accepted send is not known to its sender's channel any more."""
+        self.false_words.append((at_ms, name, request_id, "nothing is known of a send that was accepted"))
+
     def began(self, at_ms: int, name: str) -> None:
         """Write down that a new life of somebody began."""
         self._lives[name] += 1
@@ -224,6 +251,10 @@ class Ledger(Observer):
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Write down what no program may end with."""
         self.failures.append((at_ms, name, error))
+
+    def request(self, request_id: str) -> Sent:
+        """Return a send by the id that its application gave it."""
+        return self._by_request[request_id]
 
     def message_of(self, sds_id: str) -> Sent | None:
         """Return the message that a segment belongs to."""
@@ -235,8 +266,9 @@ class Ledger(Observer):
 
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Write down what the network took, and count its bytes."""
-        purpose, content, bloom = self._purpose_of(name, message)
+        purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
+        self._taken.add(message.message_hash)
         rest = len(message.encoded) - content - bloom
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
         self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
@@ -250,9 +282,20 @@ class Ledger(Observer):
             case MessageSent(request_id=request_id, message_hash=message_hash, chunk_info=chunk):
                 sds_id = self._carried.get(message_hash)
                 sent = self._by_request.get(request_id)
+                if message_hash not in self._taken:
+                    text = "a segment is told as sent that the network never took"
+                    self.false_words.append((at_ms, name, request_id, text))
+                if sent is not None and not chunk.is_parity:
+                    sent.chunks_sent.add(chunk.chunk_index)
+                    sent.chunk_count = chunk.total_chunks
                 if sds_id is not None and sent is not None:
                     self._owner[sds_id] = sent
                     sent.sds_ids[sds_id] = chunk.is_parity
+            case RequestSent(request_id=request_id):
+                sent = self._by_request[request_id]
+                if self._lives[name] == sent.life and len(sent.chunks_sent) < sent.chunk_count:
+                    text = f"told as sent with {len(sent.chunks_sent)} of {sent.chunk_count} segments"
+                    self.false_words.append((at_ms, name, request_id, text))
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
                 sent = self.message_of(message_id)
                 self.losses.append(
@@ -344,11 +387,13 @@ class Ledger(Observer):
             return ()
         return tuple(sorted(had))
 
-    def _purpose_of(self, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
+    def _purpose_of(self, at_ms: int, name: str, message: RoutedMessage) -> tuple[Purpose, int, int]:
         """Return why something was transmitted, by what it is, and the bytes of its content and its bloom filter."""
         try:
             opened = self._codec.decode(self.opened(message.message.payload))
         except FairwayError:
+            if name in self.presences:
+                self.false_words.append((at_ms, name, None, "what left cannot be opened with the key of the channel"))
             return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0
         content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
         if message.message.ephemeral:
@@ -360,8 +405,17 @@ class Ledger(Observer):
         author = self._authors.get(opened.message_id)
         if author is None:
             self._authors[opened.message_id] = name
+            self._compare_lamports(at_ms, name, opened)
             return Purpose.CONTENT, content, bloom
         return (Purpose.RETRY if author == name else Purpose.REPAIR), content, bloom
+
+    def _compare_lamports(self, at_ms: int, name: str, opened: SdsMessage) -> None:
+        """See that a message is ordered after all that it cites (SDS, "Send Message")."""
+        if name not in self.presences:
+            return
+        lamport = self._lamports[opened.message_id] = opened.lamport_timestamp or 0
+        if any(self._lamports.get(entry.message_id, -1) >= lamport for entry in opened.causal_history):
+            self.unordered.append((at_ms, name, opened.message_id))
 
     def _meant(self, name: str, message: MessageReceived, *, again: bool) -> Sent | None:
         """Return which send a delivery is of: the one that its segments belong to.

@@ -3,6 +3,10 @@
 Each life of it opens the channel with the store that the life before left, reads in one of the three ways that a
 channel offers, and ends when it is killed or when the channel fails; then somebody starts it again. Everything that it
 is told it passes on to whoever watches the world.
+
+What it wants to send it keeps on record, as an application that must not forget does: what was not accepted when its
+life ended the next life sends again under the same request id, and of what was accepted it asks the receipt until that
+tells what became of it.
 """
 
 from __future__ import annotations
@@ -14,8 +18,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairway.channel.creation import create_reliable_channel
+from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.errors import ChannelClosedError, FairwayError, StorageError
+from fairway.errors import (
+    ChannelClosedError,
+    ConfigurationError,
+    DeliveryFailedError,
+    FairwayError,
+    StorageError,
+)
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
@@ -49,6 +60,16 @@ class Habits:
     """Share of messages on which its handlers raise, each time that they are called."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Wish:
+    """Something that an application sends, on its own record until it knows what became of it."""
+
+    payload: bytes
+    count: int
+    by: frozenset[str]
+    is_accepted: bool = False
+
+
 class Watcher(Protocol):
     """Who watches programs."""
 
@@ -67,6 +88,12 @@ class Watcher(Protocol):
     def accepted(self, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
 
+    def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
+        """Take notice of what the receipt of a send says in the end; None if it failed."""
+
+    def unknown(self, name: str, request_id: str) -> None:
+        """Take notice that an earlier send, which was accepted, is not known any more."""
+
 
 class HandlerRaised(Exception):  # noqa: N818 - what an application's own handler raises is no error of ours
     """What a handler raises in a world where handlers do."""
@@ -81,15 +108,19 @@ class Program:
         watcher: Watcher,
         habits: Habits,
         dice: Random,
+        wishes: dict[str, Wish],
         open_channel: Callable[[], ChannelArguments],
     ) -> None:
+        """``wishes`` are the application's own record of what it sends, by request id, which every life goes on."""
         self.name = name
         self.channel: ReliableChannel | None = None
         """Once it has started."""
         self._watcher = watcher
         self._habits = habits
         self._dice = dice
+        self._wishes = wishes
         self._open_channel = open_channel
+        self._following: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
@@ -109,6 +140,10 @@ class Program:
             channel.on(MessageReceived, self._handle)
         await channel.start()
         self.channel = channel
+        for request_id in self._wishes:
+            task = asyncio.ensure_future(self.follow(request_id))
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
         if self._habits.reading is Reading.MESSAGES:
             await self._read_messages(channel)
         elif self._habits.reading is Reading.EVENTS:
@@ -117,15 +152,33 @@ class Program:
             await asyncio.sleep(_LOOKED_AFTER_S)
         channel.status  # noqa: B018 - raises why it does not run any more
 
-    async def send(self, payload: bytes, request_id: str, *, count: int, by: frozenset[str]) -> None:
-        """Send a message, if the channel runs; whether it was accepted the watcher is told."""
-        if self.channel is None:
+    async def follow(self, request_id: str) -> None:
+        """Send what is wished for, if the channel runs and has not accepted it yet, and await what becomes of it."""
+        wish = self._wishes.get(request_id)
+        if self.channel is None or wish is None:
             return
         try:
-            await self.channel.send(payload, request_id=request_id, count=count, by=by)
+            receipt = await self._receipt(self.channel, request_id, wish)
+            await receipt.sent()
+            delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
+        except DeliveryFailedError:
+            self._watcher.answered(self.name, request_id, None)
+        except ConfigurationError:
+            self._watcher.unknown(self.name, request_id)
+            return
         except (ChannelClosedError, StorageError):
             return
+        else:
+            self._watcher.answered(self.name, request_id, delivered_to)
+        self._wishes.pop(request_id, None)
+
+    async def _receipt(self, channel: ReliableChannel, request_id: str, wish: Wish) -> Receipt:
+        if wish.is_accepted:
+            return channel.receipt(request_id)
+        receipt = await channel.send(wish.payload, request_id=request_id, count=wish.count, by=wish.by)
+        wish.is_accepted = True
         self._watcher.accepted(self.name, request_id)
+        return receipt
 
     async def send_ephemeral(self, payload: bytes) -> None:
         """Send an ephemeral message, if the channel runs."""

@@ -1,7 +1,8 @@
 """Runs a plan: the script is played, everybody comes back, the world goes on until it is quiet, and is checked.
 
-The network stays as bad as it was until the end. A world is quiet when everybody has what is owed and nobody waits for
-anything; then it goes on for a while, since a fault such as a second delivery may come after.
+The network stays as bad as it was until then. A world is quiet when everybody has what is owed and nobody waits for
+anything. Then it is healed, every program is killed and started once more, for what it kept must be what was so; a roll
+call must be delivered to all; and it goes on for a while, since a fault such as a second delivery may come after.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from fairway.events import ChannelStatus
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
+from fairway.protocol.journal import Row
+from fairway.protocol.outbound import RATE_LIMIT
 from fairway.protocol.sds.dialect import DIALECTS
+from fairway.protocol.stack_state import JITTER
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
@@ -27,7 +32,9 @@ from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Deed, names_of, write_script
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
+from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
+from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
 
 Progress = Callable[[int, int], None]
@@ -45,6 +52,13 @@ _SURE: Final = 1e-4
 """Chance that an acknowledgement, repeated in each sync message, is lost for longer than `_heard_of_ms`."""
 _SYNC_MS: Final = 30_000
 _KEY: Final = bytes(range(32))
+_CALLED: Final = 6
+"""How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
+_AT_REST_MS: Final = 10_000
+"""Within this time what is under way to a disk arrives there."""
+_UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
+"""Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
+_HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
 
@@ -78,6 +92,8 @@ class Run:
         """Make a world that has not begun; the name of its channel tells it from others in a common archive."""
         self.plan = plan
         self.channel_id = channel_id
+        self.is_healed = False
+        """Whether nothing goes wrong any more."""
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
         self.world = World(
@@ -126,14 +142,19 @@ class Run:
         self._bring_back()
         self._last_words()
         began_ms = self.world.now_ms
-        while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
-            progress(plan.duration_ms, plan.duration_ms)
-            self._run(min(_SAMPLE_MS, plan.settle_ms - (self.world.now_ms - began_ms)))
+        quiet = self._settle(progress)
         settled_ms = self.world.now_ms - began_ms
+        unkept: list[Violation] = []
+        called: list[str] = []
+        if quiet:
+            unkept = self._start_all_again()
+            called = self._call_the_roll()
+            quiet = self._settle(progress)
         self._run(_GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)
         others = max(1, len(self.ledger.presences) - 1)
-        violations = [*checks.everything(), *self.peaks.beyond(self.world.options, others)]
+        violations = [*unkept, *checks.everything(), *self.peaks.beyond(self.world.options, others)]
+        violations += checks.healed(called)
         if not quiet:
             violations.insert(0, self._unrest())
         return make_report(
@@ -146,6 +167,66 @@ class Run:
             quiet=quiet,
             settled_ms=settled_ms,
         )
+
+    def _settle(self, progress: Progress) -> bool:
+        """Go on until the world is quiet, at most as long as it may take; return whether it is."""
+        plan, began_ms = self.plan, self.world.now_ms
+        while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
+            progress(plan.duration_ms, plan.duration_ms)
+            self._run(min(_SAMPLE_MS, plan.settle_ms - (self.world.now_ms - began_ms)))
+        return quiet
+
+    def _start_all_again(self) -> list[Violation]:
+        """Heal the world, kill every program and start it again; return how what they kept is not what was so."""
+        self.is_healed = True
+        self.world.network.faults = _HEALED
+        for name in self.world.participants:
+            self.world.network.limit_uplink(name, None)
+        return [violation for name in list(self.world.participants) for violation in self._start_again(name)]
+
+    def _start_again(self, name: str) -> list[Violation]:
+        participant = self.world.participants[name]
+        channel = participant.channel
+        if channel is None or not self.world.run(_AT_REST_MS, lambda: channel.statistics().uncommitted == 0):
+            return []
+        was = {(row.table, row.key): row.row for row in participant.stack.snapshot()}
+        unfinished = channel.statistics().unfinished
+        found: list[Violation] = []
+        self.ledger.note(self.world.now_ms, name, Deed.CRASH.value)
+        self.ledger.troubled(self.world.now_ms, name)
+        self.world.crash(name, lambda stored: found.extend(self._unkept(name, was, unfinished, stored)))
+        return found
+
+    def _unkept(
+        self, name: str, was: dict[tuple[str, str], Row | None], unfinished: int, stored: Stored
+    ) -> Iterator[Violation]:
+        kept = {(row.table, row.key): row.row for row in stored.changes}
+        places = sorted(place for place in was.keys() | kept.keys() if was.get(place) != kept.get(place))
+        tables = sorted({table for table, _ in places} - _UNSTEADY)
+        for table in tables:
+            rows = [key for of, key in places if of == table]
+            told = f"{len(rows)} rows of {table!r} that {name} kept are not what they were, such as {rows[0][:40]!r}"
+            yield self._kept_violation(name, told)
+        if len(stored.inbox) != unfinished:
+            yield self._kept_violation(name, f"{name} kept {len(stored.inbox)} unread messages and had {unfinished}")
+
+    def _kept_violation(self, name: str, sentence: str) -> Violation:
+        at_ms = self.world.now_ms - self.start_ms
+        return Violation(invariant=Invariant.KEPT, at_ms=at_ms, participant=name, request_id=None, sentence=sentence)
+
+    def _call_the_roll(self) -> list[str]:
+        """Let some say a last word to some others by name; return the request ids."""
+        world = self.world
+        names = sorted(world.participants)
+        some = self._dice.sample(names, min(_CALLED, len(names)))
+        called = []
+        for name in some:
+            asked, payload = frozenset(some) - {name}, f"{name} is here".encode()
+            request_id = world.send(name, payload, by=asked)
+            self.ledger.tried(world.now_ms, name, request_id, payload, asked)
+            called.append(request_id)
+        # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
+        return called if self.plan.rate_limit is None else []
 
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)
@@ -250,7 +331,7 @@ class Run:
             return None
         dice = random.Random(f"cipher/{plan.seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
         sealed = AesGcm(_KEY, random_bytes=dice.randbytes)
-        if not plan.cipher_delay_ms and not plan.cipher_failures:
+        if self.is_healed or not (plan.cipher_delay_ms or plan.cipher_failures):
             return sealed
         return TroubledCipher(sealed, dice, plan.cipher_delay_ms, plan.cipher_failures)
 
@@ -268,7 +349,9 @@ class Run:
                 waiting.append(f"the program of {name} does not run")
                 continue
             held = participant.stack.statistics()
-            if held.open_requests or held.missing or held.parked or held.queued:
+            if participant.channel.status is not ChannelStatus.SYNCED:
+                waiting.append(f"{name} says that it is {participant.channel.status.value}")
+            elif held.open_requests or held.missing or held.parked or held.queued:
                 waiting.append(
                     f"{name} has {held.open_requests} open sends, {held.missing} missing, {held.parked} parked and "
                     f"{held.queued} queued messages"

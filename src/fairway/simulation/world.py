@@ -22,8 +22,8 @@ from fairway.events import Event, MessageReceived
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
-from fairway.simulation.program import ChannelArguments, Habits, Program, is_expected
-from fairway.storage.channel_store import ChannelStore, Outcome
+from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
+from fairway.storage.channel_store import ChannelStore, Outcome, Stored
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
@@ -55,6 +55,12 @@ class Observer:
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
 
+    def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
+        """Take notice of what the receipt of a send says in the end; None if it failed."""
+
+    def unknown(self, at_ms: int, name: str, request_id: str) -> None:
+        """Take notice that a send, which was accepted in an earlier life, is not known any more."""
+
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Take notice of what the network took from a participant."""
 
@@ -77,6 +83,8 @@ class Participant:
     program: Program
     habits: Habits
     options: ReliableChannelOptions
+    wishes: dict[str, Wish]
+    """What its application has on record of its sends, by request id."""
     lives: int = 1
     online: bool = True
     """Whether it is not cut off."""
@@ -184,15 +192,17 @@ class World:
         """Add a participant without a past."""
         machine = Machine(self.loop, start_ns=START_MS * _NS_PER_MS, skew_ms=self._skew_ms(name))
         habits, options = self._habits_of(name), self._options_of(name, 1)
+        wishes: dict[str, Wish] = {}
         participant = Participant(
             name=name,
             machine=machine,
             node=self.network.node(name),
             store=self._store(name),
             process=Process(name, machine),
-            program=self._program(name, habits),
+            program=self._program(name, habits, wishes),
             habits=habits,
             options=options,
+            wishes=wishes,
         )
         self.participants[name] = participant
         self._start(participant)
@@ -210,9 +220,9 @@ class World:
         self._sends += 1
         request_id = f"{name}-{self._sends}"
         participant = self.participants[name]
+        participant.wishes[request_id] = Wish(payload=payload, count=count, by=frozenset(by))
         if participant.is_running:
-            send = participant.program.send(payload, request_id, count=count, by=frozenset(by))
-            self._within(participant.process.spawn, send)
+            self._within(participant.process.spawn, participant.program.follow(request_id))
         return request_id
 
     def send_ephemeral(self, name: str, payload: bytes) -> None:
@@ -227,10 +237,14 @@ class World:
         """Do something at a virtual time."""
         self._within(self.loop.call_at, (at_ms - START_MS) / 1_000, action)
 
-    def crash(self, name: str) -> None:
-        """End a participant at once and start it again from what it had made durable."""
+    def crash(self, name: str, look: Callable[[Stored], object] | None = None) -> None:
+        """End a participant at once and start it again from what it had made durable, which is shown to ``look``."""
         participant = self.participants[name]
         self._kill(participant)
+        if look is not None:
+            store = self._store(name)
+            look(self._within(store.open, self.channel_id, name, self.content_topic))
+            self._within(store.close)
         self._begin_again(participant)
 
     def cut_off(self, name: str) -> None:
@@ -310,9 +324,9 @@ class World:
             finally:
                 asyncio.events._set_running_loop(None)  # noqa: SLF001
 
-    def _program(self, name: str, habits: Habits) -> Program:
+    def _program(self, name: str, habits: Habits, wishes: dict[str, Wish]) -> Program:
         dice = random.Random(f"{self._seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
-        return Program(name, _Watching(self), habits, dice, lambda: self._arguments(name))
+        return Program(name, _Watching(self), habits, dice, wishes, lambda: self._arguments(name))
 
     def _arguments(self, name: str) -> ChannelArguments:
         participant = self.participants[name]
@@ -353,7 +367,7 @@ class World:
         participant.store = self._store(participant.name)
         participant.options = self._options_of(participant.name, participant.lives)
         participant.process = Process(participant.name, participant.machine)
-        participant.program = self._program(participant.name, participant.habits)
+        participant.program = self._program(participant.name, participant.habits, participant.wishes)
         self._start(participant)
 
     def _ended(self, participant: Participant, life: int, task: asyncio.Task[None]) -> None:
@@ -412,3 +426,11 @@ class _Watching:
     def accepted(self, name: str, request_id: str) -> None:
         for observer in self._world.observers:
             observer.accepted(self._world.now_ms, name, request_id)
+
+    def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
+        for observer in self._world.observers:
+            observer.answered(self._world.now_ms, name, request_id, delivered_to)
+
+    def unknown(self, name: str, request_id: str) -> None:
+        for observer in self._world.observers:
+            observer.unknown(self._world.now_ms, name, request_id)
