@@ -8,6 +8,7 @@ from __future__ import annotations
 import compileall
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.mutants.catalogue import ROOT, SOURCES, TESTS, Mutant
 _START_S: Final = 60.0
 """What a process may take beside the worlds it runs."""
 _TESTS_S: Final = 900.0
+_FAILED: Final = re.compile(r"(FAILED|ERROR) \S+\.py")
 CRASHED: Final = "the simulator itself ends"
 HUNG: Final = "the simulator hangs"
 
@@ -193,7 +195,7 @@ def run_tests(sources: Path, tests: Sequence[str]) -> Run:
     began_s = time.monotonic()
     words = ["-m", "pytest", "-x", "-q", "-n", "0", "--no-header", "-p", "no:cacheprovider", *tests]
     status, out, error = _call(sources, words, _TESTS_S)
-    failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in out.splitlines() if _FAILED.match(line)]
     if status not in {0, 1, None}:
         raise RuntimeError(f"pytest ended with {status} on {' '.join(tests)}: {_last_line(out + error)}")
     noticed = (failed[0].split(" - ")[0] if failed else HUNG,) if status != 0 else ()
