@@ -92,8 +92,10 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
     rest.run(work())
 
 
-@pytest.mark.parametrize("fault", [{"version": 2**40}, {"meta": "A" * 400}], ids=["version", "meta"])
-def test_an_entry_of_a_store_that_is_no_message_does_not_end_the_looks_through_it(rest, fault):
+@pytest.mark.parametrize(
+    "fault", [{"version": 2**40}, {"meta": "A" * 400}, {"payload": "Zm9yZ2Vk"}], ids=["version", "meta", "forged"]
+)
+def test_an_entry_of_a_store_that_is_not_the_message_is_left_out_and_ends_nothing(rest, fault):
     async def work():
         bad, good = rest.message(1), rest.message(2)
         answers = []

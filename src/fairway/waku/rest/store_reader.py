@@ -10,7 +10,6 @@ from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryE
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.store_messages import store_answer, store_hashes, store_request
-from fairway.wire.waku_message import encode_waku_message
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_STORE: Final = frozenset({404, 405, 412, 501})
@@ -28,23 +27,18 @@ class StoreReader:
         self._told: Final = told
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page, without entries that no WakuMessage can be; raise `StoreQueryError`."""
+        """Return a page, without entries that are not the message that they claim to be; raise `StoreQueryError`."""
         answer = store_answer(await self._body(query, cursor, include_data=True), query)
         messages = []
         for entry in answer.entries:
             try:
-                encoded = encode_waku_message(entry.message)
+                message = RoutedMessage.of(entry.pubsub_topic, entry.message)
             except ConfigurationError as error:
                 _LOG.debug("a message of the store was left out: %s", error)
                 continue
-            messages.append(
-                RoutedMessage(
-                    pubsub_topic=entry.pubsub_topic,
-                    message=entry.message,
-                    encoded=encoded,
-                    message_hash=entry.message_hash,
-                )
-            )
+            # Under a false hash it would take the place of the message that has it.
+            if message.message_hash == entry.message_hash:
+                messages.append(message)
         return StorePage(messages=tuple(messages), cursor=answer.cursor)
 
     async def hashes(self, query: StoreQuery, cursor: bytes | None = None) -> tuple[tuple[bytes, ...], bytes | None]:
