@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
 from fairway.events import ChannelStatus
-from fairway.options import ReliableChannelOptions
+from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.journal import Row
@@ -70,7 +71,10 @@ def _quiet_log() -> Iterator[None]:
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with warnings.catch_warnings():
+            # What a killed program was about to await.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
     finally:
         log.setLevel(before)
 
@@ -80,8 +84,12 @@ def simulate(plan: SimulationPlan, progress: Progress | None = None) -> Simulati
     return Run(plan).through(progress or (lambda _, __: None))
 
 
-def _heard_of_ms(loss: float) -> int:
+def _heard_of_ms(plan: SimulationPlan) -> int:
     """Return how long acknowledgements take at most to find their way, where nobody is away."""
+    if plan.delivery is Delivery.ARRIVAL:
+        # What was handed over on arrival may still wait for its place, and is not acknowledged before.
+        return plan.duration_ms + plan.settle_ms
+    loss = plan.loss
     return _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
 
@@ -108,7 +116,7 @@ class Run:
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
         )
-        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan.loss))
+        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan))
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
