@@ -28,10 +28,10 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.outbound import LOGOS_MARKER
-from fairway.simulation import NetworkFaults, World
+from fairway.simulation import World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
-from fairway.waku.local import LocalNetwork
+from fairway.waku.local import LocalNetwork, NetworkFaults
 from fairway.wire.sds import WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -45,6 +45,7 @@ HOUR_MS = 3_600_000
 def a_talk(**more):
     """Return a world in which alice, bob and carol have talked, over a bad network, and everything is settled."""
     world = World(["alice", "bob", "carol"], seed=3, faults=NetworkFaults(loss=0.3), **more)
+    world.run(1_000)
     for number in range(8):
         for name in ("alice", "bob", "carol"):
             world.send(name, f"{name} {number}".encode() if number else name.encode() * 60_000)
@@ -87,7 +88,14 @@ def archived(world):
 
 @pytest.fixture(scope="module")
 def talk():
-    return a_talk()
+    with a_talk() as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def sealed_talk():
+    with a_talk(encryption=lambda _: AesGcm(KEY)) as world:
+        yield world
 
 
 @pytest.fixture
@@ -215,9 +223,8 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
     live(tmp_path, scenario)
 
 
-def test_a_sealed_channel_is_opened_with_the_key_file(tmp_path):
-    world = a_talk(encryption=lambda _: AesGcm(KEY))
-    tables = run_folder(tmp_path / "run", archived(world))
+def test_a_sealed_channel_is_opened_with_the_key_file(sealed_talk, tmp_path):
+    tables = run_folder(tmp_path / "run", archived(sealed_talk))
     keys = ChannelKeys.from_mapping({"harbour": {"cipher": "aes-256-gcm", "key": KEY.hex()}})
     done = restore(tables, tmp_path / "dave.db", channel_id="harbour", sender_id="dave", keys=keys)
     assert done.delivered == 24
@@ -241,15 +248,15 @@ def forged(timestamp_ns, cipher=None, **more):
 
 @pytest.mark.parametrize("named", ["harbour", TOPIC])
 @pytest.mark.parametrize("cipher", [None, AesGcm(bytes(32))], ids=["in clear", "under another key"])
-def test_with_keys_nothing_is_restored_that_they_did_not_open(tmp_path, named, cipher):
-    world = a_talk(encryption=lambda _: AesGcm(KEY))
-    first, last = archived(world)[0][1].timestamp_ns, archived(world)[-1][1].timestamp_ns
+def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_path, named, cipher):
+    sealed = archived(sealed_talk)
+    first, last = sealed[0][1].timestamp_ns, sealed[-1][1].timestamp_ns
     strangers = [
         forged(first - 1, cipher, meta=LOGOS_MARKER),  # its marker does not tell the channel's profile
         forged(first + 1, cipher),
         forged(2**62, cipher),  # the time until then does not count as caught up
     ]
-    tables = run_folder(tmp_path / "run", [*archived(world), *strangers])
+    tables = run_folder(tmp_path / "run", [*sealed, *strangers])
     entries = {named: {"cipher": "aes-256-gcm", "key": KEY.hex()}, "other": {"cipher": "aes-256-gcm", "key": "00" * 32}}
     (tmp_path / "keys.json").write_text(json.dumps(entries), encoding="utf-8")
     words = ["restore", str(tables.path), "--channel", "harbour", "--sender", "dave", "--store", str(tmp_path / "d.db")]
