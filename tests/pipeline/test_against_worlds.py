@@ -30,7 +30,7 @@ from fairway.storage.nwaku_archive import NwakuArchive
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
-WORLDS = 25
+WORLDS = 12
 """For each profile."""
 MINUTE_MS = 60_000
 PARITY_RATE = 0.5
