@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of
+from fairway.simulation.campaign import Campaign, Figures, Tally, broken_row, row_of
+from fairway.simulation.histogram import Histogram
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 from fairway.simulation.workers import ENDS, RAISES, run_worlds
@@ -154,3 +155,30 @@ def test_a_tally_counts_worlds_and_keeps_the_broken_ones(worlds):
     assert told["plan"]["seed"] == 3
     assert told["violations"] == [{"invariant": "causal order", "sentence": "seed 3 overtook"}]
     assert told["shrunk"]["plan"]["seed"] == 0
+
+
+def test_figures_of_worlds_of_the_same_loss_add_up():
+    tally = Tally()
+    plans = [draw_plan(seed, participants=3, duration_ms=60_000, messages_per_hour=300.0) for seed in (1_476, 1_477)]
+    outcomes = list(run_worlds(plans, jobs=1, **LIMITS))
+    for outcome in outcomes:
+        tally.add(outcome)
+    assert list(tally.figures) == [0]
+    figures = tally.figures[0]
+    assert (figures.worlds, figures.virtual_ms) == (2, tally.virtual_ms)
+    assert figures.deliveries == sum(outcome.report.delivered for outcome in outcomes) > 0
+    assert figures.each.count == figures.deliveries
+    assert (figures.first_within_s, figures.late_within_3s, figures.consistent_within_6s) == (1.0, None, 1.0)
+    told = json.loads(json.dumps(figures.as_json()))
+    assert sum(told["each_ms"].values()) == figures.deliveries
+
+
+def test_a_delivery_that_took_longer_than_s_is_late_and_counted_by_when_it_was_made_good():
+    figures = Figures(
+        first=Histogram.of([100, 6_000]),
+        each=Histogram.of([100, 6_000, 14_000, 20_000]),
+        last=Histogram.of([29_000, 31_000]),
+    )
+    assert figures.first_within_s == 0.5
+    assert figures.late_within_3s == round(2 / 3, 4)
+    assert figures.consistent_within_6s == 0.5

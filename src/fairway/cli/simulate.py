@@ -198,6 +198,7 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
             "virtual_hours": round(tally.virtual_ms / HOUR_MS, 3),
             "seconds": round(seconds, 3),
             "interrupted": interrupted,
+            "figures": {str(loss): figures.as_json() for loss, figures in sorted(tally.figures.items())},
         }
         typer.echo(json.dumps(answer, indent=2))
     else:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from fairway.simulation.campaign import Tally
@@ -15,6 +17,7 @@ from fairway.simulation.workers import Outcome
 _SHOWN: Final = 20
 """Broken worlds that are printed; ``--json`` has them all."""
 _WIDTHS: Final = (10, 6, 6, 8, 9, 9, 10, 9, 8)
+_LEAST_WIDTH: Final = 7
 _HEADS: Final = ("seed", "people", "loss", "profile", "lasted", "messages", "bytes each", "95 % in", "CPU")
 
 
@@ -52,6 +55,8 @@ def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bo
     if interrupted:
         text += ", interrupted"
     _line(console, text, "bold")
+    if tally.figures:
+        console.print(_figures(tally))
     if not tally.broken:
         _line(console, "every invariant held in all of them", "green" if tally.worlds else "")
         return
@@ -60,6 +65,34 @@ def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bo
         _print_broken(console, outcome)
     if len(tally.broken) > _SHOWN:
         _line(console, f"... and {len(tally.broken) - _SHOWN} more, see --json", "red")
+
+
+def _figures(tally: Tally) -> Table:
+    """Show by loss how soon messages came; S is 5 seconds."""
+    table = Table(title="How soon messages came, where S = 5 s", title_justify="left", title_style="bold")
+    table.box, table.show_edge, table.pad_edge, table.padding = SIMPLE_HEAD, False, False, 0
+    heads = ("first", "", "", "late", "all", "", "")
+    unders = ("50 %", "95 %", "in S", "in 3 S", "50 %", "95 %", "in 6 S")
+    for head, under in zip(("", "", *heads, "bytes"), ("loss", "worlds", *unders, "each"), strict=True):
+        table.add_column(f"{head}\n{under}", justify="right", no_wrap=True, min_width=_LEAST_WIDTH)
+    for loss, figures in sorted(tally.figures.items()):
+        table.add_row(
+            f"{loss} %",
+            f"{figures.worlds:,}",
+            duration(figures.first.percentile(50)),
+            duration(figures.first.percentile(95)),
+            _share(figures.first_within_s),
+            _share(figures.late_within_3s),
+            duration(figures.last.percentile(50)),
+            duration(figures.last.percentile(95)),
+            _share(figures.consistent_within_6s),
+            size(figures.transmitted_bytes // figures.deliveries) if figures.deliveries else "-",
+        )
+    return table
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def print_shrunk(console: Console, shrunk: Outcome) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.effects import Purpose
+from fairway.simulation.histogram import Histogram
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.plan import SimulationPlan, replay_command
@@ -91,6 +92,12 @@ class SimulationReport:
     """From a send to its delivery to one participant that was owed it, absences included."""
     reached_all: Distribution
     """From a send to its delivery to the last participant that was owed it."""
+    first_recipients: Histogram
+    """From a send to its delivery to the first participant that was owed it."""
+    recipients: Histogram
+    """From a send to its delivery to each participant that was owed it, absences included."""
+    last_recipients: Histogram
+    """From a send to its delivery to the last participant that was owed it, of those that all of them got."""
     reported_delivered: int
     """Sends that ended in MessageDelivered."""
     reported_failed: int
@@ -163,6 +170,7 @@ def make_report(
     waits = [
         sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed
     ]
+    to_all = [each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)]
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
         plan=plan,
@@ -183,9 +191,10 @@ def make_report(
             sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
         ),
         delivery=Distribution.of(wait for each in waits for wait in each),
-        reached_all=Distribution.of(
-            each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)
-        ),
+        reached_all=Distribution.of(to_all),
+        first_recipients=Histogram.of(each[0] for each in waits if each),
+        recipients=Histogram.of(wait for each in waits for wait in each),
+        last_recipients=Histogram.of(to_all),
         reported_delivered=sum(isinstance(event, MessageDelivered) for event in ends),
         reported_failed=sum(isinstance(event, DeliveryError) for event in ends),
         claims=len(ledger.claims),
