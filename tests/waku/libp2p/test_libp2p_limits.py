@@ -12,8 +12,10 @@ from fairway.waku.libp2p.errors import DialError, LimitError, NegotiationError, 
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import Admission, HostLimits
+from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.transports import dial_tcp
 from patience import until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
@@ -298,5 +300,25 @@ def test_a_peer_that_takes_nothing_is_disconnected(run, muxer):
             await connection.open_stream(["/pour/1"])
             with frozen(connection):
                 await until(lambda: server.statistics().connections == 0)
+
+    run(scenario())
+
+
+def test_a_connection_that_closed_when_all_was_sent_can_still_be_aborted(run):
+    async def scenario():
+        async def read_late(reader, writer):
+            await closing.wait()
+            sizes.append(len(await reader.read()))
+            writer.close()
+
+        closing, sizes = asyncio.Event(), []
+        async with await asyncio.start_server(read_late, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            transport = await dial_tcp(Multiaddr.parse(f"/ip4/127.0.0.1/tcp/{port}"))
+            transport.write(bytes(8_000_000))
+            asyncio.get_running_loop().call_soon(closing.set)
+            await transport.close()
+            transport.abort()
+            await until(lambda: sizes)
 
     run(scenario())

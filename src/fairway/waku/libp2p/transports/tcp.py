@@ -164,7 +164,8 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
 
     def abort(self) -> None:
         """End the connection at once."""
-        if self._transport is not None:
+        # A transport of asyncio that was closed while bytes waited, and sent them all, cannot be aborted any more.
+        if self._transport is not None and not self._lost.done():
             self._transport.abort()
 
     def _wake_reader(self) -> None:
