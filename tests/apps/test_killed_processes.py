@@ -28,9 +28,9 @@ NETWORK = "network"
 KILLS = 50
 MEAN_PAUSE_S = 0.7
 """Between two kills, on average: most victims are talking when they are hit, some are still starting."""
-HEALING_S = 90.0
+HEALING_S = 300.0
 """How long everything may take to arrive after the last kill; usually it is some 10 s."""
-START_S = 40.0
+START_S = 120.0
 SEGMENT_BYTES = 2_048
 OPTIONS = {
     "sync_min_interval_ms": 1_000,

@@ -16,7 +16,7 @@ from fairway.apps.tailing import Until, tail
 from fairway.channel.receipt import Progress
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
-from patience import run
+from patience import PATIENCE_S, run
 
 MakeSettings = Callable[..., ChannelSettings]
 
@@ -43,7 +43,7 @@ def test_a_message_is_waited_for_until_those_who_were_named_have_it(make_setting
         steps: list[Progress] = []
         watching = Watching(event=events.append, progress=steps.append)
         async with listening(make_settings("bob"), make_settings("carol")):
-            wish = Wish(count=2, by=("carol",), timeout_s=15)
+            wish = Wish(count=2, by=("carol",), timeout_s=PATIENCE_S)
             report = await send_message(make_settings("alice"), b"x" * 300_000, wish, watching)
         assert report.reached
         assert not report.failed
@@ -70,7 +70,7 @@ def test_the_wait_ends_in_time_and_the_rest_goes_on_with_the_store(make_settings
         assert (first.reached, first.failed, first.earlier_open) == (False, False, 0)
         assert "within 0.2 s" in first.detail
         async with listening(make_settings("bob")):
-            second = await sent(alice, b"and another", timeout_s=10)
+            second = await sent(alice, b"and another", timeout_s=PATIENCE_S)
         assert (second.reached, second.earlier_open) == (True, 1)
 
     run(work())

@@ -13,7 +13,7 @@ from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
-from patience import run
+from patience import PATIENCE_S, run
 
 MakeSettings = Callable[..., ChannelSettings]
 SENT = Wish(wait=Wait.SENT)
@@ -86,7 +86,7 @@ def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSetti
         reading = asyncio.ensure_future(tail(make_settings("bob"), Until(count=1), Shown()))
         await asyncio.sleep(0.05)
         # One transmission: if bob leaves without a word, nobody ever hears of him.
-        report = await send_message(make_settings("alice"), b"hello", Wish(timeout_s=15), Watching())
+        report = await send_message(make_settings("alice"), b"hello", Wish(timeout_s=PATIENCE_S), Watching())
         assert (report.reached, report.delivered_to) == (True, ("bob",))
         assert await reading == 1
 

@@ -34,7 +34,7 @@ class Story:
         async with asyncio.timeout(PATIENCE_S):
             receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
             await asyncio.sleep(0.05)
-            report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=15), Watching())
+            report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=PATIENCE_S), Watching())
             await receiving
         assert report.reached
         return report

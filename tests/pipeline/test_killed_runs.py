@@ -184,7 +184,7 @@ def start_and_kill(made, out, where):
     said = ended.stdout.decode()
     assert "killed " in said, f"it never came to {where}: {said} {ended.stderr.decode()}"
     below = [int(word) for word in said.partition("killed ")[2].splitlines()[0].split()]
-    ends_s = time.monotonic() + 30
+    ends_s = time.monotonic() + WAIT_S
     while any(map(is_alive, below)):
         assert time.monotonic() < ends_s, "something of the killed run is still there"
         time.sleep(0.05)

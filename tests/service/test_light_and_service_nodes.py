@@ -20,7 +20,7 @@ from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
-FAST = LightOptions(ping_interval_s=0.2, presence_first_s=0.1, request_timeout_s=2.0)
+FAST = LightOptions(ping_interval_s=0.2, presence_first_s=0.1, request_timeout_s=60.0)
 
 
 def options(*peers, **changes):
@@ -310,8 +310,8 @@ def test_what_the_node_loses_on_purpose_is_in_its_store_all_the_same():
             subscription = await client.subscribe(SHARD, [TOPIC])
             for number in range(200):
                 await node.send(message(number))
-            await until(lambda: node.pusher.statistics().pushed > 60)
-            await asyncio.sleep(0.3)
+            await until(lambda: node.pusher.statistics().waiting_bytes == 0)
+            await until(lambda: len(subscription) == node.pusher.statistics().pushed)
             assert 60 < len(subscription) < 140
             page = await client.query(StoreQuery(pubsub_topic=SHARD, page_size=100))
             assert len(page.messages) == 100

