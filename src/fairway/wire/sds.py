@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from functools import lru_cache, wraps
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
@@ -35,6 +35,13 @@ _REMEMBERED_ENTRIES: Final = 65_536
 """History entries whose bytes are remembered; consecutive messages repeat nearly all of theirs."""
 _REMEMBERED_LENGTH: Final = 512
 """Bytes of the longest entry that is remembered."""
+_RECENT_MESSAGES: Final = 31
+_RECENT_BYTES: Final = 65_536
+"""Bytes of the longest message that is remembered as decoded."""
+_ALIGNMENT: Final = 16
+"""Objects lie at multiples of so many bytes."""
+
+Codec = TypeVar("Codec")
 
 
 class Kind(Enum):
@@ -160,6 +167,27 @@ def _decode_entries(data: bytes) -> HistoryEntry:
     )
 
 
+def _once(decode: Callable[[Codec, bytes], SdsMessage]) -> Callable[[Codec, bytes], SdsMessage]:
+    """Decode the same bytes once, whoever asks: a process hands what it receives to all of its channels on a topic.
+
+    They are known by where they lie, and kept there, so that nothing is compared.
+    """
+    places: list[tuple[bytes, SdsMessage] | None] = [None] * _RECENT_MESSAGES
+
+    @wraps(decode)
+    def decoded(codec: Codec, data: bytes) -> SdsMessage:
+        place = id(data) // _ALIGNMENT % _RECENT_MESSAGES
+        known = places[place]
+        if known is not None and known[0] is data:
+            return known[1]
+        message = decode(codec, data)
+        if isinstance(data, bytes) and len(data) <= _RECENT_BYTES:
+            places[place] = data, message
+        return message
+
+    return decoded
+
+
 class _WakuSds:
     """The wire of the SDS specification and js-waku."""
 
@@ -181,6 +209,7 @@ class _WakuSds:
         except ENCODE_FAULTS as error:
             raise not_encodable("SDS message", error) from error
 
+    @_once
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.SdsMessage, data, max_bytes=MAX_SDS_BYTES)
         content: bytes | None = raw.content if raw.HasField("content") else None
@@ -263,6 +292,7 @@ class _NimSds:
         except ENCODE_FAULTS as error:
             raise not_encodable("nim-sds message", error) from error
 
+    @_once
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.NimSdsMessage, data, max_bytes=MAX_SDS_BYTES)
         for name in ("message_id", "lamport_timestamp", "channel_id", "content"):
