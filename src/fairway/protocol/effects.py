@@ -108,6 +108,5 @@ class Effects:
 
     def take(self, changes: tuple[Change, ...]) -> tuple[Effect, ...]:
         """Return everything, what must be durable first, and begin anew."""
-        effects = tuple(self._effects)
-        self._effects.clear()
+        effects, self._effects = tuple(self._effects), []
         return (Persist(changes=changes), *effects) if changes else effects

@@ -48,12 +48,13 @@ class Notices:
     """Everything of which a count is told."""
 
     def __init__(self, tally: Tally) -> None:
+        counts = tally.counts
         self._kinds = (
             _Counted(
-                lambda: tally.count("undecryptable") + tally.count("undecodable"),
-                lambda new: MessagesUndecryptable(count=new, opened=tally.count("opened")),
+                lambda: counts["undecryptable"] + counts["undecodable"],
+                lambda new: MessagesUndecryptable(count=new, opened=counts["opened"]),
             ),
-            _Counted(lambda: tally.count("sender_id_in_use"), lambda new: SenderIdInUse(count=new)),
+            _Counted(lambda: counts["sender_id_in_use"], lambda new: SenderIdInUse(count=new)),
         )
 
     def take(self, now_ms: int) -> list[Notice]:

@@ -338,7 +338,7 @@ class Stack:
                 self._query_on_connect.next_deadline(),
                 self._outbound.next_send_at(self._now_ms),
             ]
-        return min((at for at in times if at is not None), default=None)
+        return min([at for at in times if at is not None], default=None)
 
     @property
     def status(self) -> ChannelStatus:

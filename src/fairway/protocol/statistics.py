@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -70,17 +70,14 @@ class Tally:
     """Counters behind `StackStatistics`."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        """What was counted, by name."""
         self._transmissions: Counter[Purpose] = Counter()
         self._bytes: Counter[Purpose] = Counter()
 
     def add(self, name: str) -> None:
         """Count one."""
-        self._counts[name] += 1
-
-    def count(self, name: str) -> int:
-        """Return how many were counted."""
-        return self._counts.get(name, 0)
+        self.counts[name] += 1
 
     def sent(self, purpose: Purpose, size_bytes: int) -> None:
         """Count a transmission."""
@@ -99,7 +96,7 @@ class Tally:
         reassembly: ReassemblyStatistics,
     ) -> StackStatistics:
         """Return the counts beside what is held now."""
-        counts = self._counts
+        counts = self.counts
         return StackStatistics(
             received=counts["received"],
             duplicates=counts["duplicate"],
