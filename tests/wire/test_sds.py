@@ -154,6 +154,16 @@ def test_a_message_survives_the_logos_wire(message):
     assert NIM_SDS.decode(NIM_SDS.encode(message)) == message
 
 
+@given(st.lists(content_messages | ephemeral_messages, min_size=1, max_size=80).filter(bool), st.randoms())
+def test_bytes_that_come_again_and_again_mean_what_they_say(messages, random):
+    encoded = [
+        (WAKU_SDS.encode(message), message) for message in messages if message.content or message.lamport_timestamp
+    ]
+    for data, message in random.choices(encoded, k=200) if encoded else ():
+        handed_on = random.choice([data, bytes(bytearray(data))])
+        assert WAKU_SDS.decode(handed_on) == message
+
+
 def test_what_is_present_and_empty_is_not_what_is_absent():
     empty = SdsMessage(
         message_id="m",
