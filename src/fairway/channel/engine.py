@@ -160,6 +160,11 @@ class Engine:
 
         With ``wait``, return a future of the latter.
         """
+        self._made_room.set()
+        self._arm()
+        if not (effects or accepted or wait):
+            # As for nearly every message: nothing to keep, and nothing to tell.
+            return None
         changes: tuple[Change, ...] = ()
         outward: list[Outward] = []
         delivered: list[tuple[int, MessageReceived]] = []
@@ -184,8 +189,6 @@ class Engine:
                     outward.append(effect)
         if accepted is not None and accepted.outcome is Outcome.OPEN:
             self._requests[accepted.request_id] = accepted
-        self._made_room.set()
-        self._arm()
         write = None
         if changes or delivered or requests or trace:
             write = Write(changes=changes, delivered=tuple(delivered), requests=tuple(requests), trace=tuple(trace))
