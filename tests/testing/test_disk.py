@@ -368,6 +368,20 @@ async def test_of_a_torn_write_any_part_is_on_the_disk_and_what_is_not_whole_doe
 
 
 @virtual_time()
+async def test_what_an_error_of_fsync_leaves_is_on_the_disk_or_not(rng):
+    kept = set()
+    for _ in range(20):
+        with SimulatedDisk(rng.randrange(2**32)) as disk:
+            store = disk.store("alice")
+            store.open(*OWNER)
+            disk.strike("alice", DiskFault.SYNC_ERROR)
+            store.submit(write(0), lambda error: None)
+            store.close()
+            kept.add(bool(store.open(*OWNER).changes))
+    assert kept == {True, False}
+
+
+@virtual_time()
 async def test_a_store_that_is_closed_writes_what_is_queued_at_once():
     with SimulatedDisk() as disk:
         keeper = await opened(disk)
