@@ -6,6 +6,7 @@ import pytest
 
 from fairway.events import IrretrievableMessage, MessageReceived
 from fairway.simulation import World
+from fairway.testing import DiskFault, SimulatedDisk
 from fairway.waku.local import NetworkFaults
 
 MINUTE_MS = 60_000
@@ -111,3 +112,16 @@ def test_a_message_that_is_lost_to_all_holds_up_whoever_is_never_connected_for_a
     new = [message.payload for message in told(world, "carol", MessageReceived) if not message.redelivered]
     assert sorted(new) == [*sent, b"second"]
     assert len(told(world, "carol", IrretrievableMessage)) == 1
+
+
+def test_a_machine_that_crashes_while_its_store_is_opened_again_has_one_life_after_it(make):
+    with SimulatedDisk(seed=1) as disk:
+        world = make("alice", "bob", disk=disk)
+        for fault in (DiskFault.CRASH_AFTER, DiskFault.CRASH_BEFORE):
+            disk.strike("bob", fault)
+        world.send("bob", b"one")
+        world.run(MINUTE_MS)
+        assert world.participants["bob"].lives == 3
+        world.send("alice", b"two")
+        world.run(MINUTE_MS)
+        assert received(world, "bob") == [b"two"]

@@ -358,7 +358,8 @@ class World:
         self._within(participant.process.kill)
 
     def _begin_again(self, participant: Participant) -> None:
-        if self.participants.get(participant.name) is not participant:
+        if self.participants.get(participant.name) is not participant or participant.is_running:
+            # It left, or it crashed meanwhile and was started at once.
             return
         participant.lives += 1
         participant.node = self.network.node(participant.name)
