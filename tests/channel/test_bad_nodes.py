@@ -1,0 +1,118 @@
+"""Nodes that refuse, do not answer, end and are replaced, or forget a subscription: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fairway.events import MessageReceived
+from fairway.options import ReliableChannelOptions
+from fairway.waku.local import NO_FAULTS, NetworkFaults
+
+DEFAULTS = ReliableChannelOptions()
+PAYLOADS = [b"message %d" % number for number in range(20)]
+
+
+def heard_by(channel):
+    heard = []
+    channel.on(MessageReceived, lambda event: heard.append(event.payload))
+    return heard
+
+
+@pytest.mark.parametrize("fault", ["too_many_requests", "invalid_message", "no_peers_to_relay", "answer_loss"])
+def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, fault):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = heard_by(bob)
+        receipts = [await alice.send(payload) for payload in PAYLOADS]
+        for receipt in receipts:
+            assert (await receipt.delivered()).delivered_to == ("bob",)
+        assert heard == PAYLOADS
+
+    in_group(scenario, faults=NetworkFaults(**{fault: 0.4}), options=DEFAULTS)
+
+
+def test_what_is_refused_for_its_timestamp_goes_out_with_another_one(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        node, refused, taken = group.nodes["alice"], [], []
+        send = node.send
+
+        async def note(message):
+            result = await send(message)
+            if not result.accepted:
+                refused.append(message.message)
+            return result
+
+        node.send = note
+        group.network.faults = replace(NO_FAULTS, invalid_message=1.0)
+        group.network.observers.append(lambda _, message: taken.append(message.message))
+        receipt = await alice.send(b"what time is it?")
+        await asyncio.sleep(30)
+        assert len(refused) > 1
+        group.network.faults = NO_FAULTS
+        await receipt.sent()
+        payload = refused[0].payload
+        stamps = [message.timestamp_ns for message in (*refused, *taken) if message.payload == payload]
+        assert len(stamps) > 2
+        assert stamps == sorted(set(stamps))
+        assert any(message.payload == payload for message in taken)
+
+    in_group(scenario, options=DEFAULTS)
+
+
+def test_what_was_missed_while_a_filter_had_forgotten_comes_when_that_is_noticed(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = heard_by(bob)
+        await asyncio.sleep(1_000)
+        group.nodes["bob"].go_deaf(noticed_after_ms=50_000)
+        for payload in PAYLOADS:
+            await (await alice.send(payload)).sent()
+        # Nobody is left to repeat or to cite anything.
+        await alice.close()
+        await asyncio.sleep(45)
+        assert heard == []
+        await asyncio.sleep(10)
+        assert heard == PAYLOADS
+
+    in_group(scenario, options=DEFAULTS)
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_a_service_node_that_ends_amid_a_burst_costs_time_and_nothing_else(in_group, silently):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = heard_by(bob)
+        for number, payload in enumerate(PAYLOADS):
+            await alice.send(payload)
+            if number == 10:
+                group.nodes["alice"].die(silently=silently)
+                group.nodes["bob"].die(silently=silently)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(120)
+        assert heard == PAYLOADS[: len(heard)]
+        assert len(heard) < 20
+        group.nodes["alice"].come_back()
+        await asyncio.sleep(60)
+        group.nodes["bob"].come_back()
+        await asyncio.sleep(300)
+        assert heard == PAYLOADS
+
+    in_group(scenario, faults=NetworkFaults(loss=0.1), options=DEFAULTS)
+
+
+def test_over_a_slow_uplink_a_burst_arrives_at_its_pace(in_group):
+    async def scenario(group):
+        group.network.limit_uplink("alice", 0.5)
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        heard = heard_by(bob)
+        receipts = [await alice.send(payload) for payload in PAYLOADS]
+        for receipt in receipts:
+            await receipt.delivered()
+        assert heard == PAYLOADS
+        assert asyncio.get_running_loop().time() >= 2 * len(PAYLOADS)
+
+    in_group(scenario, options=DEFAULTS)
