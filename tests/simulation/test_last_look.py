@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.requests import Requests
@@ -151,3 +152,32 @@ def test_an_application_goes_on_in_its_next_life_with_what_it_wanted_to_send(wor
     world.run(120_000)
     assert answers.said == [("alice", request_id, ("bob",))]
     assert len([1 for _, event in world.participants["bob"].events if type(event).__name__ == "MessageReceived"]) == 1
+
+
+def test_a_message_that_is_lost_while_it_is_handled_is_seen(monkeypatch):
+    finish = MessageStream.__anext__
+
+    async def finish_at_once(self):
+        message = await finish(self)
+        self.finish()
+        return message
+
+    monkeypatch.setattr(MessageStream, "__anext__", finish_at_once)
+    plan = replace(PLAN, slow_readers=3, crashes_per_hour=120, ephemeral_share=0.0)
+    assert Invariant.DELIVERED in {one for seed in range(1, 4) for one in broken(replace(plan, seed=seed))}
+
+
+def test_a_send_that_is_given_up_too_soon_is_seen(monkeypatch):
+    made = Sending.__init__
+
+    def impatient(self, *arguments):
+        made(self, *arguments)
+        self._max_retries = 1
+
+    monkeypatch.setattr(Sending, "__init__", impatient)
+    assert Invariant.ENDED in broken(replace(PLAN, loss=0.8, ask_all_share=1.0))
+
+
+def test_a_clock_that_is_never_followed_is_seen(monkeypatch):
+    monkeypatch.setattr("fairway.channel.reliable_channel.steady_clock", lambda: lambda: 1_760_000_000_000)
+    assert Invariant.STAMPS in broken(replace(PLAN, duration_ms=120_000))

@@ -1,36 +1,51 @@
-"""A cipher that takes its time and sometimes fails to open, as one that asks a service for keys."""
+"""A cipher that takes its time and sometimes fails, as one that asks a service for keys."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
 from random import Random
+from typing import Final
 
-from fairway.errors import DecryptionError
+from fairway.errors import DecryptionError, EncryptionError, FairwayError
 from fairway.protocol.encryption.aead import AesGcm
+
+_SEALING: Final = 0.1
+"""How much rarer it fails to seal than to open: what cannot be sealed ends its send."""
 
 
 class TroubledCipher:
     """An encryption hook (`fairway.protocol.encryption.Encryption`) around one without troubles."""
 
     def __init__(self, cipher: AesGcm, dice: Random, delay_ms: int, failures: float) -> None:
-        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail to open a share of what comes."""
+        """Take up to ``delay_ms``, asynchronously if that is not 0, and fail to open or to seal a share of it all."""
         self._cipher = cipher
         self._dice = dice
         self._delay_ms = delay_ms
         self._failures = failures
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
-        """Seal something."""
+        """Seal something, or raise `EncryptionError`."""
+        if self._dice.random() < _SEALING * self._failures:
+            return self._fail(EncryptionError("the key could not be had at this moment"))
         sealed = self._cipher.encrypt(plaintext)
         return self._later(sealed) if self._delay_ms else sealed
 
     def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
         """Open something, or raise `DecryptionError`."""
-        if self._failures and self._dice.random() < self._failures:
-            raise DecryptionError("the key could not be had at this moment")
+        if self._dice.random() < self._failures:
+            return self._fail(DecryptionError("the key could not be had at this moment"))
         opened = self._cipher.decrypt(ciphertext)
         return self._later(opened) if self._delay_ms else opened
+
+    def _fail(self, error: FairwayError) -> Awaitable[bytes]:
+        if not self._delay_ms:
+            raise error
+        return self._fail_later(error)
+
+    async def _fail_later(self, error: FairwayError) -> bytes:
+        await self._later(b"")
+        raise error
 
     async def _later(self, result: bytes) -> bytes:
         await asyncio.sleep(self._dice.randint(0, self._delay_ms) / 1_000)

@@ -23,6 +23,8 @@ from fairway.simulation.world import World
 from fairway.storage.channel_store import Outcome
 
 _SHOWN: Final = 3
+_KNOWN_WITHIN_MS: Final = 180_000
+"""Where nothing is lost, nobody takes longer to say what it has, whatever its options are."""
 
 
 class Invariant(Enum):
@@ -43,7 +45,7 @@ class Invariant(Enum):
     WORD = "no false word to the sender"
     HEALED = "what is sent in a healed world is delivered"
     KEPT = "what is kept is what is so"
-    STAMPS = "a message is stamped later than what it cites"
+    STAMPS = "messages are stamped by the clock, and later than what they cite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,9 @@ class Checks:
                 ends = ", ".join(repr(end) for _, end in sent.ends) or "nothing"
                 text = f"{_title(sent)} was sent in a healed world and ended with {ends}"
                 yield self._violation(Invariant.HEALED, None, sent.sender, sent, text)
+            elif sent.ends[0][0] - sent.at_ms > _KNOWN_WITHIN_MS:
+                text = f"{_title(sent)}, sent in a healed world, was known as delivered after {_seconds(sent)} s"
+                yield self._violation(Invariant.HEALED, sent.ends[0][0], sent.sender, sent, text)
 
     def lacking(self) -> int:
         """Return how many deliveries are owed and did not happen."""
@@ -122,6 +127,10 @@ class Checks:
                 name = life.partition("/")[0]
                 text = f"{name} got the ephemeral message {sds_id[:12]} of {sender} {count} times in one life"
                 yield self._violation(Invariant.ONCE, None, name, None, text)
+        for name, sds_ids in self._ledger.dropped():
+            if name in self._stayed and self._ledger.forged.isdisjoint(sds_ids):
+                text = f"{name} was killed amid a message ({sds_ids[0][:12]}), which did not come again"
+                yield self._violation(Invariant.DELIVERED, None, name, self._ledger.message_of(sds_ids[0]), text)
         for at_ms, name, sender, message_id in self._ledger.unexplained:
             text = f"{name} got {message_id[:12]} from {sender}, who never sent it"
             yield self._violation(Invariant.SENT, at_ms, name, None, text)
@@ -141,7 +150,8 @@ class Checks:
         sent = self._ledger.sent
         due = own = 0
         for message in sent:
-            due |= (name in message.present) << message.number
+            # Of what could not be sent as a whole nobody waits for the rest.
+            due |= (name in message.present and not message.refused) << message.number
             own |= (name == message.sender) << message.number
         given_up = [(loss.place, loss.number) for loss in self._ledger.losses if loss.participant == name]
         known = own
@@ -182,6 +192,10 @@ class Checks:
             if sent.in_vain:
                 had = ", ".join(sent.in_vain)
                 text = f"{_title(sent)} counts as undelivered, and {had} had it long before, with nobody away"
+                yield self._violation(Invariant.ENDED, sent.ends[0][0], sent.sender, sent, text)
+            tries = self._world.options.max_retry_attempts + 1
+            if sent.too_soon is not None and not sent.refused and sent.too_soon < tries:
+                text = f"{_title(sent)} was given up after {sent.too_soon} tries of {tries}"
                 yield self._violation(Invariant.ENDED, sent.ends[0][0], sent.sender, sent, text)
             if len(sent.ends) > 1:
                 kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
@@ -234,6 +248,9 @@ class Checks:
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
 
     def _stamps(self) -> Iterator[Violation]:
+        for at_ms, name, ahead_ms in self._ledger.misdated:
+            text = f"{name} stamped a message {ahead_ms / 1_000:.0f} s ahead of its clock"
+            yield self._violation(Invariant.STAMPS, at_ms, name, None, text)
         if self._ledger.forged:
             # Nobody follows a forged clock beyond a bound, and those who followed it are cited all the same.
             return
@@ -333,6 +350,10 @@ class Peaks:
                 yield Violation(
                     invariant=Invariant.BOUNDS, at_ms=None, participant=None, request_id=None, sentence=text
                 )
+
+
+def _seconds(sent: Sent) -> int:
+    return (sent.ends[0][0] - sent.at_ms) // 1_000
 
 
 def _title(sent: Sent) -> str:

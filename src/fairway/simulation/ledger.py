@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from fairway.events import (
     MessageReceived,
     MessageSendError,
     MessageSent,
+    MessageSetAside,
     RequestSent,
 )
 from fairway.protocol.effects import Purpose
@@ -37,6 +38,8 @@ Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
 RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
+MISDATED_MS: Final = 60_000
+"""A message waits no longer than this between its stamp and the network."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
 
@@ -81,6 +84,10 @@ class Sent:
     """Data segments that were told as taken by the network."""
     chunk_count: int = 0
     """Data segments that it has, once that was told."""
+    times_sent: Counter[tuple[bool, int]] = field(default_factory=Counter)
+    """How often each segment was told as sent."""
+    too_soon: int | None = None
+    """How often the segment that was sent most often had been sent when its sender gave up, if that life began it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +166,10 @@ class Ledger(Observer):
         """What was said that is not so, or published that must not be: (when, by whom, about which request, what)."""
         self.failures: list[tuple[int, str, BaseException]] = []
         """What programs ended with that no program may end with: (when, whose, what)."""
+        self.wall_ms: Callable[[str], int | None] = lambda _: None
+        """What the clock of a participant shows, if nobody has set it of late."""
+        self.misdated: list[tuple[int, str, int]] = []
+        """What is stamped otherwise than by the clock of who sends it: (when, by whom, how far ahead in ms)."""
         self.unordered: list[tuple[int, str, str]] = []
         """Messages that are stamped no later than one that they cite: (when, by whom, SDS id)."""
         self.ephemeral_sent = 0
@@ -188,6 +199,8 @@ class Ledger(Observer):
         """What handlers raised on, and so may come again in the same life."""
         self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
         """In which life a participant was last handed a message."""
+        self._setting_aside: set[str] = set()
+        """Who was told that messages on which its handlers raised do not come again by themselves."""
         self._taken: set[bytes] = set()
         """Hashes of all that the network took."""
         self._lamports: dict[str, int] = {}
@@ -269,6 +282,10 @@ class Ledger(Observer):
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
         self._taken.add(message.message_hash)
+        stamp_ms = (message.message.timestamp_ns or 0) // 1_000_000
+        wall_ms = self.wall_ms(name)
+        if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
+            self.misdated.append((at_ms, name, stamp_ms - wall_ms))
         rest = len(message.encoded) - content - bloom
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
         self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
@@ -285,6 +302,8 @@ class Ledger(Observer):
                 if message_hash not in self._taken:
                     text = "a segment is told as sent that the network never took"
                     self.false_words.append((at_ms, name, request_id, text))
+                if sent is not None:
+                    sent.times_sent[chunk.is_parity, chunk.chunk_index] += 1
                 if sent is not None and not chunk.is_parity:
                     sent.chunks_sent.add(chunk.chunk_index)
                     sent.chunk_count = chunk.total_chunks
@@ -326,6 +345,9 @@ class Ledger(Observer):
                 sent = self._by_request[request_id]
                 sent.ends.append((at_ms, event))
                 sent.in_vain = self._should_have_heard(at_ms, sent)
+                sent.too_soon = max(sent.times_sent.values(), default=0) if self._lives[name] == sent.life else None
+            case MessageSetAside():
+                self._setting_aside.add(name)
             case MessageSendError(request_id=request_id) if request_id in self._by_request:
                 self._by_request[request_id].refused = True
 
@@ -370,6 +392,12 @@ class Ledger(Observer):
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down that an application has finished with a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
+
+    def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield who was killed amid which message, by SDS ids, that did not come again in a later life."""
+        for (name, sds_ids), life in self._handed.items():
+            if life < self._lives[name] and (name, sds_ids) not in self._finished and name not in self._setting_aside:
+                yield name, sds_ids
 
     def troubled(self, at_ms: int, name: str) -> None:
         """Write down that somebody cannot be expected to hear or to be heard."""

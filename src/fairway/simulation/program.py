@@ -24,7 +24,7 @@ from fairway.errors import (
     ChannelClosedError,
     ConfigurationError,
     DeliveryFailedError,
-    FairwayError,
+    NodeUnavailableError,
     StorageError,
 )
 from fairway.events import EVENT_NAMES, Event, MessageReceived
@@ -192,22 +192,15 @@ class Program:
         self._watcher.told(self.name, event)
 
     async def _read_messages(self, channel: ReliableChannel) -> None:
-        before: MessageReceived | None = None
         async for message in channel.messages():
-            if before is not None:
-                self._watcher.finished(self.name, before)
             await self._take(message)
-            before = message
+            self._watcher.finished(self.name, message)
 
     async def _read_events(self, channel: ReliableChannel) -> None:
-        before: MessageReceived | None = None
         async for event in channel.events():
-            if before is not None:
-                self._watcher.finished(self.name, before)
-                before = None
             if isinstance(event, MessageReceived):
                 await self._take(event)
-                before = event
+                self._watcher.finished(self.name, event)
 
     async def _handle(self, message: MessageReceived) -> None:
         await self._take(message)
@@ -236,4 +229,4 @@ class ChannelArguments:
 
 def is_expected(error: BaseException) -> bool:
     """Return whether a program may end with an error: a fault of the disk or the node, which it is told of."""
-    return isinstance(error, FairwayError)
+    return isinstance(error, StorageError | NodeUnavailableError | ChannelClosedError)

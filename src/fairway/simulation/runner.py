@@ -55,6 +55,8 @@ _SYNC_MS: Final = 30_000
 _KEY: Final = bytes(range(32))
 _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
+_CLOCK_NOTICED_MS: Final = 120_000
+"""A clock that was set is followed within this time."""
 _AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
@@ -102,6 +104,8 @@ class Run:
         self.channel_id = channel_id
         self.is_healed = False
         """Whether nothing goes wrong any more."""
+        self._unkept_before: list[Violation] = []
+        self._clocks_set: dict[str, int] = {}
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
         self.world = World(
@@ -117,6 +121,7 @@ class Run:
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
         )
         self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan))
+        self.ledger.wall_ms = self._wall_ms
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
@@ -161,7 +166,12 @@ class Run:
         self._run(_GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)
         others = max(1, len(self.ledger.presences) - 1)
-        violations = [*unkept, *checks.everything(), *self.peaks.beyond(self.world.options, others)]
+        violations = [
+            *self._unkept_before,
+            *unkept,
+            *checks.everything(),
+            *self.peaks.beyond(self.world.options, others),
+        ]
         violations += checks.healed(called)
         if not quiet:
             violations.insert(0, self._unrest())
@@ -193,15 +203,23 @@ class Run:
         return [violation for name in list(self.world.participants) for violation in self._start_again(name)]
 
     def _start_again(self, name: str) -> list[Violation]:
+        channel = self.world.participants[name].channel
+        if channel is None or not self.world.run(_AT_REST_MS, lambda: channel.statistics().uncommitted == 0):
+            return []
+        self.ledger.note(self.world.now_ms, name, Deed.CRASH.value)
+        self.ledger.troubled(self.world.now_ms, name)
+        return self._crash(name)
+
+    def _crash(self, name: str) -> list[Violation]:
+        """End a program at once and start it again; return how what it kept is not what was so."""
         participant = self.world.participants[name]
         channel = participant.channel
-        if channel is None or not self.world.run(_AT_REST_MS, lambda: channel.statistics().uncommitted == 0):
+        if channel is None or channel.statistics().uncommitted:
+            self.world.crash(name)
             return []
         was = {(row.table, row.key): row.row for row in participant.stack.snapshot()}
         unfinished = channel.statistics().unfinished
         found: list[Violation] = []
-        self.ledger.note(self.world.now_ms, name, Deed.CRASH.value)
-        self.ledger.troubled(self.world.now_ms, name)
         self.world.crash(name, lambda stored: found.extend(self._unkept(name, was, unfinished, stored)))
         return found
 
@@ -288,7 +306,7 @@ class Run:
                 self.ledger.ephemeral_sent += 1
                 world.send_ephemeral(name, action.payload)
             case Deed.CRASH:
-                world.crash(name)
+                self._unkept_before += self._crash(name)
             case Deed.CUT_OFF:
                 world.cut_off(name)
             case Deed.OFFLINE:
@@ -302,6 +320,7 @@ class Run:
             case Deed.DEAF:
                 world.deafen(name)
             case Deed.CLOCK:
+                self._clocks_set[name] = world.now_ms
                 world.set_clock(name, action.number)
             case Deed.DISK if self._disk is not None:
                 faults = list(DiskFault)
@@ -317,6 +336,7 @@ class Run:
         for name, participant in list(self.world.participants.items()):
             self.world.find_node(name)
             if abs(participant.machine.skew_ms) > self.plan.clock_skew_ms:
+                self._clocks_set[name] = self.world.now_ms
                 self.world.set_clock(name, 0)
             if not participant.online:
                 self.ledger.note(self.world.now_ms, name, Deed.ONLINE.value)
@@ -376,6 +396,12 @@ class Run:
             request_id=None,
             sentence=f"not quiet after {self.plan.settle_ms / 60_000:.0f} minutes: {text}",
         )
+
+    def _wall_ms(self, name: str) -> int | None:
+        participant = self.world.participants.get(name)
+        if participant is None or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS:
+            return None
+        return participant.machine.time_ns() // 1_000_000
 
     def _holds(self, name: str, sds_id: str) -> bool:
         """Return whether a participant has an SDS message, received or rebuilt, as far as that can be seen."""
