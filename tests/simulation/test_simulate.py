@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
-from fairway.simulation.plan import SimulationPlan
+from fairway.simulation.plan import SimulationPlan, StoreKind, replay_command
 from fairway.simulation.report import Distribution
 from fairway.simulation.runner import simulate
 
@@ -76,24 +77,52 @@ def test_a_change_of_the_network_alone_changes_the_trace():
     assert simulate(SMALL).trace_hash != simulate(replace(SMALL, loss=0.31)).trace_hash
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_another_process_with_another_hash_seed_gives_the_same_trace(hash_seed):
-    program = (
-        "from fairway.simulation.plan import SimulationPlan; from fairway.simulation.runner import simulate; "
-        "print(simulate(SimulationPlan(participants=4, duration_ms=240_000, loss=0.5, messages_per_hour=60, "
-        "crashes_per_hour=10, absences_per_hour=10, long_share=0.5, bloom_capacity=500)).trace_hash)"
-    )
-    plan = replace(SimulationPlan(), participants=4, duration_ms=240_000, loss=0.5, messages_per_hour=60)
-    plan = replace(plan, crashes_per_hour=10, absences_per_hour=10, long_share=0.5, bloom_capacity=500)
-    told = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert told.stdout.strip() == simulate(plan).trace_hash
+TROUBLED = replace(
+    SMALL,
+    duration_ms=2 * MINUTE_MS,
+    long_share=0.5,
+    partition_sides=3,
+    refusals=0.1,
+    answer_loss=0.1,
+    slow_uplinks=1,
+    node_deaths_per_hour=20,
+    deaf_per_hour=20,
+    store_lag_ms=2_000,
+    store_lies=0.1,
+    store=StoreKind.DISK,
+    storage_faults_per_hour=20,
+    clock_skew_ms=30_000,
+    clock_jumps_per_hour=20,
+    encrypted=True,
+    cipher_delay_ms=50,
+    cipher_failures=0.02,
+    option_changes=0.5,
+    mixed_options=True,
+    tight_quotas=True,
+    slow_readers=1,
+    handler_failures=0.1,
+    bursts=1,
+    burst_messages=3,
+    hostile=1,
+)
+"""All troubles at once."""
+
+
+@pytest.mark.parametrize("plan", [SMALL, pytest.param(TROUBLED, marks=pytest.mark.full)], ids=["small", "troubled"])
+def test_the_replay_command_gives_the_same_trace_in_other_processes_with_other_hash_seeds(plan):
+    words = [sys.executable, "-m", "fairway", *shlex.split(replay_command(plan))[1:], "--json"]
+    traces = set()
+    for hash_seed in ("0", "4711"):
+        told = subprocess.run(
+            words,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        traces.add(json.loads(told.stdout)["trace_hash"])
+    assert len(traces) == 1
 
 
 def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
