@@ -32,7 +32,7 @@ CALM: Final = SimulationPlan(
 )
 """A world in which nothing goes wrong: what each field is when its kind of trouble is off."""
 
-_RECEPTIONS: Final = 5_000
+_RECEPTIONS: Final = 3_000
 """About as many receptions of messages make a world, over all participants."""
 _IDLE_PER_HOUR: Final = {Profile.WAKU: 150, Profile.LOGOS: 2_000}
 """About as many messages a participant transmits in an hour without sending anything."""
@@ -40,6 +40,8 @@ _PER_LONG: Final = 4
 """About as many segments a message of several has."""
 _EPOCHS_OF_A_BURST: Final = 4
 """In so many epochs of the rate limit what was sent in bursts is to get out."""
+_SLOW_PER_HOUR: Final = 900
+"""What a slow uplink lets out in half an hour; where more is to be said in an hour it would never come to rest."""
 _LONGEST_MS: Final = 4 * HOUR_MS
 _SHORTEST_MS: Final = 120_000
 _DEFAULT_SEGMENT: Final = SegmentationConfig().segment_size_bytes
@@ -209,6 +211,8 @@ def _lost_answers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slow_uplinks(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    if _transmissions_per_hour(plan) > _SLOW_PER_HOUR:
+        return {}
     return {"slow_uplinks": rng.randint(1, max(1, plan["participants"] // 2))}
 
 
