@@ -107,7 +107,7 @@ def _row(name: str, work: _Work, ours: list[_Turn], peer: list[_Turn], reason: s
 
 
 def _of(turns: list[_Turn], field: str) -> float:
-    return median(getattr(turn, field) for turn in turns)
+    return float(median(getattr(turn, field) for turn in turns))
 
 
 @dataclass(frozen=True, slots=True)

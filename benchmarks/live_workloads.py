@@ -17,7 +17,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter, process_time
@@ -265,7 +265,7 @@ def _payload(number: int, size: int) -> bytes:
     return number.to_bytes(4, "big").ljust(size, b"\7")
 
 
-_WORKLOADS: dict[str, Callable[..., Awaitable[Any]]] = {
+_WORKLOADS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     work.__name__: work for work in (throughput, latency, lossy, transfer, fill, restart, commit)
 }
 

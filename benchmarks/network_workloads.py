@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +131,7 @@ async def fanout(*, subscribers: int, messages: int, size: int) -> dict[str, Any
 
 def main() -> None:
     """Run one workload and print what it measured."""
-    workloads = {"lightpush": lightpush, "fanout": fanout}
+    workloads: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {"lightpush": lightpush, "fanout": fanout}
     name, parameters = sys.argv[1], json.loads(sys.argv[2])
     print(json.dumps(asyncio.run(workloads[name](**parameters))))
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,7 +80,7 @@ class PlainPipeline:
         self._made[name] = table
         self.rows[name] = table.num_rows
 
-    def _keep_rows(self, name: str, rows: list[dict]) -> None:
+    def _keep_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
         self._made[name] = pa.Table.from_pylist(rows)
         self.rows[name] = len(rows)
 
@@ -122,7 +123,7 @@ class PlainPipeline:
         rows = [message.row for message in self._unique.values()]
         unique = self._sds.take(rows)
         segments = unique.filter(pa.compute.is_valid(unique.column("segment_hash")))
-        groups: dict[tuple, list[int]] = defaultdict(list)
+        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for row, key in enumerate(zip(*(segments.column(name).to_pylist() for name in _GROUP), strict=True)):
             groups[key].append(row)
         mapper = group_mapper(None)
@@ -183,7 +184,7 @@ class PlainPipeline:
     def _miss(self) -> None:
         present = {key for key, message in self._unique.items() if message.kind == "content"}
         rebuilt = {(row["channel_id"], name) for row in self._reassembled for name in row["rebuilt_ids"]}
-        missing: dict[tuple[str, str], dict] = {}
+        missing: dict[tuple[str, str], dict[str, Any]] = {}
         for message in self._unique.values():
             for message_id, sender_id, hint in message.cited:
                 key = (message.channel_id, message_id)
@@ -253,19 +254,21 @@ class PlainPipeline:
             count, since, who = latest.get((channel_id, message_id), (0, at, by))
             latest[channel_id, message_id] = (count + 1, *min((since, who), (at, by)))
         latencies = []
-        for key, message in unique.items():
+        for sent, message in unique.items():
             if message.kind == "content":
-                count, at, who = latest.get(key, (0, None, None))
-                latency = None if at is None else max(0, at - message.timestamp) // _NANOSECONDS_PER_MILLISECOND
+                ackers, acked_at, first_by = latest.get(sent) or (0, None, None)
+                latency = None
+                if acked_at is not None:
+                    latency = max(0, acked_at - message.timestamp) // _NANOSECONDS_PER_MILLISECOND
                 latencies.append(
                     {
-                        "channel_id": key[0],
-                        "message_id": key[1],
+                        "channel_id": sent[0],
+                        "message_id": sent[1],
                         "sender_id": message.sender_id,
                         "sent_at": message.timestamp,
-                        "ackers": count,
-                        "first_by": who,
-                        "acked_at": at,
+                        "ackers": ackers,
+                        "first_by": first_by,
+                        "acked_at": acked_at,
                         "latency_ms": latency,
                     }
                 )
@@ -316,4 +319,5 @@ def _messages(table: pa.Table) -> Iterator[Message]:
     names = ("message_hash", "timestamp", "kind", "channel_id", "sender_id", "message_id", "lamport")
     columns = (table.column(name).to_pylist() for name in names)
     for row, values in enumerate(zip(*columns, strict=True)):
-        yield Message(row, *values, tuple(entries[offsets[row] : offsets[row + 1]]))
+        cited = tuple(entries[offsets[row] : offsets[row + 1]])
+        yield Message(row, **dict(zip(names, values, strict=True)), cited=cited)

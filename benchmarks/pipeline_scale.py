@@ -71,7 +71,8 @@ def measured_apart(side: str, archive: Path, out: Path, settings: Sequence[str] 
     ended = subprocess.run(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     if ended.returncode:
         raise SystemExit(f"{side} ended with exit code {ended.returncode}")
-    return json.loads(ended.stdout.splitlines()[-1]) | {"seconds": time.perf_counter() - began_s}
+    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return told | {"seconds": time.perf_counter() - began_s}
 
 
 def _measure_here(side: str, archive: Path, out: Path, settings: Sequence[str]) -> dict[str, Any]:

@@ -106,18 +106,18 @@ class ProcessTree:
 
 def _descendants(pid: int) -> list[tuple[int, _Process, str]]:
     """Return a process and all below it, with the kind whose account their time is on."""
-    processes = {number: found for entry in _PROC.iterdir() if (number := _number(entry)) and (found := _read(entry))}
-    children = defaultdict(list)
+    processes = {number: read for entry in _PROC.iterdir() if (number := _number(entry)) and (read := _read(entry))}
+    children: defaultdict[int, list[int]] = defaultdict(list)
     for number, process in processes.items():
         children[process.parent].append(number)
     found = []
     left = [(pid, _PYTHON)]
     while left:
         number, above = left.pop()
-        process = processes.get(number)
-        if process is not None:
-            kind = process.kind or above
-            found.append((number, process, kind))
+        one = processes.get(number)
+        if one is not None:
+            kind = one.kind or above
+            found.append((number, one, kind))
             left += [(child, kind) for child in children[number]]
     return found
 

@@ -23,6 +23,15 @@ def install(folder: Path) -> Path:
         raise PeerUnavailableError("no C compiler, which its installation needs (and the headers of GMP)")
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / "venv" / "bin" / "python"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", _VERSIONS]
+    pip: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        _VERSIONS,
+    ]
     install_once(folder, [_VERSIONS], [[sys.executable, "-m", "venv", "--clear", folder / "venv"], pip])
     return python

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,9 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
-    steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
-    settings.register_profile("quick", max_examples=25, **steady)
-    settings.register_profile("full", max_examples=100, **steady)
+    steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    settings.register_profile("quick", steady, max_examples=25)
+    settings.register_profile("full", steady, max_examples=100)
     settings.load_profile("full" if config.getoption("full") else "quick")
     if config.getoption("seed") is None:  # pytest-xdist hands the options of this process to those that it starts
         config.option.seed = random.SystemRandom().randrange(1 << 32) if config.getoption("full") else 1
@@ -54,7 +54,7 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say with each failure what gives its draws back."""
     report = yield
     if report.failed:

@@ -89,7 +89,7 @@ def nearly_valid(draw):
         piece = draw(
             st.binary(max_size=4)
             | st.just(bytes(data[start:end]) * 2)
-            | st.integers(0, len(other)).map(lambda cut, other=other: other[cut : cut + 16])
+            | st.integers(0, len(other)).map(lambda cut: other[cut : cut + 16])  # noqa: B023 - drawn at once
         )
         data[start:end] = piece
     return bytes(data)
