@@ -233,7 +233,7 @@ class SimulationPlan:
     def other_options(self, dice: random.Random) -> ReliableChannelOptions:
         """Draw options that get on with those of the plan."""
         options = self.options()
-        segment_bytes = max(64, self.segment_size_bytes * dice.choice((1, 2)) // dice.choice((1, 2)))
+        segment_bytes = max(64, self.segment_size_bytes // dice.choice((1, 2)))
         return replace(
             options,
             sync_min_interval_ms=dice.choice((10_000, 30_000, 60_000)),
