@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -34,6 +35,13 @@ def main(words: Sequence[str] | None = None) -> int:
     run.add_argument("--first-seed", type=int, default=_EFFORT.first_seed, help="seed of the first world")
     run.add_argument("--budget-s", type=float, default=_EFFORT.budget_s, help="for each, no world begins later")
     run.add_argument("--world-s", type=float, default=_EFFORT.world_s, help="a world that takes longer hangs")
+    run.add_argument(
+        "--plan",
+        type=shlex.split,
+        default=_EFFORT.plan,
+        metavar="OPTIONS",
+        help="what all worlds have in common, as one word of options of 'fairway simulate'",
+    )
     run.add_argument("--all-worlds", action="store_true", help="go on after the first world that breaks")
     run.add_argument("--jobs", type=int, default=1, help="mutants side by side")
     run.add_argument("--least", type=float, default=0.95, help="share that worlds must catch for exit code 0")
@@ -69,6 +77,7 @@ def _run(chosen: list[Mutant], options: argparse.Namespace) -> int:
         first_seed=options.first_seed,
         budget_s=options.budget_s,
         world_s=options.world_s,
+        plan=tuple(options.plan),
         all_worlds=options.all_worlds,
     )
     console = Console(stderr=True, highlight=False)

@@ -40,6 +40,9 @@ class Effort:
     """No world begins later than that."""
     world_s: float = 60.0
     """A world that takes longer counts as one that hangs."""
+    plan: tuple[str, ...] = ("--participants", "4", "--hours", "0.1", "--settle-ms", "3600000")
+    """What all worlds have in common: few participants and minutes, for most bugs show in many small worlds sooner
+    than in few large ones."""
     all_worlds: bool = False
     """Whether to go on after the first world that breaks, to see how many do."""
 
@@ -163,9 +166,10 @@ def simulate(sources: Path, effort: Effort, seed: int | None = None) -> Run:
     words = ["--jobs", "1", "--json", "--no-shrink", "--world-s", f"{effort.world_s:g}"]
     if seed is None:
         words += ["--worlds", f"{effort.worlds}", "--budget-s", f"{effort.budget_s:g}"]
-        words += ["--first-seed", f"{effort.first_seed}"] + ["--keep-going"] * effort.all_worlds
+        words += ["--first-seed", f"{effort.first_seed}", *["--keep-going"] * effort.all_worlds]
     else:
         words += ["--worlds", "1", "--first-seed", f"{seed}"]
+    words += effort.plan
     began_s = time.monotonic()
     status, out, error = _call(
         sources, ["-m", "fairway", "simulate", *words], effort.budget_s + 2 * effort.world_s + _START_S
