@@ -5,7 +5,7 @@ that is written but not yet in its place, when it is in its place but not yet na
 table that only later steps needed. One run is killed at one point after the other, each time started again, so that it
 survives all of them.
 
-FAIRWAY_KILL_POINTS=20 takes so many points, FAIRWAY_KILL_SEED=N others; with more than two, workers are killed in one
+FAIRWAY_KILL_POINTS=20 takes so many points, ``pytest --seed N`` others; with more than two, workers are killed in one
 more step.
 """
 
@@ -45,7 +45,6 @@ pytestmark = [
 
 SHORT = 2
 POINTS = int(os.environ.get("FAIRWAY_KILL_POINTS", str(SHORT)))
-SEED = int(os.environ.get("FAIRWAY_KILL_SEED", "1"))
 SHARD = "/waku/2/rs/1/0"
 WAIT_S = 180
 STEPS = tuple(steps(RunOptions()))
@@ -129,9 +128,9 @@ def point(moment, table, rng):
     return Point(number, MOMENTS.index(moment), table, delay_s, victims)
 
 
-def chosen_points():
+def chosen_points(seed):
     """One point of each kind, and others by the seed; at the first one Java dies and the program stays."""
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     first = [("begun", "sds_messages"), ("moved", "delivered"), ("dropped", "reassembled"), ("written", "bandwidth")]
     others = [(moment, step.name) for step in STEPS for moment in MOMENTS[:3]]
     others += [("dropped", step.name) for step in STEPS if step.work]
@@ -198,9 +197,9 @@ def is_alive(pid):
         return False
 
 
-def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, spark, tmp_path):
+def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, spark, tmp_path, seed):
     out = tmp_path / "run"
-    for where in chosen_points():
+    for where in chosen_points(seed):
         code, said = start_and_kill(made, out, where)
         if where.victims == "java":
             assert code == 2, said

@@ -1,6 +1,6 @@
 """A stream over stores that grow, in a real Spark: its tables are those of a run, and it delivers everything once.
 
-FAIRWAY_KILL_SEED chooses where a stream is killed, FAIRWAY_KILLS how often; a soak run raises the latter.
+``pytest --seed`` chooses where a stream is killed, FAIRWAY_KILLS how often; a soak run raises the latter.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ STORES = ("a", "b", "empty")
 OPTIONS = StreamOptions(once=True, rows_per_batch=90, files_per_batch=1, state_partitions=2)
 """Several micro-batches of each query: one takes 90 rows of each store, or one recorded file."""
 SECOND_NS = 1_000_000_000
-KILL_SEED = int(os.environ.get("FAIRWAY_KILL_SEED", "1"))
 KILLS = int(os.environ.get("FAIRWAY_KILLS", "1"))
 LAST_S = 240
 """How long one attempt may take before the test gives up."""
@@ -393,18 +392,17 @@ def attempt(words, out, rng):
 
 
 @pytest.mark.full
-def test_killed_anywhere_it_goes_on_and_ends_in_the_same_tables(streamed, tmp_path):
-    rng = random.Random(KILL_SEED)
+def test_killed_anywhere_it_goes_on_and_ends_in_the_same_tables(streamed, tmp_path, rng):
     (tmp_path / "keys.json").write_text(json.dumps(KEY_FILE))
     words = [word for source in streamed.made.sources for word in ("--source", source)]
     words += ["--keys", str(tmp_path / "keys.json")]
     out = tmp_path / "live"
     for _ in range(KILLS):
-        assert attempt(words, out, rng) in {None, 0}, f"FAIRWAY_KILL_SEED={KILL_SEED}"
-    assert attempt(words, out, None) == 0, f"FAIRWAY_KILL_SEED={KILL_SEED}"
+        assert attempt(words, out, rng) in {None, 0}
+    assert attempt(words, out, None) == 0
     for table in TABLES:
         made, expected = (rows_of(RunTables(place), table.name) for place in (out, streamed.batch))
-        assert made == expected, f"{table.name}, FAIRWAY_KILL_SEED={KILL_SEED}"
+        assert made == expected, table.name
     delivered = Counter((row["channel_id"], name) for row in deliveries(out) for name in row["sds_ids"])
-    assert set(delivered.values()) == {1}, f"FAIRWAY_KILL_SEED={KILL_SEED}"
-    assert len(deliveries(out)) == len(RunTables(out).all("delivered")), f"FAIRWAY_KILL_SEED={KILL_SEED}"
+    assert set(delivered.values()) == {1}
+    assert len(deliveries(out)) == len(RunTables(out).all("delivered"))
