@@ -284,9 +284,10 @@ def test_a_send_that_fails_though_everybody_has_long_had_it_is_found(story):
     assert "bob, carol had it long before" in sentence
 
 
-def test_a_send_that_fails_because_somebody_was_away_is_right(story):
+@pytest.mark.parametrize("gone", ["troubled", "left"])
+def test_a_send_that_fails_because_somebody_was_away_or_left_is_right(story, gone):
     story.world.run(story.ledger.heard_of_ms)
-    story.ledger.troubled(story.world.now_ms, "carol")
+    getattr(story.ledger, gone)(story.world.now_ms, "carol")
     sent = story.ledger.sent[0]
     story.tell("alice", DeliveryError(request_id=sent.request_id, message_id=sent.payload_id, detail="given up"))
     assert sent.in_vain == ()

@@ -408,7 +408,7 @@ class Ledger(Observer):
         since_ms = at_ms - self.heard_of_ms
 
         def is_sound(name: str) -> bool:
-            return self.troubled_ms.get(name, 0) < since_ms
+            return self.presences[name].left_ms is None and self.troubled_ms.get(name, 0) < since_ms
 
         had = {name for name, times in sent.deliveries.items() if times[0] < since_ms and is_sound(name)}
         if not is_sound(sent.sender) or not had or not sent.asked <= had:
