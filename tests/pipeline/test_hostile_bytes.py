@@ -209,6 +209,7 @@ def test_every_segment_of_a_mutated_world_is_held_by_some_set():
         assert segments, f"seed {seed}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["the same", "new payloads", "all counts", "parity alone", "every piece wrong"])
 def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape):
     flood = min(FLOOD, 100_000)

@@ -32,6 +32,7 @@ KEYS = ChannelKeys.from_mapping(
 )
 
 
+@pytest.mark.full
 def test_a_schedule_keeps_the_one_limit_of_all_senders_and_lets_nothing_ephemeral_wait(spark):
     dice = random.Random(2)
     limit, epoch_ms = 40, 1_000

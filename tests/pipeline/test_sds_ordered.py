@@ -11,7 +11,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import table_named
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 COMPLETE, WAITING, CIRCULAR, UNKNOWN = "complete", "waiting", "circular", "not-computed"
 

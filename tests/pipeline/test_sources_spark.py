@@ -127,6 +127,7 @@ def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
         open_source(spark, "kafka:topic")
 
 
+@pytest.mark.full
 def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     pipeline.register(spark)
     uri = fill(tmp_path / "a.db", range(10))

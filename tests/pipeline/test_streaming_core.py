@@ -224,6 +224,7 @@ def test_a_flood_of_sets_that_never_end_is_forgotten(monkeypatch):
     assert row["payload"] == b"honest" * 60
 
 
+@pytest.mark.full
 def test_segments_that_do_not_make_what_they_promise_give_nothing_and_are_bounded():
     stream = Stream()
     liar = Segment(
