@@ -141,6 +141,26 @@ def test_a_forged_segment_keeps_nobody_from_the_message_and_nobody_believes_it(p
     assert bob.events(IrretrievableMessage) == []
 
 
+def test_a_forged_first_segment_lets_no_message_overtake_what_its_sender_knew(peer):
+    options = options_of(parity_rate=0.0)
+    alice, bob, carol, dave = (peer(name, options) for name in ("alice", "bob", "carol", "dave"))
+    carol.send(b"known to alice only")
+    dave.send(b"known to all")
+    [lost], [known] = carol.content(), dave.content()
+    alice.receive(lost.message, known.message)
+    payload = random.Random(1).randbytes(2_500)
+    alice.send(payload)
+    honest = alice.content()
+    forged = corrupted(honest[0].message, alice, SEED_003, index=0, sds_id="f" * 64)
+    bob.receive(known, forged, *honest)
+    assert bob.payloads() == [b"known to all"], "only the first segment tells of the other text, and it was set aside"
+    bob.receive(honest[0])
+    assert bob.payloads() == [b"known to all"]
+    bob.receive(lost)
+    assert bob.payloads() == [b"known to all", b"known to alice only", payload]
+    bob.check_rows()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("profile", Profile)
 def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_message(peer, profile):

@@ -73,6 +73,8 @@ class LostSiblings:
         return {
             sds_id: Lost(lamport, early=place < first, untold=place < first and not tells)
             for sds_id, (place, lamport) in lost.items()
+            # What was set aside is not lost: it comes again, and tells then what was sent before it.
+            if place not in outcome.set_aside
         }
 
     def delivered(self, awaiting: Awaiting) -> None:

@@ -95,6 +95,8 @@ class MessageCompleted:
     """0 for none, or if no parity segment told."""
     forged_ids: tuple[str, ...] = ()
     """SDS ids of segments that had been taken in, and are not the message's."""
+    set_aside: frozenset[int] = frozenset()
+    """Those of ``missing_orders`` whose segments came and were set aside for a forged one. They come again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -350,6 +350,7 @@ class Reassembler:
             sds_ids=target.sds_ids,
             segments={target.ids[slot]: order for slot, order in orders.items()},
             missing_orders=frozenset(range(target.data_count + target.parity_count)) - set(orders.values()),
+            set_aside=frozenset(slot.order(target.data_count) for slot in assembled.used.keys() - target.ids.keys()),
             data_count=target.data_count,
             parity_count=target.parity_count,
             forged_ids=tuple(forged.values()),
