@@ -233,7 +233,10 @@ class SimulationPlan:
     def other_options(self, dice: random.Random) -> ReliableChannelOptions:
         """Draw options that get on with those of the plan."""
         options = self.options()
-        segment_bytes = max(64, self.segment_size_bytes // dice.choice((1, 2)))
+        segment_bytes = self.segment_size_bytes
+        if self.profile is Profile.WAKU:
+            # LIP-243 has all participants agree on it.
+            segment_bytes = max(64, segment_bytes // dice.choice((1, 2)))
         return replace(
             options,
             sync_min_interval_ms=dice.choice((10_000, 30_000, 60_000)),
