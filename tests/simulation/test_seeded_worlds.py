@@ -13,7 +13,7 @@ from fairway.options import Delivery, Profile
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
 from fairway.simulation.runner import simulate
 
-WORLDS = 12
+WORLDS = 4
 """For each profile and loss."""
 MINUTE_MS = 60_000
 
