@@ -103,7 +103,7 @@ def test_what_one_light_client_sends_through_go_waku_another_one_gets(go_peer, s
                 result = await alice.send(routed(payload))
                 assert result.accepted, result.detail
             assert sorted(await received(subscription, len(sent))) == sorted(sent)
-            await go.wait("relayed", len(sent), PATIENCE_S)
+            await go.wait("relayed", len(sent))
             assert not go.of("failed"), go.state()
 
     run(work())
@@ -174,10 +174,10 @@ def test_messages_are_relayed_to_go_waku_and_from_it(go_peer, seed, transport):
             for payload in ours:
                 result = await node.send(routed(payload))
                 assert result.accepted, result.detail
-            assert sorted(payloads_of(await go.wait("relayed", len(ours), PATIENCE_S))) == sorted(ours)
+            assert sorted(payloads_of(await go.wait("relayed", len(ours)))) == sorted(ours)
             for payload in theirs:
                 go.tell("publish", payload=text(payload), topic=TOPIC)
-            await go.wait("published", len(theirs), PATIENCE_S)
+            await go.wait("published", len(theirs))
             got = await received(subscription, len(ours) + len(theirs))
             assert sorted(got) == sorted(ours + theirs)
 
@@ -196,16 +196,16 @@ def test_a_go_waku_client_pushes_subscribes_pings_and_asks_the_store_at_our_node
             # One message alone, and a burst: go-waku reads one of a stream, and 15 a second beyond the first 20.
             ours = payloads("ours", seed, 31, sizes=(10, 3_000))
             await node.send(routed(ours[0]))
-            await client.wait("filtered", 1, PATIENCE_S)
+            await client.wait("filtered", 1)
             for payload in ours[1:]:
                 await node.send(routed(payload))
-            await client.wait("filtered", len(ours), PATIENCE_S)
+            await client.wait("filtered", len(ours))
             theirs = payloads("theirs", seed, 30)
             for payload in theirs:
                 client.tell("push", peer=peer, payload=text(payload), topic=TOPIC)
-            await client.wait("pushed", len(theirs), PATIENCE_S)
+            await client.wait("pushed", len(theirs))
             assert sorted(await received(subscription, len(ours) + len(theirs))) == sorted(ours + theirs)
-            filtered = payloads_of(await client.wait("filtered", len(ours) + len(theirs), PATIENCE_S))
+            filtered = payloads_of(await client.wait("filtered", len(ours) + len(theirs)))
             assert sorted(filtered) == sorted(ours + theirs)
             client.tell("ping", peer=peer)
             await client.wait("ponged")

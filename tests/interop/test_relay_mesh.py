@@ -110,7 +110,7 @@ class OtherNode:
     async def publish(self, data):
         count = len(self.peer.of("published"))
         self.peer.tell("publish", data=base64.b64encode(data).decode())
-        await self.peer.wait("published", count + 1, 10)
+        await self.peer.wait("published", count + 1)
 
     def got(self):
         return [base64.b64decode(event["data"]) for event in self.peer.of("received")]
@@ -118,13 +118,13 @@ class OtherNode:
     async def dial(self, address):
         count = len(self.peer.of("dialled"))
         self.peer.tell("dial", peer=address)
-        await self.peer.wait("dialled", count + 1, 20)
+        await self.peer.wait("dialled", count + 1)
 
     async def mesh(self):
         """Its mesh, and the peers whose subscription to the topic it knows."""
         count = len(self.peer.of("mesh"))
         self.peer.tell("mesh")
-        said = (await self.peer.wait("mesh", count + 1, 10))[-1]
+        said = (await self.peer.wait("mesh", count + 1))[-1]
         return set(said["peers"]), set(said["subscribers"])
 
     async def stop(self):
