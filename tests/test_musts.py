@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -104,5 +105,8 @@ def test_what_is_skipped_in_the_folder_fails(tmp_path):
     shutil.copy(TESTS / FOLDER / "conftest.py", tmp_path)
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    environment = os.environ | {"PYTHONPATH": str(TESTS / "support")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert "2 failed, 1 passed, 1 error" in done.stdout, done.stdout[-2_000:] + done.stderr[-2_000:]

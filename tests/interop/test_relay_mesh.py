@@ -327,7 +327,7 @@ class Mesh:
 
     async def all_arrived(self, nodes, wanted):
         await until(
-            lambda: not self._lacking(nodes, wanted), lambda: f"seed {self.seed}: {self._lacking(nodes, wanted)}", 40
+            lambda: not self._lacking(nodes, wanted), lambda: f"seed {self.seed}: {self._lacking(nodes, wanted)}"
         )
 
     def _lacking(self, nodes, wanted):

@@ -181,7 +181,7 @@ def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_i
             assert (answer.request_id, answer.is_success) == ("mine too", False)
             assert "message size exceeded" in answer.info
             # The connection lives, and nothing of it is left in memory.
-            assert (await crowd.push(client, node))[0] == 200
+            assert await crowd.push(client, node) == 200
             await crowd.until(lambda: not node.host.statistics().buffered_bytes)
 
     crowd.run(work())
