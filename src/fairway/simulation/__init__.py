@@ -5,12 +5,14 @@ same seed gives the same run, message for message. `simulate` runs a whole `Simu
 against the invariants and returns a `SimulationReport`.
 """
 
+from fairway.simulation.network import NetworkFaults
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.report import SimulationReport
 from fairway.simulation.runner import simulate
 from fairway.simulation.world import World
 
 __all__ = [
+    "NetworkFaults",
     "SimulationPlan",
     "SimulationReport",
     "World",

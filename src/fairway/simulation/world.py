@@ -22,11 +22,11 @@ from fairway.events import Event, MessageReceived
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
+from fairway.simulation.network import LocalNetwork, LocalNode, NetworkFaults
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.storage.channel_store import ChannelStore, Outcome, Stored
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
-from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.waku.node import RoutedMessage
 
 START_MS: Final = 1_760_000_000_000
