@@ -7,8 +7,10 @@ lost a message: the programs of participants must never do so.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -134,12 +136,21 @@ class _TooLong(KeyboardInterrupt):
 
 def _serve(connection: Connection[Any, Any], world: World, limit_s: float) -> None:
     """Run worlds for whoever is at the other end of a connection, until that is closed."""
+    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt is to end
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with suppress(EOFError, ConnectionError):
         while True:
             connection.send(_run(connection.recv(), world, limit_s))
+
+
+def _end_with_parent() -> None:
+    """End this process when the campaign that it works for is gone, in the midst of a world if need be."""
+    campaign = multiprocessing.parent_process()
+    if campaign is not None:
+        campaign.join()
+        os._exit(1)
 
 
 def _run(plan: SimulationPlan, world: World, limit_s: float) -> Outcome:
