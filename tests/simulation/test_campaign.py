@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
+import subprocess
+import sys
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from fairway.simulation.histogram import Histogram
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 from fairway.simulation.workers import ENDS, RAISES, run_worlds
+from patience import PATIENCE_S
 
 LIMITS = {"limit_s": 600.0, "wall_s": 600.0}
 
@@ -182,3 +187,43 @@ def test_a_delivery_that_took_longer_than_s_is_late_and_counted_by_when_it_was_m
     assert figures.first_within_s == 0.5
     assert figures.late_within_3s == round(2 / 3, 4)
     assert figures.consistent_within_6s == 0.5
+
+
+SCRIPT = """
+import os, pathlib, sys, time
+from fairway.simulation.random_plans import draw_plan
+from fairway.simulation.workers import run_worlds
+
+def forever(plan):
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+    while True:
+        time.sleep(1)
+
+if __name__ == "__main__":
+    list(run_worlds([draw_plan(1)], jobs=1, limit_s=3600, wall_s=3600, world=forever))
+"""
+
+
+def test_a_campaign_that_is_killed_leaves_no_world_running(tmp_path):
+    script, told = tmp_path / "campaign.py", tmp_path / "pid"
+    script.write_text(SCRIPT)
+    campaign = subprocess.Popen([sys.executable, script, told])
+    until(lambda: told.exists() and told.read_text())
+    campaign.kill()
+    campaign.wait()
+    until(lambda: not is_alive(int(told.read_text())))
+
+
+def is_alive(process_id):
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def until(condition):
+    ends_at_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < ends_at_s
+        time.sleep(0.05)
