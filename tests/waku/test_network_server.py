@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -246,7 +247,7 @@ def test_every_request_ends_with_its_timeout_when_the_server_falls_silent(socket
 
 def test_a_server_that_hangs_up_on_everybody_it_welcomed_is_called_in_growing_intervals(sockets, say):
     async def hang_up(reader, writer):
-        calls.append(writer)
+        calls_s.append(asyncio.get_running_loop().time())
         await reader.read(4)
         writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
         writer.close()
@@ -254,14 +255,15 @@ def test_a_server_that_hangs_up_on_everybody_it_welcomed_is_called_in_growing_in
     async def story():
         server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
         node = await RemoteNode.connect("127.0.0.1", server.sockets[0].getsockname()[1])
-        await asyncio.sleep(1.5)
+        await say.until(lambda: len(calls_s) >= 5)
         await node.close()
         server.close()
         await server.wait_closed()
 
-    calls = []
+    calls_s = []
     asyncio.run(story())
-    assert 2 <= len(calls) <= 7
+    pauses_s = [after_s - before_s for before_s, after_s in itertools.pairwise(calls_s)]
+    assert all(pause_s >= least_s for pause_s, least_s in zip(pauses_s, (0.05, 0.1, 0.2, 0.4), strict=False))
 
 
 def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say):
@@ -271,7 +273,7 @@ def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say)
         writer.write(pack(Welcome(name="n", health=NodeHealth.SUFFICIENTLY_HEALTHY, store=True, quota=None)))
         await going_on.wait()
         while chunk := await reader.read(1 << 20):
-            read.append(len(chunk))
+            read.extend(chunk)
 
     async def story():
         server = await asyncio.start_server(stopped, "127.0.0.1", 0)
@@ -281,16 +283,17 @@ def test_messages_for_a_server_that_stopped_reading_do_not_pile_up(sockets, say)
             for number in range(60):
                 assert not (await node.send(say.message(number, payload=bytes(1_000_000)))).accepted
             going_on.set()
-            await asyncio.sleep(0.5)
+            while b"the last" not in read:
+                assert not (await node.send(say.message(60, payload=b"the last"))).accepted
             # What the sockets' own buffers hold, and not the 60 MB of messages that count as not sent.
-            assert sum(read) < 25_000_000
+            assert len(read) < 25_000_000
             await node.close()
         server.close()
         for writer in writers:
             writer.transport.abort()
         await server.wait_closed()
 
-    read, writers, going_on = [], [], asyncio.Event()
+    read, writers, going_on = bytearray(), [], asyncio.Event()
     asyncio.run(story())
 
 

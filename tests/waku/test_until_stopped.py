@@ -49,7 +49,8 @@ def test_a_process_without_standard_input_that_does_not_ask_for_it_goes_on(monke
 
     async def work():
         async with stop_event() as event:
-            await asyncio.sleep(0.02)
+            for _ in range(100):
+                await asyncio.sleep(0)
             assert not event.is_set()
 
     asyncio.run(work())

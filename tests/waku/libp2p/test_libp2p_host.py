@@ -17,7 +17,7 @@ from fairway.waku.libp2p.keys import KeyType, PrivateKey
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 TCP = "/ip4/127.0.0.1/tcp/0"
 WS = "/ip4/127.0.0.1/tcp/0/ws"
@@ -347,13 +347,12 @@ def test_who_says_nothing_or_nonsense_at_a_wss_listener_is_counted_at_the_door_a
         key, chain = certificate
         served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         served.load_cert_chain(chain, key)
-        limits = HostLimits(max_pending_handshakes_per_ip=5, handshake_timeout_s=20.0)
+        limits = HostLimits(max_pending_handshakes_per_ip=5, handshake_timeout_s=PATIENCE_S)
         listen = ["/ip4/127.0.0.1/tcp/0/wss"]
         async with await Host.start(listen=listen, listen_ssl=served, limits=limits) as server:
             port = server.addresses[0].port
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            while server.statistics().refused_connections < 15:  # noqa: ASYNC110  nothing tells a door's state
-                await asyncio.sleep(0.005)
+            await until(lambda: server.statistics().refused_connections >= 15)
             assert server.statistics().pending_handshakes == 5
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.waku.libp2p.errors import DialError, LimitError, NegotiationError, StreamResetError
+from fairway.waku.libp2p.errors import DialError, Libp2pError, LimitError, NegotiationError, StreamResetError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import Admission, HostLimits
@@ -146,11 +146,18 @@ def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxe
             await until(lambda: server.connections()[0].statistics().muxer.refused_streams >= 1900)
             assert server.statistics().inbound_streams <= 100
             await honest.connect(server.addresses[0])
-            async with await honest.open_stream(server.peer_id, ["/hold/1"]) as stream:
-                await stream.write(b"served")
+            await served(honest, server)
             await until(lambda: server.statistics().inbound_streams == 0)
 
     run(scenario())
+
+
+async def served(honest, server):
+    """Speak to a host that waits only a moment for a protocol's name: on a slow machine one of them may take longer."""
+    while True:
+        with contextlib.suppress(Libp2pError):
+            async with await honest.open_stream(server.peer_id, ["/hold/1"]) as stream:
+                return await stream.write(b"served")
 
 
 @MUXERS
@@ -238,12 +245,14 @@ def test_what_all_connections_hold_unread_is_bounded(run, muxer):
             results = await asyncio.gather(*writers, return_exceptions=True)
             assert all(result is None or isinstance(result, StreamResetError) for result in results)
             most = 0
-            for _ in range(20):
-                await asyncio.sleep(0.01)
+
+            def overflowed():
+                nonlocal most
                 most = max(most, server.statistics().buffered_bytes)
+                return sum(one.statistics().muxer.overflowed_streams for one in server.connections())
+
+            await until(lambda: overflowed() >= 6)
             assert 0 < most <= 1_000_000
-            overflowed = sum(one.statistics().muxer.overflowed_streams for one in server.connections())
-            assert overflowed >= 6
             gate.set()
             await until(lambda: server.statistics().buffered_bytes == 0)
 
@@ -256,7 +265,9 @@ def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
         async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start() as client:
             connection = await client.connect(server.addresses[0])
             await until(lambda: server.statistics().connections == 1)
-            await asyncio.sleep(0.5)
+            for _ in range(3):
+                before = server.connections()[0].statistics().received_bytes
+                await until(lambda before=before: server.connections()[0].statistics().received_bytes > before)
             assert server.statistics().connections == 1, "a peer that answers pings stays"
             with frozen(connection):
                 await until(lambda: server.statistics().connections == 0)

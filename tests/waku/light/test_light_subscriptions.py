@@ -28,25 +28,30 @@ TOPIC = "/fairway-test/1/room/proto"
 class FilterNode:
     """A service node that only knows filter, and answers every request with one status code."""
 
-    def __init__(self, status_code=200, *, after_s=0.0, pushes=False):
+    def __init__(self, status_code=200, *, pushes=False):
         self.status_code = status_code
         self.pushes = pushes
-        self.after_s = after_s
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.topics = set()
-        self.requests = 0
+        self.requests_s = []
+
+    @property
+    def requests(self):
+        return len(self.requests_s)
 
     @contextlib.asynccontextmanager
     async def serving(self):
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
-            self.host.handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self._respond, max_request_bytes=1 << 20))
+            self.host.handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self.respond, max_request_bytes=1 << 20))
             if self.pushes:
-                self.host.handle(LIGHTPUSH_PROTOCOL, answering(self._respond, max_request_bytes=1 << 20))
+                self.host.handle(LIGHTPUSH_PROTOCOL, answering(self.respond, max_request_bytes=1 << 20))
             yield self.host.addresses[0]
 
-    async def _respond(self, peer, data):
-        self.requests += 1
+    async def respond(self, peer, data):
+        self.requests_s.append(asyncio.get_running_loop().time())
         request = decode_filter_subscribe_request(data)
-        await asyncio.sleep(self.after_s)
+        await self.answers.wait()
         if self.status_code == 200:
             match request.filter_subscribe_type:
                 case FilterSubscribeType.SUBSCRIBE:
@@ -69,19 +74,19 @@ async def among(*nodes, **options):
         yield light
 
 
-@pytest.mark.parametrize("codes", [(503,), (200, 503), (503, 503), (503, 429, 503)])
-def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_once(codes):
-    async def work():
+def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_once():
+    async def work(codes):
         nodes = [FilterNode(code) for code in codes]
         async with among(*nodes) as light:
-            began_s = asyncio.get_running_loop().time()
             await light.subscribe(SHARD, [TOPIC])
-            await asyncio.sleep(0.6)
+            await until(lambda: max(node.requests for node in nodes) >= 4)
             # Once to subscribe, once more when the subscription was noticed, and once a second from then on.
-            took_s = asyncio.get_running_loop().time() - began_s
-            assert max(node.requests for node in nodes) <= 2 + took_s + 1
+            assert all(node.requests_s[3] - node.requests_s[0] > 0.9 for node in nodes if node.requests > 3)
 
-    run(work())
+    async def all_of_them():
+        await asyncio.gather(*(work(codes) for codes in ((503,), (200, 503), (503, 503), (503, 429, 503))))
+
+    run(all_of_them())
 
 
 def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
@@ -100,11 +105,15 @@ def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
 
 def test_a_subscription_that_is_given_up_half_way_is_taken_back_at_the_node():
     async def work():
-        node = FilterNode(after_s=0.3)
+        node = FilterNode()
         async with among(node) as light:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(light.subscribe(SHARD, [TOPIC]), 0.1)
+            node.answers.clear()
+            subscribing = asyncio.create_task(light.subscribe(SHARD, [TOPIC]))
             await until(lambda: node.requests == 1)
+            subscribing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await subscribing
+            node.answers.set()
             other = "/fairway-test/1/other/proto"
             await light.subscribe(SHARD, [other])
             await until(lambda: node.topics == {other})
@@ -123,7 +132,6 @@ def test_an_impossible_subscription_is_refused_and_ends_nothing_else(shard, topi
         async with among(node) as light:
             with pytest.raises(ConfigurationError):
                 await light.subscribe(shard, topics)
-            await asyncio.sleep(0.05)
             await light.subscribe(SHARD, [TOPIC])
             # The node forgets: only a client that still looks after its subscriptions makes it again.
             await light.host.disconnect(node.host.peer_id)
@@ -138,9 +146,12 @@ def test_who_gives_up_waiting_for_the_end_still_has_everything_closed():
         node = FilterNode()
         async with among(node) as light:
             subscription = await light.subscribe(SHARD, [TOPIC])
-            node.after_s = 5.0
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(light.close(), 0.1)
+            node.answers.clear()
+            closing = asyncio.create_task(light.close())
+            await until(lambda: node.requests == 2)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
             assert await subscription.next_batch() == []
             await until(lambda: not node.host.connections())
 
@@ -164,11 +175,18 @@ def test_events_of_filters_go_to_whoever_asked_last_and_end_with_the_node():
 @pytest.mark.parametrize("status_code", [200, 503])
 def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_being_made(status_code):
     async def work():
-        node = FilterNode(status_code, after_s=0.6, pushes=True)
+        node = FilterNode(status_code, pushes=True)
         async with among(node) as light:
             await until(lambda: light.status.connected)
             changes = light.status_changes()
-            await light.subscribe(SHARD, [TOPIC])
+            node.answers.clear()
+            subscribing = asyncio.create_task(light.subscribe(SHARD, [TOPIC]))
+            await until(lambda: node.requests == 1)
+            # What a node says it serves has the client look how it is.
+            node.host.handle("/another/1", answering(node.respond, max_request_bytes=1))
+            await until(lambda: "/another/1" in light.host.protocols_of(node.host.peer_id))
+            node.answers.set()
+            await subscribing
             away = [status.detail for status in changes.take() if not status.connected]
             assert away == ([] if status_code == 200 else ["no node has the filter subscription"])
             assert light.status.connected is (status_code == 200)

@@ -29,7 +29,7 @@ from fairway.wire.store import (
     encode_store_query_response,
 )
 from fairway.wire.waku_message import WakuMessage
-from patience import run, until
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -91,7 +91,7 @@ async def among(*services, **options):
             nodes.append(node)
         light = await LightNode.start(
             [node.addresses[0] for node in nodes],
-            LightOptions(**{"request_timeout_s": 2.0, **options}),
+            LightOptions(**{"request_timeout_s": PATIENCE_S, **options}),
             connect_timeout_s=None,
         )
         async with light:
@@ -198,7 +198,7 @@ def test_a_node_that_says_without_end_what_it_serves_is_asked_one_question_at_a_
             before = len(asyncio.all_tasks())
             for number in range(50):
                 node.handle(f"/another/{number}", handler)
-                await asyncio.sleep(0.01)
+                await until(lambda number=number: f"/another/{number}" in light.host.protocols_of(node.peer_id))
             assert len(questions) <= 1
             assert len(asyncio.all_tasks()) < before + 20
             release.set()

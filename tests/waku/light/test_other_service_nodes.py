@@ -30,7 +30,7 @@ from fairway.wire.lightpush import (
 )
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, run
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 MESSAGE = RoutedMessage.of(SHARD, WakuMessage(payload=b"hello", content_topic="/fairway-test/1/room/proto"))
@@ -148,9 +148,7 @@ def test_a_light_client_tells_a_node_that_asks_of_which_cluster_it_is(ours):
             address = await exits.enter_async_context(peer.serving())
             light = await LightNode.start([address], LightOptions(cluster_id=ours), connect_timeout_s=None)
             await exits.enter_async_context(light)
-            async with asyncio.timeout(PATIENCE_S):
-                while METADATA_PROTOCOL not in peer.host.protocols_of(light.host.peer_id):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await until(lambda: METADATA_PROTOCOL in peer.host.protocols_of(light.host.peer_id))
 
             async def told(question):
                 answer = await ask(

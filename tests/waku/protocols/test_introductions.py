@@ -8,10 +8,11 @@ import contextlib
 import pytest
 
 from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.ping import ping
 from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.introductions import Introductions
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
-from patience import run, until
+from patience import PATIENCE_S, run, until
 
 
 def telling(data, *, asked=None, release=None):
@@ -31,7 +32,7 @@ async def introduced(handler):
     async with await Host.start() as ours, await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as theirs:
         admitted = []
         introductions = Introductions(
-            ours, WakuMetadata(cluster_id=16), timeout_s=5.0, admitted=lambda: admitted.append(True)
+            ours, WakuMetadata(cluster_id=16), timeout_s=PATIENCE_S, admitted=lambda: admitted.append(True)
         )
         events = ours.watch()
 
@@ -82,7 +83,9 @@ def test_a_peer_that_ends_the_stream_instead_of_telling_is_left_alone():
 
         async with introduced(silent) as (ours, theirs, introductions, admitted):
             await until(lambda: asked)
-            await asyncio.sleep(0.05)
+            # What comes after the reset on the same connection shows that it was heard of.
+            theirs.handle("/another/1", silent)
+            await until(lambda: "/another/1" in ours.protocols_of(theirs.peer_id))
             assert [connection.peer_id for connection in ours.connections()] == [theirs.peer_id]
             assert not introductions.admits(theirs.peer_id)
             assert admitted == []
@@ -98,12 +101,12 @@ def test_a_peer_is_asked_one_question_at_a_time_and_none_after_the_end():
             await until(lambda: asked)
             for number in range(20):
                 theirs.handle(f"/another/{number}", handler)
-                await asyncio.sleep(0.002)
-            await until(lambda: "/another/19" in ours.protocols_of(theirs.peer_id))
+                await until(lambda number=number: f"/another/{number}" in ours.protocols_of(theirs.peer_id))
             assert len(asked) == 1
             await introductions.close()
             release.set()
-            await asyncio.sleep(0.05)
+            await until(lambda: theirs.statistics().inbound_streams == 0)
+            await ping(ours.connections()[0], timeout_s=PATIENCE_S)  # whatever was sent before has come, too
             assert not introductions.admits(theirs.peer_id)
 
     run(work())

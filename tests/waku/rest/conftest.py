@@ -129,7 +129,8 @@ class Rest:
 
     @staticmethod
     async def client(url, **options):
-        return await RestNode.start(url, RestNodeOptions(**{"shard_count": 1, "health_interval_s": 0.2, **options}))
+        options = {"shard_count": 1, "health_interval_s": 0.2, "request_timeout_s": PATIENCE_S, **options}
+        return await RestNode.start(url, RestNodeOptions(**options), connect_timeout_s=PATIENCE_S)
 
     @staticmethod
     async def received(subscription, count):

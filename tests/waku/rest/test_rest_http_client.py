@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 
 
 def client_of(url, **changes):
-    return HttpClient(RestAddress.parse(url), **{"timeout_s": 2.0, "max_connections": 2, **changes})
+    return HttpClient(RestAddress.parse(url), **{"timeout_s": PATIENCE_S, "max_connections": 2, **changes})
 
 
 def echo(method, path, body):
@@ -59,7 +59,7 @@ def test_an_answer_that_is_too_long_or_does_not_come_is_an_error(rest, monkeypat
     monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 1_000)
 
     async def silence(*_):
-        await asyncio.sleep(3)
+        await asyncio.Event().wait()
 
     async def work():
         async with rest.scripted(lambda *_: (200, "x" * 2_000)) as server:
@@ -86,7 +86,7 @@ def test_a_stream_gives_what_comes_when_it_comes_and_ends_when_nothing_does(rest
                 assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream")
                 got = b""
                 while len(got) < 6:
-                    got += await stream.read(1.0)
+                    got += await stream.read(PATIENCE_S)
                 assert got == b"onetwo"
                 with pytest.raises(NodeUnavailableError, match=r"no answer within 0\.05 s"):
                     await stream.read(0.05)
@@ -163,9 +163,9 @@ def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_plac
     async def work():
         async def deaf(reader, writer):
             writers.append(writer)
-            await asyncio.sleep(30)
+            await ended.wait()
 
-        writers = []
+        writers, ended = [], asyncio.Event()
         server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = client_of(url, timeout_s=0.2, max_connections=1)
@@ -174,6 +174,7 @@ def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_plac
                 with pytest.raises(NodeUnavailableError, match=r"no answer within 0\.2 s"):
                     await client.request("POST", "/", b"x" * 20_000_000)
         await client.close()
+        ended.set()
         server.close()
         for writer in writers:
             writer.transport.abort()

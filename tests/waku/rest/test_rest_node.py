@@ -68,7 +68,9 @@ def test_everything_comes_once_in_every_way(rest, way):
             await node.send(rest.message(0, topic="/fairway-test/1/other/proto"))
             got = await rest.received(subscription, 30)
             assert hashes(got) == hashes(sent)
-            await asyncio.sleep(3 * QUICK["check_interval_s"])
+            last = rest.message(99)
+            await node.send(last)
+            assert hashes(await rest.received(subscription, 1)) == [last.message_hash]
             assert len(subscription) == 0
 
     rest.run(work())
@@ -106,9 +108,10 @@ def test_two_programs_that_empty_the_same_cache_both_get_everything(rest):
         ):
             subscriptions = [await client.subscribe(rest.shard, [rest.topic]) for client in (one, two)]
             sent = [rest.message(number) for number in range(40)]
-            for message in sent:
+            for number, message in enumerate(sent):
                 await node.send(message)
-                await asyncio.sleep(0.01)
+                if number % 4 == 0:  # so that now one, now the other one asks first
+                    await rest.until(lambda number=number: sum(map(len, subscriptions)) > number)
             for subscription in subscriptions:
                 assert hashes(await rest.received(subscription, 40)) == hashes(sent)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
-import time
 
 import pytest
 
 from fairway.errors import StoreQueryError
 from fairway.waku.node import NodeHealth, StoreQuery
-from fairway.waku.rest import ReceiveWay, RestNodeOptions, SendWay
+from fairway.waku.rest import ReceiveWay, SendWay
 from fairway.waku.rest.health import status_of
 from fairway.waku.rest.store_messages import store_answer, store_hashes
 
@@ -266,18 +267,22 @@ def test_a_node_that_answers_nonsense_harms_nobody(rest, junk):
 
 def test_a_broken_subscription_does_not_make_the_client_ask_without_end(rest):
     async def work():
+        asked_s = []
+
         def script(_, path, __):
-            return (200, rest.answers["health_ready"]) if path == HEALTH else (500, "broken")
+            if path == HEALTH:
+                return 200, rest.answers["health_ready"]
+            if path.startswith("/events"):
+                asked_s.append(asyncio.get_running_loop().time())
+            return 500, "broken"
 
-        options = RestNodeOptions(request_timeout_s=0.2, shard_count=1)
-        async with rest.scripted(script) as server:
-            from fairway.waku.rest import RestNode
-
-            async with await RestNode.start(server.url, options) as client:
-                begun_s = time.monotonic()
-                await client.subscribe(rest.shard, [rest.topic])
-                await rest.until(lambda: time.monotonic() - begun_s > 1.0)
-                assert not client.status.connected
-                assert len(server.requests) < 60
+        async with rest.scripted(script) as server, await rest.client(server.url, first_pause_s=0.05) as client:
+            subscribing = asyncio.create_task(client.subscribe(rest.shard, [rest.topic]))
+            await rest.until(lambda: len(asked_s) >= 5)
+            assert not client.status.connected
+            subscribing.cancel()
+            pauses_s = [after_s - before_s for before_s, after_s in itertools.pairwise(asked_s)]
+            assert all(pause_s >= least_s for pause_s, least_s in zip(pauses_s, (0.05, 0.1, 0.2, 0.4), strict=False))
+            assert len(server.requests) < 60
 
     rest.run(work())
