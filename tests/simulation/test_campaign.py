@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.simulation.campaign import Campaign, Figures, Tally, broken_row, row_of
-from fairway.simulation.histogram import Histogram
+from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
+from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 from fairway.simulation.workers import ENDS, RAISES, run_worlds
@@ -173,20 +173,22 @@ def test_figures_of_worlds_of_the_same_loss_add_up():
     assert (figures.worlds, figures.virtual_ms) == (2, tally.virtual_ms)
     assert figures.deliveries == sum(outcome.report.delivered for outcome in outcomes) > 0
     assert figures.each.count == figures.deliveries
-    assert (figures.first_within_s, figures.late_within_3s, figures.consistent_within_6s) == (1.0, None, 1.0)
-    told = json.loads(json.dumps(figures.as_json()))
-    assert sum(told["each_ms"].values()) == figures.deliveries
+    rows = [json.loads(json.dumps(row_of(outcome))) for outcome in outcomes]
+    assert add_up((loss_class(row["loss"]), Figures.of_json(row["figures"])) for row in rows) == tally.figures
 
 
-def test_a_delivery_that_took_longer_than_s_is_late_and_counted_by_when_it_was_made_good():
-    figures = Figures(
-        first=Histogram.of([100, 6_000]),
-        each=Histogram.of([100, 6_000, 14_000, 20_000]),
-        last=Histogram.of([29_000, 31_000]),
-    )
-    assert figures.first_within_s == 0.5
-    assert figures.late_within_3s == round(2 / 3, 4)
-    assert figures.consistent_within_6s == 0.5
+def test_a_record_whose_last_line_was_being_written_is_read_up_to_it(tmp_path):
+    record = tmp_path / "worlds.jsonl"
+    record.write_text('{"seed": 1, "loss": 0.0, "ok": true}\n{"seed": 2, "lo')
+    assert [row["seed"] for row in rows_in(record)] == [1]
+
+
+@pytest.mark.parametrize("line", ["[]", "{", '{"seed": 1}'])
+def test_what_is_no_record_is_refused_with_the_line(tmp_path, line):
+    record = tmp_path / "worlds.jsonl"
+    record.write_text('{"seed": 1, "loss": 0.0, "ok": true}\n' + line + "\n")
+    with pytest.raises(ConfigurationError, match=r"line 2 of .*worlds\.jsonl is no world"):
+        list(rows_in(record))
 
 
 SCRIPT = """

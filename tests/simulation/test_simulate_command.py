@@ -201,3 +201,34 @@ def test_an_interrupt_ends_all_worlds_and_says_what_came_of_those_that_ended():
     assert all(line.endswith("  ok\n") for line in lines[1:])
     assert ", interrupted\n" in stdout
     assert stderr == ""
+
+
+def test_what_was_recorded_is_gone_on_with_and_shown_as_tables(tmp_path):
+    record = tmp_path / "worlds.jsonl"
+    words = (*FEW, "--loss", "0.3", "--messages-per-hour", "300", "--record", str(record), "--resume")
+    assert run(*words, "--worlds", "1").exit_code == 0
+    assert run(*words, "--worlds", "3").exit_code == 0
+    rows = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [row["seed"] for row in rows] == [CALM_SEED, CALM_SEED + 1, CALM_SEED + 2]
+    shown = run("--tables", str(record))
+    assert shown.exit_code == 0, shown.output
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert "lost is noticed" in shown.stdout
+    told = json.loads(run("--tables", str(record), "--tables", str(record), "--json").stdout)
+    assert (told["worlds"], told["broken"]) == (6, [])
+    assert told["figures"]["30"]["messages"] == 2 * sum(row["messages"] for row in rows)
+    assert told["figures"]["30"]["noticed_within_3s"] > 0
+
+
+def test_tables_name_the_broken_worlds_of_a_record_and_end_in_exit_code_1(tmp_path):
+    record = tmp_path / "worlds.jsonl"
+    assert run(*BROKEN, "--worlds", "1", "--keep-going", "--record", str(record)).exit_code == 1
+    shown = run("--tables", str(record))
+    assert shown.exit_code == 1
+    assert f"broke: {json.loads(record.read_text())['replay']}" in shown.stdout.splitlines()
+
+
+def test_going_on_needs_a_record():
+    result = run(*FEW, "--worlds", "1", "--resume")
+    assert isinstance(result.exception, ConfigurationError)
+    assert "give it as --record FILE" in str(result.exception)

@@ -18,10 +18,11 @@ from fairway.cli._console import PlainConsole
 from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
 from fairway.simulation.archiving import require_new, truth_path, write_archive
-from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of
+from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
+from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
 from fairway.simulation.render import print_report
-from fairway.simulation.render_campaign import print_end, print_heads, print_shrunk, print_world
+from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
 from fairway.simulation.workers import Outcome
 
@@ -78,6 +79,21 @@ def command(
             rich_help_panel=_MANY,
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Leave out seeds that stand in the record.", rich_help_panel=_MANY),
+    ] = False,
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run nothing: print the figures of all worlds of a record, or of several.",
+            show_default=False,
+            exists=True,
+            dir_okay=False,
+            rich_help_panel=_MANY,
+        ),
+    ] = None,
     archive: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +125,11 @@ def command(
     Example: [bold]fairway simulate --worlds 200[/bold]
 
     Example: [bold]fairway simulate --budget-s 600 --loss 0.3 --keep-going --record worlds.jsonl[/bold]
+
+    Example: [bold]fairway simulate --tables worlds.jsonl[/bold]
     """
+    if tables:
+        _tables(tables, machine=machine)
     if worlds is None and budget_s is None:
         _one(plan_of(given), archive, machine=machine)
     if archive is not None:
@@ -124,6 +144,7 @@ def command(
         world_s=world_s,
         shrink_s=shrink_s,
         given=given,
+        done=_seeds_in(record) if resume else frozenset(),
     )
     shrinking = not keep_going if shrink is None else shrink
     _many(campaign, record, keep_going=keep_going, shrinking=shrinking, machine=machine)
@@ -153,6 +174,28 @@ def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
             console.print(f"{archived:,} messages in {archive}, the truth in {truth_path(archive)}", markup=False)
         console.print(f"simulated in {time.perf_counter() - began_s:.1f} s", style="dim")
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _seeds_in(record: Path | None) -> frozenset[int]:
+    """Return whose worlds stand in a record, which may not have been begun."""
+    if record is None:
+        raise ConfigurationError("--resume goes on with a record: give it as --record FILE")
+    return frozenset(row["seed"] for row in rows_in(record)) if record.exists() else frozenset()
+
+
+def _tables(paths: list[Path], *, machine: bool) -> None:
+    """Print the figures of recorded worlds, and end."""
+    rows = [row for path in paths for row in rows_in(path)]
+    broken = [row for row in rows if not row["ok"]]
+    figures = add_up((loss_class(row["loss"]), Figures.of_json(row["figures"])) for row in rows if "figures" in row)
+    if machine:
+        by_loss = {str(loss): of.as_json() for loss, of in figures.items()}
+        typer.echo(json.dumps({"worlds": len(rows), "broken": broken, "figures": by_loss}, indent=2))
+    else:
+        print_figures(PlainConsole(highlight=False), figures)
+        for row in broken:
+            typer.echo(f"broke: {row['replay']}")
+    raise typer.Exit(int(bool(broken)))
 
 
 def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinking: bool, machine: bool) -> None:

@@ -5,24 +5,24 @@ A `Campaign` says which worlds, and how long; `Tally` is what came of them so fa
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
-from fairway.simulation.histogram import Histogram
+from fairway.simulation.figures import Figures, loss_class
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
 from fairway.simulation.random_plans import draw_plan
-from fairway.simulation.report import SimulationReport, plain
+from fairway.simulation.report import plain
 from fairway.simulation.runner import simulate
 from fairway.simulation.shrinking import shrink
 from fairway.simulation.workers import PATIENCE, Outcome, World, run_worlds
 
-S_MS: Final = 5_000
-"""S of the Reliable Channel's FURPS."""
 _MOST_JOBS: Final = 1_024
 
 
@@ -44,6 +44,8 @@ class Campaign:
     """How long a smaller plan is looked for."""
     given: dict[str, Any] = field(default_factory=dict)
     """Fields of the plans that are not drawn but so."""
+    done: frozenset[int] = frozenset()
+    """Seeds whose worlds are left out, since they ran before."""
     world: World = simulate
     """What runs a world; it has to be a function at the top of a module."""
 
@@ -71,7 +73,8 @@ class Campaign:
         for seed in islice(count(self.first_seed), self.worlds):
             if until is not None and time.monotonic() >= until:
                 return
-            yield draw_plan(seed, **self.given)
+            if seed not in self.done:
+                yield draw_plan(seed, **self.given)
 
     def shrunk(self, broken: Outcome, tried: Callable[[SimulationPlan], None] = lambda _: None) -> Outcome:
         """Return what came of the smallest plan found that violates the same invariant, that very one if need be.
@@ -98,68 +101,6 @@ class Campaign:
 
 
 @dataclass(slots=True)
-class Figures:
-    """How fast messages came in worlds of about the same loss, and what that cost.
-
-    The FURPS of the Reliable Channel name S = 5 s: the first recipient has a message within S, 90 % of losses are
-    noticed within 3 S, and all are consistent within 6 S. When a loss is noticed no application is told; so what is
-    counted is how soon it is made good, which is never earlier.
-    """
-
-    worlds: int = 0
-    virtual_ms: int = 0
-    deliveries: int = 0
-    transmitted_bytes: int = 0
-    first: Histogram = field(default_factory=Histogram)
-    """From a send to the first recipient."""
-    each: Histogram = field(default_factory=Histogram)
-    """From a send to each recipient."""
-    last: Histogram = field(default_factory=Histogram)
-    """From a send to the last recipient."""
-
-    def add(self, report: SimulationReport) -> None:
-        """Add the figures of a world."""
-        self.worlds += 1
-        self.virtual_ms += report.virtual_ms
-        self.deliveries += report.delivered
-        self.transmitted_bytes += report.transmitted_bytes
-        self.first += report.first_recipients
-        self.each += report.recipients
-        self.last += report.last_recipients
-
-    @property
-    def first_within_s(self) -> float | None:
-        """Share of messages that a first recipient had within S."""
-        return _share(self.first.within(S_MS), self.first.count)
-
-    @property
-    def late_within_3s(self) -> float | None:
-        """Share of deliveries that did not come within S and so had been lost at first, that did within 3 S."""
-        in_time = self.each.within(S_MS)
-        return _share(self.each.within(3 * S_MS) - in_time, self.each.count - in_time)
-
-    @property
-    def consistent_within_6s(self) -> float | None:
-        """Share of messages that everybody had within 6 S."""
-        return _share(self.last.within(6 * S_MS), self.last.count)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the figures as what JSON can hold."""
-        return {
-            "worlds": self.worlds,
-            "virtual_hours": round(self.virtual_ms / HOUR_MS, 3),
-            "deliveries": self.deliveries,
-            "transmitted_bytes": self.transmitted_bytes,
-            "first_within_s": self.first_within_s,
-            "late_within_3s": self.late_within_3s,
-            "consistent_within_6s": self.consistent_within_6s,
-            "first_ms": self.first.counts,
-            "each_ms": self.each.counts,
-            "last_ms": self.last.counts,
-        }
-
-
-@dataclass(slots=True)
 class Tally:
     """What came of worlds so far."""
 
@@ -167,14 +108,15 @@ class Tally:
     virtual_ms: int = 0
     broken: list[Outcome] = field(default_factory=list)
     figures: dict[int, Figures] = field(default_factory=dict)
-    """By loss in percent, rounded to tens."""
+    """By class of loss, of the worlds that came to their end."""
 
     def add(self, outcome: Outcome) -> None:
         """Count a world."""
         self.worlds += 1
         if outcome.report is not None:
             self.virtual_ms += outcome.report.virtual_ms
-            self.figures.setdefault(10 * round(outcome.plan.loss * 10), Figures()).add(outcome.report)
+            loss = loss_class(outcome.plan.loss)
+            self.figures[loss] = self.figures.get(loss, Figures()) + Figures.of(outcome.report)
         if not outcome.ok:
             self.broken.append(outcome)
 
@@ -203,11 +145,28 @@ def row_of(outcome: Outcome) -> dict[str, Any]:
         "bytes_per_delivery": report.bytes_per_delivery,
         "p50_delivery_ms": report.delivery.p50_ms,
         "p95_delivery_ms": report.delivery.p95_ms,
-        "first_recipients_ms": report.first_recipients.counts,
-        "recipients_ms": report.recipients.counts,
-        "last_recipients_ms": report.last_recipients.counts,
         "trace_hash": report.trace_hash,
+        "figures": Figures.of(report).as_json(),
     }
+
+
+def rows_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the worlds of a record, as `row_of` tells them, but for a last line that is not whole.
+
+    Raises `ConfigurationError` for a line that is no such row.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                row = json.loads(line)
+                lacking = {"seed", "loss", "ok"} - row.keys()
+            except (ValueError, AttributeError) as error:
+                raise ConfigurationError(f"line {number} of {path} is no world, but {line[:40]!r}") from error
+            if lacking:
+                raise ConfigurationError(f"line {number} of {path} is no world: it lacks {', '.join(sorted(lacking))}")
+            yield row
 
 
 def broken_row(outcome: Outcome, shrunk: Outcome | None) -> dict[str, Any]:
@@ -221,10 +180,6 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "replay": replay_command(outcome.plan),
         "violations": [{"invariant": invariant, "sentence": sentence} for invariant, sentence in outcome.violations],
     }
-
-
-def _share(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
 
 
 def _require(condition: bool, text: str) -> None:

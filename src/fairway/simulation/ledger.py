@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,7 +29,9 @@ from fairway.events import (
     MessageSetAside,
     RequestSent,
 )
-from fairway.protocol.effects import Purpose
+from fairway.protocol.effects import Change, Purpose
+from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.world import Observer
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import SdsCodec, SdsMessage
@@ -42,6 +44,8 @@ MISDATED_MS: Final = 60_000
 """A message waits no longer than this between its stamp and the network."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
+_LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
+"""Tables in which a participant writes down a message when it learns of it: that it lacks it, or that it came."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,6 +181,8 @@ class Ledger(Observer):
         """How often each was delivered to whom in which life: (participant and life, sender, SDS id)."""
         self.ephemeral_ids: set[str] = set()
         """SDS ids of ephemeral messages."""
+        self.noticed_ms: list[int] = []
+        """How long after the network lost a message its receiver wrote down that it lacks it, or got it otherwise."""
         self.events: Counter[str] = Counter()
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
@@ -190,6 +196,10 @@ class Ledger(Observer):
         self._owner: dict[str, Sent] = {}
         self._carried: dict[bytes, str] = {}
         """SDS id in each published WakuMessage with content, by its hash."""
+        self._first: dict[bytes, str] = {}
+        """Of these the first transmissions of participants."""
+        self._lost: dict[tuple[str, str], int] = {}
+        """What the network lost and its receiver has not noticed yet, with when that was."""
         self._authors: dict[str, str] = {}
         """Who published an SDS message with content first."""
         self._alike: dict[tuple[str, str], list[Sent]] = {}
@@ -290,6 +300,23 @@ class Ledger(Observer):
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
         self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
+
+    def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Write down that the network lost a message of which its receiver knew nothing."""
+        sds_id = self._first.get(message.message_hash)
+        if sds_id is not None and name in self.presences:
+            self._lost[name, sds_id] = at_ms
+
+    def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
+        """Write down what of that a participant notices: what it keeps tells what it knows."""
+        if self._lost:
+            for change in changes:
+                if change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
+                    self.noticed_ms.append(at_ms - lost_ms)
+
+    def unnoticed(self) -> list[tuple[str, str]]:
+        """Return what was lost on its way to those who stayed, and never noticed: (participant, SDS id)."""
+        return [lost for lost in self._lost if self.presences[lost[0]].left_ms is None]
 
     def told(self, at_ms: int, name: str, event: Event) -> None:
         """Write down what an application was told."""
@@ -433,6 +460,8 @@ class Ledger(Observer):
         author = self._authors.get(opened.message_id)
         if author is None:
             self._authors[opened.message_id] = name
+            if name in self.presences:
+                self._first[message.message_hash] = opened.message_id
             self._compare_lamports(at_ms, name, opened)
             return Purpose.CONTENT, content, bloom
         return (Purpose.RETRY if author == name else Purpose.REPAIR), content, bloom

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Final
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairway.options import Delivery
+from fairway.simulation.figures import S_MS, Figures, loss_class
 from fairway.simulation.plan import HOUR_MS, replay_command
 from fairway.simulation.report import Distribution, SimulationReport
 from fairway.simulation.script import Deed
@@ -20,6 +21,9 @@ from fairway.simulation.script import Deed
 _SHOWN: Final = 20
 """Violations that are printed; ``--json`` has them all."""
 _KIB: Final = 1_024
+_OF_FURPS: Final = ("count", "50 %", "90 %", "99 %", "in S", "in 3 S", "in 6 S")
+_NARROW: Final = 7
+"""Width of the columns of a table that is to fit 80 columns."""
 _MINUTE_MS: Final = 60_000
 _WIDTH_OF_A_FILE: Final = 100
 """Columns where no terminal says how many there are."""
@@ -43,9 +47,11 @@ def print_report(report: SimulationReport, console: Console | None = None) -> No
 
 def render_report(report: SimulationReport) -> RenderableType:
     """Return the tables of a report as something that rich prints."""
+    furps = furps_table({loss_class(report.plan.loss): Figures.of(report)})
+    tables = (_outcome(report), _durations(report), furps, _traffic(report))
     return Group(
         _headline(report),
-        *(Padding(table, (1, 0, 0, 0)) for table in (_outcome(report), _durations(report), _traffic(report))),
+        *(Padding(table, (1, 0, 0, 0)) for table in tables),
         "",
         _verdict(report),
     )
@@ -76,9 +82,9 @@ def _outcome(report: SimulationReport) -> Table:
         ("messages sent", f"{report.sent:,}"),
         ("deliveries owed", f"{report.deliveries_owed:,}"),
         ("delivered", f"{report.delivered:,}"),
-        ("lost", _fault(report.lost)),
-        ("duplicates", _fault(report.duplicates)),
-        ("order violations", _fault(report.order_violations)),
+        ("lost", fault(report.lost)),
+        ("duplicates", fault(report.duplicates)),
+        ("order violations", fault(report.order_violations)),
         ("sends that ended as delivered", f"{report.reported_delivered:,}"),
         ("sends that ended undelivered", f"{report.reported_failed:,}"),
         ("false acknowledgements", f"{report.false_claims:,} of {report.claims:,}"),
@@ -97,14 +103,14 @@ def _outcome(report: SimulationReport) -> Table:
         ("most missing messages", f"{report.peaks.missing:,}"),
         ("most incomplete segment sets", f"{report.peaks.open_sets:,}"),
     ]
-    table = _table("What happened", ("the channel", "", "the world", ""), left=(0, 2))
+    table = table_of("What happened", ("the channel", "", "the world", ""), left=(0, 2))
     for mine, theirs in zip_longest(channel, world, fillvalue=("", "")):
         table.add_row(*mine, *theirs)
     return table
 
 
 def _durations(report: SimulationReport) -> Table:
-    table = _table("How long it took", ("from a send to", "count", "p50", "p95", "p99", "longest"))
+    table = table_of("How long it took", ("from a send to", "count", "p50", "p95", "p99", "longest"))
     for title, times in (
         ("its first acknowledgement", report.first_acknowledgement),
         ("its delivery to one participant", report.delivery),
@@ -114,10 +120,34 @@ def _durations(report: SimulationReport) -> Table:
     return table
 
 
+def furps_table(figures: Mapping[int, Figures]) -> Table:
+    """Show by class of loss how soon messages came, and what of that the FURPS of SDS ask for."""
+    table = table_of("How soon, where S = 5 s", ("loss", " a message", *_OF_FURPS), left=(1,), is_narrow=True)
+    for loss, of in figures.items():
+        rows = (
+            ("has a recipient", of.first, of.first.count),
+            ("whose sender knows", of.known, of.known.count),
+            ("lost is noticed", of.noticed, of.losses),
+            ("is at everybody's", of.last, of.last.count),
+        )
+        for number, (title, durations, count) in enumerate(rows):
+            table.add_row(
+                "" if number else f"{loss} %",
+                f" {title}",
+                f"{count:,}",
+                *(duration(durations.percentile(percent)) for percent in (50, 90, 99)),
+                *(_share(durations.within(times * S_MS), count) for times in (1, 3, 6)),
+            )
+        table.add_section()
+    table.caption = "the FURPS of SDS ask for: known in S, 90 % noticed in 3 S, everywhere in 6 S"
+    table.caption_justify = "left"
+    return table
+
+
 def _traffic(report: SimulationReport) -> Table:
     """Show bytes by purpose and part, and how much of it was the application's."""
     heads = ("purpose", "transmissions", "bytes", "share", "content", "bloom filter", "ids, citations")
-    table = _table("What was transmitted", heads)
+    table = table_of("What was transmitted", heads)
     total = report.transmitted_bytes
     for traffic in report.traffic:
         table.add_row(
@@ -151,10 +181,14 @@ def _verdict(report: SimulationReport) -> Text:
     return Text(f"{len(report.violations)} {noun}", style="bold red")
 
 
-def _table(title: str, heads: Iterable[str], left: tuple[int, ...] = (0,)) -> Table:
+def table_of(title: str, heads: Iterable[str], left: tuple[int, ...] = (0,), *, is_narrow: bool = False) -> Table:
+    """Return an empty table whose columns stand right, but for some."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
+    if is_narrow:
+        table.pad_edge, table.padding = False, 0
     for index, head in enumerate(heads):
-        table.add_column(head, justify="left" if index in left else "right", no_wrap=True)
+        width = _NARROW if is_narrow and index else None
+        table.add_column(head, justify="left" if index in left else "right", no_wrap=True, min_width=width)
     return table
 
 
@@ -190,7 +224,8 @@ def _ratio(part: int, whole: int) -> str:
     return f"{part / whole:.1f}" if whole else "-"
 
 
-def _fault(count: int) -> str:
+def fault(count: int) -> str:
+    """Return a number that should be 0."""
     return f"[bold red]{count:,}[/]" if count else "[green]0[/]"
 
 

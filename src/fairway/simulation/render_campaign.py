@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fairway.simulation.campaign import Tally
+from fairway.simulation.figures import Figures
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
-from fairway.simulation.render import duration, size
+from fairway.simulation.render import duration, fault, furps_table, size, table_of
 from fairway.simulation.workers import Outcome
 
 _SHOWN: Final = 20
 """Broken worlds that are printed; ``--json`` has them all."""
 _WIDTHS: Final = (10, 6, 6, 8, 9, 9, 10, 9, 8)
-_LEAST_WIDTH: Final = 7
 _HEADS: Final = ("seed", "people", "loss", "profile", "lasted", "messages", "bytes each", "95 % in", "CPU")
 
 
@@ -55,8 +54,7 @@ def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bo
     if interrupted:
         text += ", interrupted"
     _line(console, text, "bold")
-    if tally.figures:
-        console.print(_figures(tally))
+    print_figures(console, tally.figures)
     if not tally.broken:
         _line(console, "every invariant held in all of them", "green" if tally.worlds else "")
         return
@@ -67,32 +65,28 @@ def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bo
         _line(console, f"... and {len(tally.broken) - _SHOWN} more, see --json", "red")
 
 
-def _figures(tally: Tally) -> Table:
-    """Show by loss how soon messages came; S is 5 seconds."""
-    table = Table(title="How soon messages came, where S = 5 s", title_justify="left", title_style="bold")
-    table.box, table.show_edge, table.pad_edge, table.padding = SIMPLE_HEAD, False, False, 0
-    heads = ("first", "", "", "late", "all", "", "")
-    unders = ("50 %", "95 %", "in S", "in 3 S", "50 %", "95 %", "in 6 S")
-    for head, under in zip(("", "", *heads, "bytes"), ("loss", "worlds", *unders, "each"), strict=True):
-        table.add_column(f"{head}\n{under}", justify="right", no_wrap=True, min_width=_LEAST_WIDTH)
-    for loss, figures in sorted(tally.figures.items()):
+def print_figures(console: Console, figures: Mapping[int, Figures]) -> None:
+    """Print by class of loss what worlds were, and how soon messages came in them."""
+    if not figures:
+        return
+    heads = ("loss", "worlds", "broken", "hours", "sent", "delivered", "lost once", "bytes each")
+    table = table_of("Worlds, by loss", heads, left=(), is_narrow=True)
+    together = sum(figures.values(), Figures())
+    for loss, of in [*figures.items(), (None, together)]:
+        each = of.bytes_per_delivery
+        if loss is None:
+            table.add_section()
         table.add_row(
-            f"{loss} %",
-            f"{figures.worlds:,}",
-            duration(figures.first.percentile(50)),
-            duration(figures.first.percentile(95)),
-            _share(figures.first_within_s),
-            _share(figures.late_within_3s),
-            duration(figures.last.percentile(50)),
-            duration(figures.last.percentile(95)),
-            _share(figures.consistent_within_6s),
-            size(figures.transmitted_bytes // figures.deliveries) if figures.deliveries else "-",
+            "all" if loss is None else f"{loss} %",
+            f"{of.worlds:,}",
+            fault(of.broken),
+            f"{of.virtual_ms / HOUR_MS:,.1f}",
+            f"{of.messages:,}",
+            f"{of.deliveries:,}",
+            f"{of.losses:,}",
+            "-" if each is None else size(each),
         )
-    return table
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+    console.print(table, "", furps_table(figures), sep="\n")
 
 
 def print_shrunk(console: Console, shrunk: Outcome) -> None:

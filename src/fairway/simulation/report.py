@@ -92,6 +92,13 @@ class SimulationReport:
     """From a send to its delivery to one participant that was owed it, absences included."""
     reached_all: Distribution
     """From a send to its delivery to the last participant that was owed it."""
+    noticed: Histogram
+    """From a transmission that the network lost on its way to a participant that listened, the first transmission of a
+    message or segment, to the moment when that participant wrote down that it lacks it, or had it by other means."""
+    unnoticed: int
+    """Of these losses those that were never noticed, though the participant stayed."""
+    first_acknowledgements: Histogram
+    """From a send to its first acknowledgement: its sender knows a recipient."""
     first_recipients: Histogram
     """From a send to its delivery to the first participant that was owed it."""
     recipients: Histogram
@@ -171,6 +178,9 @@ def make_report(
         sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed
     ]
     to_all = [each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)]
+    acknowledged = [
+        sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
+    ]
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
         plan=plan,
@@ -187,11 +197,12 @@ def make_report(
         lost=checks.lacking(),
         duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
         order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),
-        first_acknowledgement=Distribution.of(
-            sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
-        ),
+        first_acknowledgement=Distribution.of(acknowledged),
         delivery=Distribution.of(wait for each in waits for wait in each),
         reached_all=Distribution.of(to_all),
+        noticed=Histogram.of(ledger.noticed_ms),
+        unnoticed=len(ledger.unnoticed()),
+        first_acknowledgements=Histogram.of(acknowledged),
         first_recipients=Histogram.of(each[0] for each in waits if each),
         recipients=Histogram.of(wait for each in waits for wait in each),
         last_recipients=Histogram.of(to_all),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -18,13 +18,15 @@ from typing import Any, Final, Self
 
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.environment import set_environment
+from fairway.errors import StorageError
 from fairway.events import Event, MessageReceived
 from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
 from fairway.simulation.network import LocalNetwork, LocalNode, NetworkFaults
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
-from fairway.storage.channel_store import ChannelStore, Outcome, Stored
+from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.waku.node import RoutedMessage
@@ -63,6 +65,12 @@ class Observer:
 
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Take notice of what the network took from a participant."""
+
+    def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Take notice that the network lost what it should have brought to a participant."""
+
+    def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
+        """Take notice of rows of the protocol's state that a participant gives to its store."""
 
     def began(self, at_ms: int, name: str) -> None:
         """Take notice that a life of a participant begins."""
@@ -146,6 +154,7 @@ class World:
             partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
         )
         self.network.observers.append(self._published)
+        self.network.loss_observers.append(self._lost)
         self.observers: list[Observer] = []
         self.options = options or ReliableChannelOptions()
         self._options_of = options_of or (lambda _name, _life: self.options)
@@ -335,7 +344,7 @@ class World:
             channel_id=self.channel_id,
             content_topic=self.content_topic,
             options=participant.options,
-            store=participant.store,
+            store=_WatchedStore(participant.store, partial(self._kept, name)),
             encryption=self._encryption(name),
         )
 
@@ -396,6 +405,42 @@ class World:
     def _published(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
             observer.published(self.now_ms, node, message)
+
+    def _lost(self, node: str, message: RoutedMessage) -> None:
+        for observer in self.observers:
+            observer.lost(self.now_ms, node, message)
+
+    def _kept(self, name: str, changes: Sequence[Change]) -> None:
+        for observer in self.observers:
+            observer.kept(self.now_ms, name, changes)
+
+
+class _WatchedStore(ChannelStore):
+    """The store of a participant, which tells what it is given."""
+
+    def __init__(self, store: ChannelStore, watch: Callable[[Sequence[Change]], object]) -> None:
+        self._store = store
+        self._watch = watch
+
+    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+        return self._store.open(channel_id, sender_id, content_topic)
+
+    def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
+        if write.changes:
+            self._watch(write.changes)
+        self._store.submit(write, done)
+
+    def request(self, request_id: str) -> StoredRequest | None:
+        return self._store.request(request_id)
+
+    def message(self, number: int) -> MessageReceived | None:
+        return self._store.message(number)
+
+    def trace(self, identifier: str) -> Iterable[TracePoint]:
+        return self._store.trace(identifier)
+
+    def close(self) -> None:
+        self._store.close()
 
 
 class _Watching:

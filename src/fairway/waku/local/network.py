@@ -91,6 +91,9 @@ class LocalNetwork:
         self.echo = echo
         self.observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the publishing node, message) for everything that the network took."""
+        self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
+        """Called with (name of the receiving node, message) when no copy of a message is on its way to a node that
+        subscribed to it, for the network lost it."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
@@ -325,6 +328,9 @@ class LocalNetwork:
     def _spread(self, receiver: LocalNode, message: RoutedMessage) -> None:
         copies = self._dice.copies()
         self._counts["duplicated"] += len(copies) - 1
+        if all(delay_ms is None for delay_ms in copies):
+            for observer in self.loss_observers:
+                observer(receiver.name, message)
         for delay_ms in copies:
             if delay_ms is None:
                 self._counts["lost"] += 1
