@@ -16,6 +16,9 @@ CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 pyth
 PROTO_VENV := build/proto-venv
 PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
 
+# The tests start some hundred processes of their own: without compiled files each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all mutants mutants-few lint types format conformance bench proto clean
 

@@ -14,6 +14,8 @@ GROUPS = {
     "py_libp2p_python": "interop",
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+MAX_NAME = 100
+"""Of characters or bytes, in the name of one parameter of a test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", steady, max_examples=25)
     settings.register_profile("full", steady, max_examples=100)
     settings.load_profile("full" if config.getoption("full") else "quick")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a parameter that is megabytes by its length: names of tests go between processes with each report."""
+    if isinstance(val, str | bytes) and len(val) > MAX_NAME:
+        return f"{argname}-of-{len(val)}"
+    return None
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -14,50 +14,53 @@ from fairway.options import Profile
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
 from fairway.simulation.random_plans import CALM, draw_plan
 
+COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
+ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
+
 
 def troubles_of(plan):
     return {field.name for field in fields(plan) if getattr(plan, field.name) != getattr(CALM, field.name)}
 
 
-PLANS = [draw_plan(seed) for seed in range(2_000)]
-TROUBLES = [troubles_of(plan) for plan in PLANS]
-COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
-ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
+@pytest.fixture(scope="module")
+def plans():
+    return [draw_plan(seed) for seed in range(2_000)]
 
 
-def test_a_seed_draws_the_same_plan_whenever_it_is_asked_and_names_it():
-    assert [draw_plan(seed) for seed in range(50)] == PLANS[:50]
-    assert [plan.seed for plan in PLANS] == list(range(2_000))
+def test_a_seed_draws_the_same_plan_whenever_it_is_asked_and_names_it(plans):
+    assert [draw_plan(seed) for seed in range(50)] == plans[:50]
+    assert [plan.seed for plan in plans] == list(range(2_000))
 
 
-def test_every_field_takes_several_values():
+def test_every_field_takes_several_values(plans):
     for field in fields(SimulationPlan):
-        values = {getattr(plan, field.name) for plan in PLANS}
+        values = {getattr(plan, field.name) for plan in plans}
         assert (len(values) == 1) is (field.name in ALWAYS_THE_SAME), field.name
 
 
-def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_not_come_with_another():
+def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_not_come_with_another(plans):
     kinds = (
         *("loss", "duplication", "store_gaps", "crashes_per_hour", "absences_per_hour", "joins", "partitions"),
         *("refusals", "answer_loss", "node_deaths_per_hour", "deaf_per_hour", "store_lag_ms", "store_lies"),
         *("store", "storage_faults_per_hour", "clock_skew_ms", "clock_jumps_per_hour", "encrypted", "option_changes"),
         *("mixed_options", "tight_quotas", "slow_readers", "handler_failures", "bursts", "hostile", "slow_uplinks"),
     )
+    troubles_of_each = [troubles_of(plan) for plan in plans]
     for kind in kinds:
-        assert 0.1 < sum(kind in troubles for troubles in TROUBLES) / len(PLANS) < 0.7, kind
+        assert 0.1 < sum(kind in troubles for troubles in troubles_of_each) / len(plans) < 0.7, kind
         for other in set(kinds) - {kind}:
             comes_along = (kind, other) in COME_ALONG
-            alone = any(kind in troubles and other not in troubles for troubles in TROUBLES)
+            alone = any(kind in troubles and other not in troubles for troubles in troubles_of_each)
             assert alone is not comes_along, (kind, other)
-    assert any(set(kinds).isdisjoint(troubles) for troubles in TROUBLES)
-    assert max(len(troubles.intersection(kinds)) for troubles in TROUBLES) >= len(kinds) - 4
+    assert any(set(kinds).isdisjoint(troubles) for troubles in troubles_of_each)
+    assert max(len(troubles.intersection(kinds)) for troubles in troubles_of_each) >= len(kinds) - 4
 
 
-def test_most_worlds_are_small_and_large_ones_are_short():
-    sizes = [plan.participants for plan in PLANS]
+def test_most_worlds_are_small_and_large_ones_are_short(plans):
+    sizes = [plan.participants for plan in plans]
     assert min(sizes) == 2
     assert sum(size <= 12 for size in sizes) / len(sizes) > 0.95
-    assert max(plan.duration_ms for plan in PLANS if plan.participants > 12) < HOUR_MS / 2
+    assert max(plan.duration_ms for plan in plans if plan.participants > 12) < HOUR_MS / 2
     assert draw_plan(3_260).participants > 150
 
 
@@ -79,12 +82,12 @@ def test_what_cannot_be_is_refused():
         draw_plan(1, loss=1.0)
 
 
-def test_the_command_line_gives_every_drawn_plan_back_from_its_replay_command():
+def test_the_command_line_gives_every_drawn_plan_back_from_its_replay_command(plans):
     read = []
     app = typer.Typer()
     app.command()(with_plan(lambda given: read.append(plan_of(given))))
     command = typer.main.get_command(app)
-    for plan in PLANS[:300]:
+    for plan in plans[:300]:
         command.main(shlex.split(replay_command(plan))[2:], standalone_mode=False)
         assert read.pop() == plan
     assert not read
