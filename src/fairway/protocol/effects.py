@@ -108,5 +108,7 @@ class Effects:
 
     def take(self, changes: tuple[Change, ...]) -> tuple[Effect, ...]:
         """Return everything, what must be durable first, and begin anew."""
+        if not (self._effects or changes):
+            return ()
         effects, self._effects = tuple(self._effects), []
         return (Persist(changes=changes), *effects) if changes else effects

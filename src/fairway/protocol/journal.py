@@ -53,6 +53,7 @@ class Journal:
 
     def drain(self) -> list[tuple[str, str]]:
         """Return the noted keys and forget them."""
-        dirty = list(self._dirty)
-        self._dirty.clear()
+        if not self._dirty:
+            return []
+        dirty, self._dirty = list(self._dirty), {}
         return dirty

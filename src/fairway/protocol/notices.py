@@ -18,6 +18,9 @@ NOTICE_PAUSE_MS: Final = 60_000
 
 Notice = MessagesUndecryptable | SenderIdInUse
 
+_COUNTED: Final = ("undecryptable", "undecodable", "sender_id_in_use")
+"""Counters that notices are about; hardly ever does any of them move."""
+
 
 class _Counted:
     """One thing that is counted and told now and then."""
@@ -49,6 +52,10 @@ class Notices:
 
     def __init__(self, tally: Tally) -> None:
         counts = tally.counts
+        self._counts = counts
+        self._looked_at = 0
+        """The sum of the counters when they were last looked at."""
+        self._at_ms: int | None = None
         self._kinds = (
             _Counted(
                 lambda: counts["undecryptable"] + counts["undecodable"],
@@ -59,8 +66,14 @@ class Notices:
 
     def take(self, now_ms: int) -> list[Notice]:
         """Return the notices that are due."""
-        return [notice for kind in self._kinds if (notice := kind.take(now_ms)) is not None]
+        counted = sum(map(self._counts.__getitem__, _COUNTED))
+        if counted == self._looked_at and self._at_ms is None:
+            return []
+        self._looked_at = counted
+        notices = [notice for kind in self._kinds if (notice := kind.take(now_ms)) is not None]
+        self._at_ms = min([kind.at_ms for kind in self._kinds if kind.at_ms is not None], default=None)
+        return notices
 
     def next_deadline(self) -> int | None:
         """Return when the next notice is due, of what was counted when they were last taken."""
-        return min([kind.at_ms for kind in self._kinds if kind.at_ms is not None], default=None)
+        return self._at_ms

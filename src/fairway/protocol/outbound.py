@@ -260,9 +260,9 @@ class Outbound:
         """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
-        overdue_at = min((sent.since_ms for sent in self._in_flight.values()), default=None)
-        if overdue_at is not None:
-            overdue_at += _ANSWERED_WITHIN_MS
+        overdue_at: int | None = None
+        if self._in_flight:
+            overdue_at = min([sent.since_ms for sent in self._in_flight.values()]) + _ANSWERED_WITHIN_MS
         if len(self._in_flight) >= self._max_in_flight and not ignoring_window:
             return overdue_at
         at_ms = self.limiter.next_send_at(now_ms)

@@ -475,9 +475,10 @@ class Stack:
 
     def _sync_for_repair_at(self) -> int | None:
         """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless)."""
-        if not self.options.sds.repair.enabled:
+        due_at = self.sds.repair.next_request_at()
+        if due_at is None or not self.options.sds.repair.enabled:
             return None
-        return self.sync_timer.for_repair_at(self.sds.repair.next_request_at())
+        return self.sync_timer.for_repair_at(due_at)
 
     def _say_what_can_come(self, now_ms: int) -> None:
         """Nothing is given up while we are offline, or read a store that may have it."""

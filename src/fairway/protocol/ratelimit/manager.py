@@ -352,7 +352,7 @@ class RateLimitManager(Generic[T]):
         Seed 002, "Rate Limit Manager": "chunk dispatch MUST be delayed to the next epoch".
         """
         upstream = self._upstream()
-        if not (upstream.waiting or len(self._queue)):
+        if not (upstream.waiting or self._queue):
             return None
         fronts = [(entry.priority, entry.free) for priority in Priority if (entry := self._queue.front(priority))]
         if upstream.waiting:

@@ -56,11 +56,12 @@ class Waiting(Generic[T]):
 class WaitingQueue(Generic[T]):
     """A bounded queue with priorities, FIFO within each."""
 
-    __slots__ = ("_arrivals", "_by_key", "_counts", "_heaps", "_max", "_next_sequence", "_paying")
+    __slots__ = ("_arrivals", "_by_key", "_counts", "_heaps", "_max", "_next_sequence", "_paying", "_total")
 
     def __init__(self, max_queued: int) -> None:
         self._max = max_queued
         self._heaps: dict[Priority, list[tuple[int, int, Waiting[T]]]] = {p: [] for p in Priority}
+        self._total = 0
         self._counts = dict.fromkeys(Priority, 0)
         self._paying = dict.fromkeys(Priority, 0)
         self._by_key: dict[Hashable, dict[int, Waiting[T]]] = {}
@@ -68,7 +69,7 @@ class WaitingQueue(Generic[T]):
         self._next_sequence = 0
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return self._total
 
     def count(self, priority: Priority) -> int:
         """Return how many entries of a class wait."""
@@ -107,6 +108,7 @@ class WaitingQueue(Generic[T]):
         """Put an entry at the place of its sequence number, whether there is room or not."""
         self._arrivals += 1
         heappush(self._heaps[entry.priority], (entry.sequence, self._arrivals, entry))
+        self._total += 1
         self._counts[entry.priority] += 1
         self._paying[entry.priority] += not entry.free
         if entry.key is not None:
@@ -152,6 +154,7 @@ class WaitingQueue(Generic[T]):
         return entry.item
 
     def _forget(self, entry: Waiting[T]) -> None:
+        self._total -= 1
         self._counts[entry.priority] -= 1
         self._paying[entry.priority] -= not entry.free
         if entry.key is not None:
