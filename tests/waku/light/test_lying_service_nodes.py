@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 
 import pytest
@@ -118,6 +119,19 @@ def test_what_was_not_asked_for_is_left_out():
             page = await light.query(StoreQuery(pubsub_topic=SHARD, content_topics=(TOPIC,)))
             assert [found.message.payload for found in page.messages] == [b"wanted"]
             assert (await light.query(StoreQuery(pubsub_topic="/waku/2/rs/16/1"))).messages == ()
+
+    run(work())
+
+
+def test_a_query_that_is_given_up_as_soon_as_it_is_asked_leaves_nothing_undone():
+    async def work():
+        async with among({STORE_QUERY_PROTOCOL: store([])}) as (light, _):
+            for _ in range(3):
+                asking = asyncio.create_task(light.query(StoreQuery(pubsub_topic=SHARD)))
+                await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+        gc.collect()  # a question that was made and never asked says so now, and a warning is an error
 
     run(work())
 

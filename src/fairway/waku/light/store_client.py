@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -60,11 +61,11 @@ class StoreClient:
         asked = self._begin() if cursor is None else _cursors(cursor)
         if query.message_hashes and cursor is None:
             return await self._look_up(query, list(asked))
-        return _united(await _told([self._page(peer, query, from_here) for peer, from_here in asked.items()]))
+        return _united(await _told([partial(self._page, peer, query, from_here) for peer, from_here in asked.items()]))
 
     async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
         """Return which messages any store node has; raises `StoreQueryError` if none answers."""
-        told = await _told([self._hashes(peer, hashes) for peer in self._begin()])
+        told = await _told([partial(self._hashes, peer, hashes) for peer in self._begin()])
         return frozenset[bytes]().union(*told)
 
     def _begin(self) -> dict[PeerId, bytes | None]:
@@ -184,12 +185,12 @@ def _cursors(cursor: bytes) -> dict[PeerId, bytes | None]:
         raise StoreQueryError("the cursor is not one of this node; ask again without") from error
 
 
-async def _told(questions: Sequence[Coroutine[Any, Any, _Said]]) -> list[_Said]:
+async def _told(questions: Sequence[Callable[[], Coroutine[Any, Any, _Said]]]) -> list[_Said]:
     """Return the answers of the nodes that answer; raise `StoreQueryError` if none does."""
 
-    async def ask(question: Coroutine[Any, Any, _Said]) -> _Said | StoreQueryError:
+    async def ask(question: Callable[[], Coroutine[Any, Any, _Said]]) -> _Said | StoreQueryError:
         try:
-            return await question
+            return await question()  # begun here: who is cancelled before that leaves no question that nobody awaits
         except StoreQueryError as error:
             return error
 
