@@ -13,18 +13,22 @@ import pytest
 from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
+from fairway.apps.tracing import trace_message
 from fairway.channel.receipt import Progress
+from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
-from patience import PATIENCE_S, run
+from fairway.waku.local.process_wide import process_network
+from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]
 
 
 @asynccontextmanager
 async def listening(*everybody: ChannelSettings) -> AsyncIterator[None]:
+    network = process_network(everybody[0].node.removeprefix("local:"))
     tails = [asyncio.ensure_future(tail(settings, Until(), lambda *_: None)) for settings in everybody]
-    await asyncio.sleep(0.05)
+    await until(lambda: len(network.nodes) == len(everybody))
     try:
         yield
     finally:
@@ -108,7 +112,13 @@ def test_a_sender_leaves_received_messages_to_whoever_reads(make_settings: MakeS
         bob = make_settings("bob", tmp_path / "bob.db")
         await sent(make_settings("alice"), b"for bob", wait=Wait.SENT)
         # Bob's store gets it, by asking the network's store, while he only sends.
-        await sent(bob, b"from bob", timeout_s=0.5)
+        sending = asyncio.ensure_future(sent(bob, b"from bob", timeout_s=None))
+        store = tmp_path / "bob.db"
+        await until(
+            lambda: store.exists() and trace_message(ReliableChannel.get_message_id(b"for bob"), [store]) is not None
+        )
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
         shown: list[bytes] = []
 
         def show(event: Event, _: Path | None) -> None:
@@ -116,7 +126,7 @@ def test_a_sender_leaves_received_messages_to_whoever_reads(make_settings: MakeS
                 shown.append(event.payload)
                 assert event.redelivered
 
-        await tail(bob, Until(count=1, quiet_s=5), show)
+        await tail(bob, Until(count=1, quiet_s=PATIENCE_S), show)
         assert shown == [b"for bob"]
 
     run(work())

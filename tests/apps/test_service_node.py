@@ -18,7 +18,7 @@ from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.peer_id import PeerId
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 
 def first_words(settings: NodeSettings) -> str:
@@ -84,7 +84,7 @@ def test_what_people_are_told_of_peers_is_on_standard_error():
     with subprocess.Popen(
         [*program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        timer = threading.Timer(30, process.kill)
+        timer = threading.Timer(PATIENCE_S, process.kill)
         timer.start()
         try:
             told = process.stderr.readline()
@@ -99,16 +99,25 @@ def test_what_people_are_told_of_peers_is_on_standard_error():
     assert process.returncode == 0
 
 
-def test_programs_are_told_nothing_of_peers():
+def test_programs_are_told_nothing_of_peers(monkeypatch):
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
+    calls = []
+
+    async def hang_up(_, writer):
+        calls.append(writer)
+        writer.close()
+
     async def work():
         told = []
         peers = ("/ip4/127.0.0.1/tcp/1",)
-        async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None, as_json=True), told.append):
-            await asyncio.sleep(0.2)
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as rude:
+            port = rude.sockets[0].getsockname()[1]
+            options = ServiceOptions(peers=(f"/ip4/127.0.0.1/tcp/{port}",))
+            async with serving(NodeSettings(options=options, rest=None, as_json=True), told.append):
+                await until(lambda: len(calls) > 1)  # who calls again knows of the first failure
+        assert told == []
         async with serving(NodeSettings(options=ServiceOptions(peers=peers), rest=None), told.append):
-            async with asyncio.timeout(PATIENCE_S):
-                while not told:  # noqa: ASYNC110 - a list of the test
-                    await asyncio.sleep(0.01)
+            await until(lambda: told)
         assert told == ["peer /ip4/127.0.0.1/tcp/1: cannot be reached: Connection refused (trying on)"]
 
     asyncio.run(work())

@@ -13,7 +13,8 @@ from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
-from patience import PATIENCE_S, run
+from fairway.waku.local.process_wide import process_network
+from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]
 SENT = Wish(wait=Wait.SENT)
@@ -56,7 +57,7 @@ def test_it_stops_after_as_many_as_wanted_and_the_next_run_goes_on(make_settings
             )
         bob = make_settings("bob", tmp_path / "bob.db")
         shown = Shown()
-        assert await tail(bob, Until(count=2, quiet_s=5), shown) == 2
+        assert await tail(bob, Until(count=2, quiet_s=PATIENCE_S), shown) == 2
         assert await tail(bob, Until(count=5, quiet_s=0.5), shown) == 1
         assert shown.messages == [b"message 0", b"message 1", b"message 2"]
 
@@ -73,9 +74,9 @@ def test_what_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_pa
                 raise BrokenPipeError
 
         with pytest.raises(BrokenPipeError):
-            await tail(bob, Until(quiet_s=5), refuse)
+            await tail(bob, Until(quiet_s=PATIENCE_S), refuse)
         shown = Shown()
-        assert await tail(bob, Until(count=1, quiet_s=5), shown) == 1
+        assert await tail(bob, Until(count=1, quiet_s=PATIENCE_S), shown) == 1
         assert shown.messages == [b"important"]
 
     run(work())
@@ -83,8 +84,9 @@ def test_what_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_pa
 
 def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSettings):
     async def work() -> None:
-        reading = asyncio.ensure_future(tail(make_settings("bob"), Until(count=1), Shown()))
-        await asyncio.sleep(0.05)
+        bob = make_settings("bob")
+        reading = asyncio.ensure_future(tail(bob, Until(count=1), Shown()))
+        await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
         # One transmission: if bob leaves without a word, nobody ever hears of him.
         report = await send_message(make_settings("alice"), b"hello", Wish(timeout_s=PATIENCE_S), Watching())
         assert (report.reached, report.delivered_to) == (True, ("bob",))

@@ -15,7 +15,8 @@ from fairway.apps.tracing import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
 from fairway.storage.channel_store import Outcome
-from patience import PATIENCE_S
+from fairway.waku.local.process_wide import process_network
+from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]
 SIZE = 250_000
@@ -33,7 +34,7 @@ class Story:
         alice, bob = self.settings
         async with asyncio.timeout(PATIENCE_S):
             receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
-            await asyncio.sleep(0.05)
+            await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
             report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=PATIENCE_S), Watching())
             await receiving
         assert report.reached

@@ -34,7 +34,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.connect import connect
 from fairway.waku.libp2p.keys import PrivateKey
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 
 class Place:
@@ -79,9 +79,7 @@ class Keyboard(Screen):
         self.shown.append(text.plain)
 
     async def see(self, words: str) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not any(words in line for line in self.shown):  # noqa: ASYNC110 - lines come from a callback
-                await asyncio.sleep(0.01)
+        await until(lambda: any(words in line for line in self.shown), words)
 
 
 def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_is_one(
@@ -159,10 +157,8 @@ def test_a_chat_says_that_its_node_is_gone_and_when_it_is_back_and_loses_nothing
             talking = asyncio.ensure_future(chat(at_place("alice", tmp_path / "alice.db"), screen))
             reading = asyncio.ensure_future(tail(at_place("bob", tmp_path / "bob.db"), Until(count=1), show))
             await screen.see("you are alice")
-            async with asyncio.timeout(PATIENCE_S):
-                # Its store is made when it is connected and begins to read.
-                while not (tmp_path / "bob.db").exists():  # noqa: ASYNC110 - a file tells nobody
-                    await asyncio.sleep(0.01)
+            # Its store is made when it is connected and begins to read.
+            await until((tmp_path / "bob.db").exists)
         await screen.see("the node is not there")
         screen.typed.put_nowait("is anybody out there?")
         await screen.see("out there?")
