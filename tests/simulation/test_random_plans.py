@@ -12,9 +12,13 @@ from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
-from fairway.simulation.random_plans import CALM, draw_plan
+from fairway.simulation.random_plans import CALM, calm_but, draw_plan
 
 COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
+TALK = {
+    *("participants", "duration_ms", "messages_per_hour", "ephemeral_share", "repeat_share", "ask_all_share"),
+    *("profile", "delivery", "bloom_capacity"),
+}
 ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
 
 
@@ -62,6 +66,24 @@ def test_most_worlds_are_small_and_large_ones_are_short(plans):
     assert sum(size <= 12 for size in sizes) / len(sizes) > 0.95
     assert max(plan.duration_ms for plan in plans if plan.participants > 12) < HOUR_MS / 2
     assert draw_plan(3_260).participants > 150
+
+
+def test_some_worlds_are_of_few_who_say_little_for_days_so_that_a_hour_of_them_costs_little(plans):
+    long = [plan for plan in plans if plan.duration_ms > 4 * HOUR_MS]
+    assert 0.1 < len(long) / len(plans) < 0.3
+    assert max(plan.duration_ms for plan in long) > 4 * 24 * HOUR_MS
+    assert sum(plan.duration_ms for plan in plans) / len(plans) > 6 * HOUR_MS
+    for plan in long:
+        assert plan.participants <= 3
+        assert plan.crashes_per_hour * plan.duration_ms <= 20 * 4 * HOUR_MS * 1.01
+    assert max(draw_plan(seed, participants=2).duration_ms for seed in range(200)) <= 4 * HOUR_MS
+
+
+def test_in_a_calm_world_nothing_goes_wrong_but_what_is_given():
+    for seed in range(50):
+        plan = draw_plan(seed, **calm_but({"loss": 0.3, "max_delay_ms": 250}))
+        assert troubles_of(plan) <= {"loss", "max_delay_ms", "seed", *TALK}
+    assert len({plan.participants for plan in (draw_plan(seed, **calm_but({})) for seed in range(50))}) > 2
 
 
 def test_what_is_given_is_not_drawn_and_the_rest_fits_to_it():

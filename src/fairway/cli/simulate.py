@@ -21,6 +21,7 @@ from fairway.simulation.archiving import require_new, truth_path, write_archive
 from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
 from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.random_plans import calm_but
 from fairway.simulation.render import print_report
 from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
@@ -54,6 +55,12 @@ def command(
     first_seed: Annotated[
         int, typer.Option(help="The first world's plan is drawn from this seed.", rich_help_panel=_MANY)
     ] = _CAMPAIGN.first_seed,
+    calm: Annotated[
+        bool,
+        typer.Option(
+            "--calm", help="Let nothing go wrong but what is given: draw size and talk alone.", rich_help_panel=_MANY
+        ),
+    ] = False,
     keep_going: Annotated[
         bool,
         typer.Option("--keep-going", help="Go on after a world that breaks, and list all.", rich_help_panel=_MANY),
@@ -143,7 +150,7 @@ def command(
         jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs,
         world_s=world_s,
         shrink_s=shrink_s,
-        given=given,
+        given=calm_but(given) if calm else given,
         done=_seeds_in(record) if resume else frozenset(),
     )
     shrinking = not keep_going if shrink is None else shrink

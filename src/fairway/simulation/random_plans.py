@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from fairway.options import Delivery, Profile, SegmentationConfig
@@ -43,6 +43,10 @@ _EPOCHS_OF_A_BURST: Final = 4
 _SLOW_PER_HOUR: Final = 900
 """What a slow uplink lets out in half an hour; where more is to be said in an hour it would never come to rest."""
 _LONGEST_MS: Final = 4 * HOUR_MS
+_LONG_SHARE: Final = 0.25
+"""Share of worlds that last for days: of few who say little, so that they cost little for each hour."""
+_LONG_RECEPTIONS: Final = 15 * _RECEPTIONS
+_LONGEST_OF_ALL_MS: Final = 7 * 24 * HOUR_MS
 _SHORTEST_MS: Final = 120_000
 _DEFAULT_SEGMENT: Final = SegmentationConfig().segment_size_bytes
 
@@ -62,6 +66,17 @@ _SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 _SHARES_OF_MANY: Final = (0.0, 0.1, 0.2)
 """That of worlds of more than a few participants: their number is trouble enough."""
 
+_SIZE: Final = frozenset({"participants", "messages_per_hour", "duration_ms"})
+"""Fields that say how large a world is; where one is given, none is long."""
+_HAPPENING: Final = (
+    "crashes_per_hour",
+    "absences_per_hour",
+    "node_deaths_per_hour",
+    "deaf_per_hour",
+    "clock_jumps_per_hour",
+    "storage_faults_per_hour",
+)
+
 _Draw = Callable[[random.Random, dict[str, Any]], dict[str, Any]]
 
 
@@ -73,12 +88,24 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     plan: dict[str, Any] = {"seed": seed}
     for draw in _ALWAYS:
         plan |= draw(_generator(seed, draw.__name__), plan | given) | given
+    is_long = _generator(seed, "whether long").random() < _LONG_SHARE and _SIZE.isdisjoint(given)
+    if is_long:
+        plan |= _few_and_quiet(_generator(seed, "few and quiet"))
     share = rng.choice(_SHARES if plan["participants"] <= _FEW else _SHARES_OF_MANY)
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
-    plan.setdefault("duration_ms", _duration_ms(rng, plan))
+    plan.setdefault("duration_ms", _duration_ms(rng, plan, is_long=is_long))
+    if is_long:
+        plan |= _now_and_then(plan) | given
     return replace(CALM, **plan | _fitting(plan) | given)
+
+
+def calm_but(given: dict[str, Any]) -> dict[str, Any]:
+    """Return fields by which, given to `draw_plan`, nothing goes wrong but what is given."""
+    drawn = {"seed", "settle_ms", *(name for draw in _ALWAYS for name in draw(_generator(0, ""), {}))}
+    calm = {each.name: getattr(CALM, each.name) for each in fields(CALM) if each.name not in drawn | _SIZE}
+    return calm | given
 
 
 def _fitting(plan: dict[str, Any]) -> dict[str, Any]:
@@ -101,12 +128,23 @@ def _generator(seed: int, what: str) -> random.Random:
     return random.Random(f"plan/{seed}/{what}")  # noqa: S311 - reproducible, and guards nothing
 
 
-def _duration_ms(rng: random.Random, plan: dict[str, Any]) -> int:
-    """Return how long a world may last to cost about what others do."""
+def _duration_ms(rng: random.Random, plan: dict[str, Any], *, is_long: bool) -> int:
+    """Return how long a world may last to cost about what others of its kind do."""
     bursts = _transmissions_in_bursts(plan) * plan["participants"]
-    receptions = max(_RECEPTIONS - bursts, _RECEPTIONS / 4)
+    worth, longest_ms = (_LONG_RECEPTIONS, _LONGEST_OF_ALL_MS) if is_long else (_RECEPTIONS, _LONGEST_MS)
+    receptions = max(worth - bursts, worth / 4)
     hours = receptions * rng.uniform(0.5, 1.5) / (plan["participants"] ** 2 * _transmissions_per_hour(plan))
-    return min(max(int(hours * HOUR_MS) // 1_000 * 1_000, _SHORTEST_MS), _LONGEST_MS)
+    return min(max(int(hours * HOUR_MS) // 1_000 * 1_000, _SHORTEST_MS), longest_ms)
+
+
+def _few_and_quiet(rng: random.Random) -> dict[str, Any]:
+    return {"participants": rng.choice((2, 2, 3)), "messages_per_hour": rng.choice((0.1, 0.5, 2.0))}
+
+
+def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
+    """Let of what happens at a rate as much happen in a long world as in others."""
+    slower = min(1.0, _LONGEST_MS / plan["duration_ms"])
+    return {name: round(plan[name] * slower, 4) for name in _HAPPENING if name in plan}
 
 
 def _transmissions_per_hour(plan: dict[str, Any]) -> float:
@@ -125,7 +163,7 @@ def _transmissions_each(plan: dict[str, Any]) -> float:
     arrives = 1.0
     for name in ("loss", "refusals", "answer_loss", "cipher_failures"):
         arrives *= 1 - plan.get(name, 0)
-    return float((1 + plan.get("parity_rate", 0)) * (1 + 1 / arrives))
+    return float((1 + (plan.get("parity_rate") or 0)) * (1 + 1 / arrives))
 
 
 def _participants(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
