@@ -28,8 +28,10 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentDiscarded,
     SegmentSetAside,
     SegmentStored,
+    SegmentSurplus,
     SetKey,
     SetLost,
+    SetMerged,
     WholeMessage,
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
@@ -128,6 +130,8 @@ class Inbound:
     def arrived(self, message: SdsMessage, kept: Kept, carrier: Carrier) -> list[Event]:
         """Go on with a content message that was kept and that SDS has taken in, whatever it depends on."""
         whole = isinstance(kept, WholeMessage)
+        if isinstance(kept, SegmentSurplus):
+            self.arrivals.forget(kept.merged_ids)
         if not isinstance(kept, WholeMessage | SegmentStored | MessageCompleted):
             return []
         arrival = Arrival(
@@ -269,10 +273,12 @@ class Inbound:
             recovered=complete.recovered,
         )
 
-    def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
+    def _lost(self, sets: Iterable[SetLost | SetMerged]) -> list[Event]:
         events: list[Event] = []
         for lost in sets:
             self.arrivals.forget(lost.sds_ids)
+            if isinstance(lost, SetMerged):
+                continue
             events.append(
                 IrretrievableMessage(
                     message_id=lost.sds_ids[0],

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDuplicate, SegmentStored, SegmentSurplus
+from fairway.protocol.segmentation.outcomes import (
+    MessageCompleted,
+    SegmentDuplicate,
+    SegmentStored,
+    SegmentSurplus,
+    SetMerged,
+)
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.wire.segment import LIP_243
 
@@ -65,6 +71,35 @@ def test_the_surplus_of_a_first_sending_is_not_taken_for_a_second(receiver, send
     assert isinstance(bob.receive(second[2]), SegmentStored)
     assert isinstance(bob.receive(*second[3:]), MessageCompleted)
     assert len(bob.delivered) == 2
+
+
+def held_up(bob, sent, relabel):
+    """Let somebody receive a message, and return the rest of it, stamped long after."""
+    data = next(number for number, message in enumerate(sent, 1) if isinstance(bob.receive(message), MessageCompleted))
+    return [relabel(message, order_key=message.order_key + 1_000_000) for message in sent[data:]]
+
+
+def test_what_a_sender_was_held_up_with_for_long_is_no_second_message(receiver, send, relabel, segment_format):
+    bob = receiver(segment_format, parity_rate=1.0)
+    sent = send(PAYLOAD, segment_format=segment_format, parity_rate=1.0)
+    assert isinstance(bob.receive(*held_up(bob, sent, relabel)), SegmentSurplus)
+    assert len(bob.delivered) == 1
+    assert bob.statistics.open_sets == 0
+    bob.receive(*send(PAYLOAD, segment_format=segment_format, parity_rate=1.0, base=3_000_000))
+    assert len(bob.delivered) == 2
+
+
+def test_what_a_sender_was_held_up_with_is_not_announced_as_lost(receiver, send, relabel, segment_format):
+    changed = []
+    bob = receiver(segment_format, on_change=changed.append)
+    rest = held_up(bob, send(PAYLOAD, segment_format=segment_format), relabel)
+    assert isinstance(bob.receive(*rest), SegmentStored)
+    (merged,) = bob.reassembler.expire(bob.config.reassembly_timeout_ms + 1)
+    assert isinstance(merged, SetMerged)
+    assert merged.sds_ids == tuple(message.sds_id for message in rest)
+    assert bob.statistics.open_sets == 0
+    kept = {key for key, _ in bob.reassembler.rows()}
+    assert {key for key in changed if bob.reassembler.row(key) is not None} == kept
 
 
 def test_a_late_segment_finds_its_completed_set_while_a_second_sending_is_open(receiver, send):

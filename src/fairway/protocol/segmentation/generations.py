@@ -5,6 +5,10 @@ segments of several are under way at once and some are lost. Two things can tell
 segment of one sending, so a slot that holds another id is not for this segment. And the order keys of one
 sending are a run, so a segment's base (see `SegmentSet`) is near those of its own set.
 
+A sender who is held up between two segments, by a rate limit or a slow uplink, leaves a gap in the run. What comes
+after it opens a set, as a further sending would; but as long as that set holds nothing that the complete one held
+already, it may be its rest, and is no message of its own.
+
 A sender whose order keys mean nothing is still served: a segment goes to the nearest open set, however far.
 """
 

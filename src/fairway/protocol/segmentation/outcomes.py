@@ -57,6 +57,16 @@ class SetLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetMerged:
+    """What seemed to be a further sending of a message was the rest of one that is complete: nothing is lost."""
+
+    set_key: SetKey
+    """Of the complete one."""
+    sds_ids: tuple[str, ...]
+    """SDS ids of the segments that were held, in chunk order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WholeMessage:
     """The content is no segment but a message of its own (SEGMENTATION, "Sending": transmitted unmodified)."""
 
@@ -104,6 +114,8 @@ class SegmentSurplus:
     """The segment belongs to a message that is complete already."""
 
     set_key: SetKey
+    merged_ids: tuple[str, ...] = ()
+    """SDS ids of segments that do so, too, as is known now, and that had been stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentSurplus,
     SetKey,
     SetLost,
+    SetMerged,
     WholeMessage,
 )
 from fairway.protocol.segmentation.segment_set import SegmentSet, SetAside, SetState, Slot, open_set
@@ -164,7 +165,7 @@ class Reassembler:
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
 
-    def expire(self, now_ms: int) -> tuple[SetLost, ...]:
+    def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
         """Give up the sets that gained nothing for reassembly_timeout_ms, or whose hash was wrong for long.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
@@ -181,7 +182,10 @@ class Reassembler:
         Only for receivers that acknowledge nothing, such as one who reads an archive.
         """
         oldest = self._open.oldest_of(sender_id)
-        return None if oldest is None else self._give_up(oldest, LossReason.SEGMENTS_EVICTED)
+        if oldest is None:
+            return None
+        gone = self._give_up(oldest, LossReason.SEGMENTS_EVICTED)
+        return gone if isinstance(gone, SetLost) else None
 
     def next_deadline(self) -> int | None:
         """Return when `expire` will next have something to do, in ms; None if nothing is incomplete."""
@@ -330,7 +334,12 @@ class Reassembler:
 
     def _complete(
         self, target: SegmentSet, segment: Segment, sds_id: str, order_key: int, assembled: Assembled
-    ) -> MessageCompleted:
+    ) -> MessageCompleted | SegmentSurplus:
+        complete = self._rest_of(target, Slot.of(segment))
+        if complete is not None:
+            merged = self._merge(target, complete)
+            self._surplus(complete, segment, sds_id, order_key)
+            return SegmentSurplus(set_key=complete.key, merged_ids=merged)
         if self._open.get(target.name) is None:
             self._generations.setdefault(_identity_of(target), []).append(target)
         else:
@@ -356,7 +365,28 @@ class Reassembler:
             forged_ids=tuple(forged.values()),
         )
 
-    def _give_up(self, incomplete: SegmentSet, reason: LossReason) -> SetLost:
+    def _rest_of(self, target: SegmentSet, more: Slot | None = None) -> SegmentSet | None:
+        """Return the complete sending of which a set may be the rest; None if it must be one of its own."""
+        sendings = self._generations.get(_identity_of(target), ())
+        return next((known for known in sendings if target.may_be_rest_of(known, more)), None)
+
+    def _merge(self, rest: SegmentSet, complete: SegmentSet) -> tuple[str, ...]:
+        """Remember the segments of a set, if it is here, as those of a complete one; return their SDS ids."""
+        if self._open.get(rest.name) is None:
+            return ()
+        self._close(rest)
+        self._generations[_identity_of(rest)].remove(rest)
+        for slot in rest.ids:
+            self._on_change(records.segment_row_key(rest, slot))
+        self._on_change(records.set_row_key(rest))
+        complete.ids.update(rest.ids)
+        self._remember(complete, len(rest.ids))
+        return rest.sds_ids
+
+    def _give_up(self, incomplete: SegmentSet, reason: LossReason) -> SetLost | SetMerged:
+        complete = self._rest_of(incomplete)
+        if complete is not None:
+            return SetMerged(set_key=complete.key, sds_ids=self._merge(incomplete, complete))
         self._close(incomplete)
         self._end(incomplete, SetState.GIVEN_UP, incomplete.ids)
         self._counts[reason.name] += 1

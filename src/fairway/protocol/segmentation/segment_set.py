@@ -115,6 +115,15 @@ class SegmentSet:
         self.parity.clear()
         self.aside.clear()
 
+    def may_be_rest_of(self, complete: SegmentSet, more: Slot | None = None) -> bool:
+        """Return whether what is here, with one more slot, may be what a complete set of the payload had not got."""
+        slots = self.ids.keys() if more is None else self.ids.keys() | {more}
+        return (
+            complete.state is SetState.COMPLETED
+            and self.data_count in {0, complete.data_count}
+            and complete.ids.keys().isdisjoint(slots)
+        )
+
     def agrees_with(self, segment: Segment, *, self_describing: bool) -> bool:
         """Whether a segment claims the same counts as those before it, as far as it claims any."""
         if self_describing:
