@@ -58,5 +58,5 @@ def run_with(hash_seed):
 
 def test_a_run_is_the_same_in_two_processes():
     one, other = run_with("1"), run_with("2")
-    assert len(one) > 100
+    assert len(one) > 50
     assert one == other

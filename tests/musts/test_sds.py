@@ -272,13 +272,15 @@ def test_sync_messages_go_out_periodically_after_random_times(room):
     alice.hear(room.said("theirs"))
     room.wait(0)
     sent_at_ms = []
-    for _ in range(600):
+    for _ in range(3 * 360):
         before = len(alice.published(Purpose.SYNC))
-        room.wait(1_000)
+        room.wait(10_000)
         sent_at_ms += [room.now_ms] * (len(alice.published(Purpose.SYNC)) - before)
-    pauses = {later - earlier for earlier, later in pairwise(sent_at_ms)}
-    assert len(pauses) > 5
-    assert max(pauses) <= 61_000
+    pauses = [later - earlier for earlier, later in pairwise(sent_at_ms)]
+    assert len(set(pauses)) > 5
+    # The first soon, later ones rarely, for nothing is new; but they never end.
+    assert pauses[0] <= 70_000
+    assert max(pauses) <= 970_000
 
 
 # -- Ephemeral Messages ----------------------------------------------------------------------------

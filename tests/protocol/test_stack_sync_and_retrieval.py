@@ -10,7 +10,7 @@ import pytest
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.sync_timer import AFTER_OWN_SYNC, NORMAL, SyncTimer
+from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind
 
 HOUR_MS = 3_600_000
@@ -56,13 +56,83 @@ def test_a_received_message_is_acknowledged_within_half_the_interval(peer):
         assert len(syncs(other)) == 1, name
 
 
-def test_sync_messages_become_rarer_when_nothing_happens(peer):
+def times_of(publications):
+    return [publication.message.timestamp_ns // 1_000_000 for publication in publications]
+
+
+def test_sync_messages_become_rarer_while_nothing_happens_but_never_end(peer):
     _, bob = acquainted(peer, "alice", "bob")
+    bob.pass_time(6 * HOUR_MS)
+    gaps = [after - before for before, after in itertools.pairwise(times_of(syncs(bob)))]
+    assert all(30_000 * 2**doubled <= gap <= 60_001 * 2**doubled for doubled, gap in enumerate(gaps[:5]))
+    assert all(480_000 <= gap <= 960_001 for gap in gaps[5:])
+    assert len(gaps) > 20
+
+
+def test_news_ends_the_silence_at_once(peer):
+    alice, bob = acquainted(peer, "alice", "bob")
+    bob.pass_time(6 * HOUR_MS)
+    told = len(syncs(bob))
+    alice.now_ms = bob.now_ms
+    alice.send(b"news")
+    bob.receive(alice.content()[-1])
+    bob.pass_time(15_001)
+    assert len(syncs(bob)) == told + 1
+
+
+def test_in_a_silent_group_one_speaks_for_all(peer):
+    _, *others = acquainted(peer, "alice", "bob", "carol", "dave", "erin", "frank")
+    for _ in range(6 * 360):
+        for other in others:
+            before = len(syncs(other))
+            other.pass_time(10_000)
+            for listener in others:
+                if listener is not other:
+                    listener.receive(*syncs(other)[before:])
+    at_ms = sorted(at for other in others for at in times_of(syncs(other)))
+    in_the_last_hours = [at for at in at_ms if at >= others[0].now_ms - 5 * HOUR_MS]
+    assert 5 * 60 / 16 - 1 <= len(in_the_last_hours) <= 5 * 60 / 8
+
+
+def test_a_sync_message_of_somebody_who_lacks_something_is_answered_soon(peer):
+    alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
+    alice.send(b"what carol never heard")
+    bob.receive(alice.content()[-1])
+    bob.pass_time(6 * HOUR_MS)
+    carol.pass_time(15_001)
+    told = len(syncs(bob))
+    bob.receive(*syncs(carol)[-1:])
+    bob.pass_time(15_001)
+    assert len(syncs(bob)) == told + 1
+    carol.receive(syncs(bob)[-1])
+    assert carol.stack.statistics().missing == 1
+
+
+def test_a_transmission_that_comes_twice_is_looked_at_once_and_asks_for_nothing(peer):
+    alice, bob = acquainted(peer, "alice", "bob")
+    alice.send(b"more")
+    bob.receive(alice.content()[-1])
     bob.pass_time(HOUR_MS)
-    times = [publication.message.timestamp_ns // 1_000_000 for publication in syncs(bob)]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert max(gaps) <= 60_001
-    assert 20_000 < sum(gaps) / len(gaps) < 40_000
+    told = len(syncs(bob))
+    for _ in range(3):
+        bob.receive(alice.content()[-1])
+    assert (bob.stack.statistics().repeated, bob.stack.statistics().duplicates) == (3, 0)
+    bob.pass_time(60_000)
+    assert len(syncs(bob)) == told
+
+
+def test_a_copy_that_a_store_brings_waits_for_no_acknowledgement(peer):
+    alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
+    alice.pass_time(31_000)
+    retries = alice.published(Purpose.RETRY)
+    assert retries
+    for other, from_store in ((bob, True), (carol, False)):
+        other.pass_time(6 * HOUR_MS)
+        told = len(syncs(other))
+        for publication in retries:
+            other.stack.receive(publication.message, other.now_ms, from_store=from_store)
+        other.pass_time(15_001)
+        assert len(syncs(other)) == told + (not from_store)
 
 
 def test_somebody_elses_sync_message_suppresses_ours(peer):
@@ -182,8 +252,12 @@ def test_after_a_time_offline_sync_messages_go_on(peer):
 def test_the_timer_is_always_later_than_now(interval_ms):
     timer = SyncTimer(interval_ms, Jitter(b"seed"), 0)
     for now_ms in range(1_000):
-        timer.restart(now_ms, NORMAL if now_ms % 2 else AFTER_OWN_SYNC)
-        assert now_ms < timer.at_ms <= now_ms + 2 * interval_ms + 1
+        timer.restart(now_ms)
+        assert now_ms < timer.at_ms <= now_ms + interval_ms + 1
+        timer.sync_received(now_ms, is_behind=bool(now_ms % 2))
+        assert now_ms < timer.at_ms
+        timer.spoke(now_ms)
+        assert now_ms < timer.at_ms
         timer.content_received(now_ms)
         assert now_ms < timer.at_ms
 

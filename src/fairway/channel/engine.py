@@ -79,7 +79,7 @@ class Engine:
             QueryBudget(options.max_store_queries_per_minute),
             clock,
             reading=stack,
-            found=self._receive,
+            found=partial(self._receive, from_store=True),
             settled=self._settled,
             progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
             caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
@@ -256,8 +256,9 @@ class Engine:
                 self.stack.set_node_quota(quota.limit, now_ms, epoch_ms=quota.epoch_ms, remaining=quota.remaining)
             )
 
-    def _receive(self, routed: RoutedMessage) -> None:
-        self._enter(lambda now_ms: self.stack.receive(routed.message, now_ms))
+    def _receive(self, routed: RoutedMessage, *, from_store: bool = False) -> None:
+        message, digest = routed.message, routed.message_hash
+        self._enter(lambda now_ms: self.stack.receive(message, now_ms, message_hash=digest, from_store=from_store))
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
         """Process what the network brings, as fast as the disk and the application allow."""

@@ -49,18 +49,19 @@ class Carrier:
 
     __slots__ = ("_hash", "_message", "_pubsub_topic", "is_ephemeral", "meta", "timestamp_ns")
 
-    def __init__(self, pubsub_topic: str, message: WakuMessage) -> None:
+    def __init__(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None) -> None:
+        """``message_hash`` is the deterministic hash, if it is at hand."""
         self.timestamp_ns = message.timestamp_ns or 0
         self.meta = message.meta
         self.is_ephemeral = bool(message.ephemeral)
         """Whether it says that nobody needs to have it (14/WAKU2-MESSAGE)."""
         self._pubsub_topic = pubsub_topic
         self._message = message
-        self._hash: bytes | None = None
+        self._hash = message_hash
 
     @property
     def message_hash(self) -> bytes:
-        """Return the deterministic hash, worked out when it is first needed, which that of a sync message never is."""
+        """Return the deterministic hash, worked out when it is first needed."""
         if self._hash is None:
             self._hash = message_hash(self._pubsub_topic, self._message)
         return self._hash

@@ -3,6 +3,9 @@
 What SDS finds out about a message goes where it belongs: content to the reassembler and the application, evidence about
 own messages to the sending half, and whatever says that somebody else spoke to the timer of sync messages.
 
+A transmission, that is a WakuMessage under its deterministic hash, is taken in once: nodes push it twice, and a store
+brings what was heard already. What its sender transmits again bears another hash, and says that he lacks something.
+
 Nothing is raised here, whatever comes: what cannot be used is counted.
 """
 
@@ -18,6 +21,7 @@ from fairway.protocol.effects import Effects
 from fairway.protocol.inbound import Carrier, Inbound
 from fairway.protocol.outbound import LOGOS_MARKER, Outbound
 from fairway.protocol.query_on_connect import QueryOnConnect
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import (
     DependenciesLost,
@@ -38,7 +42,8 @@ from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+_MAX_TAKEN_IN: Final = 10_000
+"""Transmissions remembered; one that comes again after so many others is processed again, which changes nothing."""
 _EARLIEST_NS: Final = -(1 << 63)
 _LATEST_NS: Final = (1 << 63) - 1
 """Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
@@ -75,14 +80,20 @@ class Receiving:
         self._query_on_connect = query_on_connect
         self._effects = effects
         self._tally = tally
+        self._taken_in = RecentHashes(_MAX_TAKEN_IN)
 
-    def receive(self, message: WakuMessage, now_ms: int) -> None:
-        """Process a message from the network, if it is one of this channel's topic and key."""
-        carrier = self._carrier_of(message)
-        if carrier is not None:
+    def receive(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> None:
+        """Process a message from the network, if it is one of this channel's topic and key, and was not before."""
+        carrier = self._carrier_of(message, message_hash)
+        if carrier is None:
+            return
+        if carrier.message_hash in self._taken_in:
+            self._tally.add("repeated")
+            self._query_on_connect.history_heard += 1
+        else:
             self._ciphering.open(
                 message.payload,
-                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now),
+                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now, from_store=from_store),
                 failed=lambda _, __: self._tally.add("undecryptable"),
                 now_ms=now_ms,
             )
@@ -94,7 +105,7 @@ class Receiving:
                 self._act_on(outcome, now_ms)
             outcomes = self._siblings.let_go(now_ms)
 
-    def _carrier_of(self, message: WakuMessage) -> Carrier | None:
+    def _carrier_of(self, message: WakuMessage, message_hash: bytes | None) -> Carrier | None:
         """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
         options = self._options
         if message.content_topic != self._content_topic:
@@ -108,11 +119,11 @@ class Receiving:
         else:
             self._tally.add("received")
             if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return Carrier(self._outbound.pubsub_topic, message)
+                return Carrier(self._outbound.pubsub_topic, message, message_hash)
             self._tally.add("undecodable")
         return None
 
-    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int) -> None:
+    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int, *, from_store: bool) -> None:
         """Pass one SDS message up the layers; SDS says what happened, and `_act_on` goes on from there."""
         try:
             message = self._sds.dialect.codec.decode(plaintext)
@@ -122,7 +133,8 @@ class Receiving:
         self._tally.add("opened")
         if carrier.is_ephemeral and _has_no_place(message):
             message = replace(message, lamport_timestamp=None)
-        if message.repair_request and self._is_stale(carrier, now_ms):
+        if message.repair_request and from_store:
+            # Whatever it asked for was answered, or asked for again, long ago.
             message = replace(message, repair_request=())
         if message.channel_id == self._sds.channel_id:
             if message.causal_history:
@@ -142,6 +154,10 @@ class Receiving:
         # Nothing but content is cited, asked for, or turned away.
         hint = carrier.message_hash if kind is Kind.CONTENT else None
         outcomes = self._sds.receive(message, hint, now_ms, plaintext)
+        for outcome in outcomes:
+            self._plan_sync(outcome, now_ms, from_store=from_store)
+        if message.causal_history and all(_is_settled(outcome) for outcome in outcomes):
+            self._taken_in.add(carrier.message_hash)
         if hint is not None:
             had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
             if had_room:
@@ -157,20 +173,21 @@ class Receiving:
                 outcomes += self._sds.settle([message.message_id], now_ms)
         self.process(outcomes, now_ms)
 
-    def _is_stale(self, carrier: Carrier, now_ms: int) -> bool:
-        """Return whether a message comes out of a store rather than from somebody who is asking now.
+    def _plan_sync(self, outcome: SdsOutcome, now_ms: int, *, from_store: bool) -> None:
+        """Let the timer of sync messages know who spoke, and who waits for an acknowledgement.
 
-        Whatever it asked for was answered, or asked for again, long ago.
+        Who spoke into a store did so long ago, and whoever waited then repeats himself if he still does.
         """
-        sent_at_ms = carrier.timestamp_ns // _NANOSECONDS_PER_MILLISECOND
-        return bool(sent_at_ms) and sent_at_ms < now_ms - self._options.sds.repair.t_max_ms
-
-    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
         match outcome:
             case MessageArrived(kind=Kind.CONTENT):
                 self._sync.content_received(now_ms)
-            case MessageArrived(kind=Kind.SYNC):
-                self._sync.sync_received(now_ms)
+            case MessageArrived(kind=Kind.SYNC, message=message) if not from_store:
+                self._sync.sync_received(now_ms, is_behind=self._sds.is_ahead_of(message, now_ms))
+            case MessageIgnored(why=Ignored.DUPLICATE) if not from_store:
+                self._sync.copy_received(now_ms)
+
+    def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
+        match outcome:
             case MessageReady(message=message, dependencies_met=met):
                 self._effects.tell(*self._inbound.released(message, met=met))
             case MessageReviewed(review=review):
@@ -183,8 +200,11 @@ class Receiving:
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):
                 self._tally.add(why.value)
-                if why is Ignored.DUPLICATE:
-                    self._sync.copy_received(now_ms)
+
+
+def _is_settled(outcome: SdsOutcome) -> bool:
+    """Return whether an outcome means that to receive the same transmission again would change nothing."""
+    return not isinstance(outcome, MessageIgnored) or outcome.why in {Ignored.DUPLICATE, Ignored.ANSWER}
 
 
 def _has_no_place(message: SdsMessage) -> bool:

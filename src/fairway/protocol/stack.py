@@ -46,7 +46,7 @@ from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.stack_state import REASSEMBLY, StackState
 from fairway.protocol.statistics import StackStatistics, Tally
-from fairway.protocol.sync_timer import NORMAL, SyncTimer
+from fairway.protocol.sync_timer import SyncTimer
 from fairway.protocol.want_more import WantMore
 from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.waku_message import WakuMessage
@@ -226,12 +226,16 @@ class Stack:
         self._ephemeral.send(content, request_id, message_id, now_ms)
         return Accepted(request_id, message_id, self._finish(now_ms))
 
-    def receive(self, message: WakuMessage, now_ms: int) -> tuple[Effect, ...]:
+    def receive(
+        self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None, from_store: bool = False
+    ) -> tuple[Effect, ...]:
         """Process a message from the network (seed 000, "Create Reliable Channel": of this channel, topic and key).
 
-        Whatever it is, nothing is raised: what cannot be used is counted (`statistics`).
+        ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). ``from_store`` tells
+        that it was not heard now: what it asks for is not answered. Whatever it is, nothing is raised: what cannot be
+        used is counted (`statistics`).
         """
-        self._receiving.receive(message, now_ms)
+        self._receiving.receive(message, now_ms, message_hash, from_store=from_store)
         return self._finish(now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
@@ -286,6 +290,8 @@ class Stack:
         """
         if not (connected and self._outbound.connected):
             self._query_on_connect.was_offline(now_ms)
+            # Who returns makes himself heard: others may not know yet what was said here, or here what they said.
+            self.sync_timer.restart(now_ms)
         self._outbound.connected = connected
         self._say_what_can_come(now_ms)
         self._leave(now_ms)
@@ -384,7 +390,7 @@ class Stack:
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self.sds.repair.clock_went_back(now_ms)
-        self.sync_timer.restart(now_ms, NORMAL)
+        self.sync_timer.restart(now_ms)
         self._sending.resume(now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)

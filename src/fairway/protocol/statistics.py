@@ -17,7 +17,9 @@ class StackStatistics:
     received: int
     """WakuMessages on the channel's topic that were looked at."""
     duplicates: int
-    """SDS messages that had been received before."""
+    """SDS messages that had been received before, in another transmission."""
+    repeated: int
+    """Transmissions that came again, as when two nodes push the same one, or a store brings what was heard."""
     own: int
     """Own messages that came back."""
     forged: int
@@ -100,6 +102,7 @@ class Tally:
         return StackStatistics(
             received=counts["received"],
             duplicates=counts["duplicate"],
+            repeated=counts["repeated"],
             own=counts["own"],
             forged=counts["forged"],
             foreign_topic=counts["foreign_topic"],

@@ -1,9 +1,14 @@
 """When to send a sync message (seed 000, "Synchronization messages"; SDS spec, "Periodic Sync Message").
 
-The interval is shared responsibility: every participant waits a random part of it, and whoever hears another's sync
-message waits anew, so that one speaks for all. Three things do not wait for others: a copy of a message that was
-received before, because its sender plainly lacks our acknowledgement; a repair request that is due (SDS-R); and so much
-news that our bloom filter would forget the first of it before we spoke.
+Sync messages are a shared responsibility: every participant waits a random time, and who hears another's sync message
+waits anew. While there is something to tell, that time is a random part of the interval, as the specification has it.
+When nothing is new, each further sync message makes the wait twice as long, up to `_LONGEST_MS`, and the shortest wait
+is the interval itself, so that one speaks for all: who has nothing to tell need not say so twice a minute. Whatever is
+new ends this: content, a copy, a restart, or a sync message of somebody who lacks what is here.
+
+Three things do not wait for others: a copy of a message that was received before, because its sender plainly lacks our
+acknowledgement; a repair request that is due (SDS-R); and so much news that our bloom filter would forget the first of
+it before we spoke.
 """
 
 from __future__ import annotations
@@ -15,9 +20,8 @@ from fairway.protocol.jitter import Jitter
 AFTER_CONTENT_RECEIVED: Final = 0.5
 """Sooner, for somebody waits for an acknowledgement."""
 NORMAL: Final = 1.0
-AFTER_OWN_SYNC: Final = 2.0
-"""Seed 000 names this factor for a failed sync; js-waku takes it after every one, and so do we: nothing is new."""
-
+_LONGEST_MS: Final = 480_000
+"""From this wait on it does not become longer; the random part of it may be as long again."""
 
 _REPAIR_SPACING_MS: Final = 1_000
 """Between sync messages that only repair requests call for; many may fall due at once, and few ride on each."""
@@ -38,16 +42,19 @@ class SyncTimer:
         self._jitter = jitter
         self._owed = False
         self._has_news = False
+        self._idle_rounds = 0
+        """Sync messages, own and others', since there was something to tell."""
         self._spoke_ms: int | None = None
         self._repair_credit = _REPAIR_BURST * interval_ms
         """Time in which sync messages for repairs may be spent, an interval each."""
         self._credited_ms = now_ms
-        self.restart(now_ms, NORMAL)
+        self.restart(now_ms)
 
-    def restart(self, now_ms: int, factor: float) -> None:
-        """Begin a new wait."""
+    def restart(self, now_ms: int) -> None:
+        """Begin a new wait, of somebody who may have something to tell."""
         self._owed = False
-        self.at_ms = self._draw(now_ms, factor)
+        self._idle_rounds = 0
+        self.at_ms = self._draw(now_ms, NORMAL)
 
     def spoke(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
@@ -57,7 +64,7 @@ class SyncTimer:
         self._has_news = False
         self._heard = 0
         self._spoke_ms = now_ms
-        self.restart(now_ms, AFTER_OWN_SYNC)
+        self._wait_idly(now_ms)
 
     def for_repair_at(self, due_at: int | None) -> int | None:
         """Return when a repair request that is due at a time makes us speak; not in rapid succession."""
@@ -75,7 +82,7 @@ class SyncTimer:
         """Begin a new wait: an own message acknowledges as much as a sync message would."""
         self._has_news = False
         self._heard = 0
-        self.restart(now_ms, NORMAL)
+        self.restart(now_ms)
 
     def hasten(self, now_ms: int) -> None:
         """Speak now if something was received since we last spoke: we are about to leave."""
@@ -85,6 +92,7 @@ class SyncTimer:
     def content_received(self, now_ms: int) -> None:
         """Wait no longer than the shorter factor says; a busy channel must not postpone for ever."""
         self._has_news = True
+        self._idle_rounds = 0
         self._heard += 1
         at_once = self._heard >= self._speak_after and self._interval_ms
         self._bring_forward(now_ms if at_once else self._draw(now_ms, AFTER_CONTENT_RECEIVED))
@@ -96,23 +104,37 @@ class SyncTimer:
             self._owed = True
             self._bring_forward(self._draw(now_ms, AFTER_CONTENT_RECEIVED))
 
-    def sync_received(self, now_ms: int) -> None:
-        """Let another's sync message suppress ours."""
-        if not self._owed and self._heard < self._speak_after:
-            self.restart(now_ms, NORMAL)
+    def sync_received(self, now_ms: int, *, is_behind: bool) -> None:
+        """Let another's sync message suppress ours, unless its sender ``is_behind`` and must hear what is here."""
+        if self._owed or self._heard >= self._speak_after:
+            return
+        if is_behind:
+            self._idle_rounds = 0
+            rested_ms = 0 if self._spoke_ms is None else max(0, self._spoke_ms + self._interval_ms - now_ms)
+            self._bring_forward(self._draw(now_ms + rested_ms, AFTER_CONTENT_RECEIVED))
+        elif self._has_news:
+            self.at_ms = self._draw(now_ms, NORMAL)
+        else:
+            self._wait_idly(now_ms)
 
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer than from now on."""
-        self._bring_forward(self._draw(now_ms, AFTER_OWN_SYNC))
+        self._bring_forward(self._draw(now_ms, 2 * NORMAL))
         if self._spoke_ms is not None:
             self._spoke_ms = min(self._spoke_ms, now_ms)
-        self._credited_ms = min(self._credited_ms, now_ms)
         self._credited_ms = min(self._credited_ms, now_ms)
 
     def _earn_credit(self, now_ms: int) -> None:
         passed_ms = max(0, now_ms - self._credited_ms)
         self._repair_credit = min(_REPAIR_BURST * self._interval_ms, self._repair_credit + passed_ms)
         self._credited_ms = now_ms
+
+    def _wait_idly(self, now_ms: int) -> None:
+        """Begin a new wait, of somebody who has nothing new to tell: at least an interval, and ever longer."""
+        self._owed = False
+        times = max(1, min(2**self._idle_rounds, _LONGEST_MS // self._interval_ms)) if self._interval_ms else 0
+        self._idle_rounds = min(self._idle_rounds + 1, _LONGEST_MS.bit_length())
+        self.at_ms = self._draw(now_ms + times * self._interval_ms, times)
 
     def _bring_forward(self, at_ms: int | None) -> None:
         if at_ms is not None and self.at_ms is not None and at_ms < self.at_ms:

@@ -274,6 +274,17 @@ class MessageChannel:
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         return outcomes
 
+    def is_ahead_of(self, message: SdsMessage, now_ms: int) -> bool:
+        """Return whether the sender of a message with causal history seems to lack the newest of what is here.
+
+        It cites its newest messages; if ours is not among them, and nothing of it is missing here, it has not ours.
+        """
+        newest = self.history.last(self._latest_lamport(now_ms))
+        if not newest:
+            return False
+        cited = {entry.message_id for entry in message.causal_history}
+        return newest[-1].message_id not in cited and all(map(self._already_received, cited))
+
     def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         """Nobody needs to wait for these ids any more, since their content is known; dependants are delivered."""
         return self.dependencies.settle(message_ids, now_ms)

@@ -20,7 +20,7 @@ from fairway.errors import FairwayError
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.rest.recent import RecentHashes
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.waku.subscription import Subscription
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES

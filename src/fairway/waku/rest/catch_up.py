@@ -13,7 +13,7 @@ from typing import Final
 from fairway.errors import StoreQueryError
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.rest.recent import RecentHashes
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.store_reader import StoreReader
 
 _PAGE: Final = 100

@@ -28,7 +28,7 @@ from fairway.waku.rest.receivers import (
     receive_by_relay,
     receive_events,
 )
-from fairway.waku.rest.recent import RecentHashes
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.store_reader import StoreReader
 
 _RECEIVERS: Final[dict[ReceiveWay, Callable[..., Awaitable[None]]]] = {

@@ -24,7 +24,7 @@ from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.options import RestNodeOptions
-from fairway.waku.rest.recent import RecentHashes
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.sender import Sender
 from fairway.waku.rest.store_reader import StoreReader
 from fairway.waku.status_board import AWAY, WatchedNode

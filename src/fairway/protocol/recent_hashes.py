@@ -21,6 +21,10 @@ class RecentHashes:
     def __len__(self) -> int:
         return len(self._hashes)
 
+    def discard(self, message_hash: bytes) -> None:
+        """Forget a hash, if it is remembered."""
+        self._hashes.pop(message_hash, None)
+
     def add(self, message_hash: bytes) -> bool:
         """Remember a hash, and return whether it is new."""
         new = message_hash not in self._hashes
