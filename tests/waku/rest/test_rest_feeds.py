@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest import ReceiveWay, RestNodeOptions
 from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.http_client import HttpClient
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.shapes import hex_of, store_shape
 from fairway.waku.rest.store_reader import StoreReader
 from patience import PATIENCE_S

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import DecodeError, StoreQueryError
-from fairway.waku.rest.event_parser import EventParser, ServerEvent
 from fairway.protocol.recent_hashes import RecentHashes
+from fairway.waku.rest.event_parser import EventParser, ServerEvent
 from fairway.waku.rest.shapes import (
     JsonMessage,
     filter_shape,

@@ -17,10 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fairway.errors import FairwayError
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.waku.subscription import Subscription
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from fairway.errors import StoreQueryError
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.store_reader import StoreReader
 
 _PAGE: Final = 100

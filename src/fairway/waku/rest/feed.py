@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from fairway.errors import NetworkError, StoreQueryError
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
@@ -28,7 +29,6 @@ from fairway.waku.rest.receivers import (
     receive_by_relay,
     receive_events,
 )
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.store_reader import StoreReader
 
 _RECEIVERS: Final[dict[ReceiveWay, Callable[..., Awaitable[None]]]] = {

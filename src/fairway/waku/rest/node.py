@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion, Listeners, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
@@ -24,7 +25,6 @@ from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.health import status_of
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.options import RestNodeOptions
-from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.rest.sender import Sender
 from fairway.waku.rest.store_reader import StoreReader
 from fairway.waku.status_board import AWAY, WatchedNode
