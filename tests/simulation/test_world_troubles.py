@@ -46,7 +46,7 @@ def test_a_joiner_asks_the_store_for_everything_page_by_page(make, loss):
     world.leave("alice")
     asked = world.network.statistics().queries
     world.join("carol")
-    assert world.run(10 * MINUTE_MS, until=lambda: len(received(world, "carol")) >= len(payloads))
+    assert world.run(60 * MINUTE_MS, until=lambda: len(received(world, "carol")) >= len(payloads))
     assert received(world, "carol") == payloads
     assert world.network.statistics().queries - asked > 2
 
