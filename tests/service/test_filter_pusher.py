@@ -15,7 +15,7 @@ from fairway.service.push_queue import PushQueue
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
-from patience import PATIENCE_S, run, until
+from patience import run, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 
@@ -141,10 +141,7 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
                     pusher.push([peer.peer_id], b"%d %s" % (number, bytes(50_000)))
                 pusher.push([honest.peer_id], b"%d" % number)
                 assert pusher.statistics().held_bytes <= 2_000_000
-                await asyncio.sleep(0.005)
-            async with asyncio.timeout(PATIENCE_S):
-                while len(got) < 40:  # noqa: ASYNC110 - the subscriber's list has no event
-                    await asyncio.sleep(0.01)
+                await until(lambda number=number: len(got) > number)
             assert got == [b"%d" % number for number in range(40)]
             statistics = pusher.statistics()
             assert statistics.dropped >= 60
@@ -171,13 +168,9 @@ def test_a_subscriber_is_given_up_if_it_takes_nothing_but_not_because_it_left(mo
             connection = await peer.connect(node.addresses[0])
             if leaves:
                 await connection.close()
-                async with asyncio.timeout(PATIENCE_S):
-                    while node.connections():  # noqa: ASYNC110 - what a host knows of its own connections
-                        await asyncio.sleep(0.01)
+                await until(lambda: not node.connections())
             pusher.push([peer.peer_id], b"a message")
-            async with asyncio.timeout(PATIENCE_S):
-                while pusher.statistics().subscribers:  # noqa: ASYNC110 - a figure has no event
-                    await asyncio.sleep(0.01)
+            await until(lambda: not pusher.statistics().subscribers)
             assert given_up == ([] if leaves else [peer.peer_id])
             assert pusher.statistics().held_bytes == 0
 

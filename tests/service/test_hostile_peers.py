@@ -378,13 +378,12 @@ def test_a_peer_that_says_without_end_what_it_serves_is_asked_one_question_at_a_
             bad.handle(METADATA_PROTOCOL, never_tell)
             await bad.connect(node.addresses[0])
             await until(lambda: questions)
-            before = len(node._tasks)
+            before = len(asyncio.all_tasks())
             for number in range(100):
                 bad.handle(f"/another/{number}", never_tell)
-                await asyncio.sleep(0.002)
-            await until(lambda: "/another/99" in node.host.protocols_of(bad.peer_id))
+                await until(lambda number=number: f"/another/{number}" in node.host.protocols_of(bad.peer_id))
             assert len(questions) == 1
-            assert len(node._tasks) <= before
+            await until(lambda: len(asyncio.all_tasks()) <= before)
             await serves(node)
 
     run(work())

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from fairway.service.rest import RestOptions
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 OTHER = "/fairway-test/1/elsewhere/proto"
 
@@ -150,9 +150,7 @@ def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(r
                 await two.until("retry")
                 async with reading(server, rest.topic) as three:
                     assert three.status == 503
-            async with asyncio.timeout(PATIENCE_S):
-                while server.context.event_streams:  # noqa: ASYNC110 - no event tells
-                    await asyncio.sleep(0.01)
+            await until(lambda: not server.context.event_streams)
             async with reading(server, rest.topic) as again:
                 assert again.status == 200
 

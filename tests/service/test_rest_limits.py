@@ -13,7 +13,7 @@ from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 
 async def raw(server, data, *, pause=None):
@@ -100,8 +100,7 @@ def test_small_answers_do_not_wait_for_an_acknowledgement(rest):
     async def work():
         async with rest.serving() as (_, server):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            while not server.connections:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0)
+            await until(lambda: server.connections)
             (connection,) = server._server.server_state.connections
             accepted = connection.transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -115,9 +114,7 @@ def slow_body(length=10):
 
 
 async def awaited(server, count):
-    async with asyncio.timeout(PATIENCE_S):
-        while len(server.context.awaited) != count:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0.005)
+    await until(lambda: len(server.context.awaited) == count)
 
 
 def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypatch):
@@ -195,9 +192,7 @@ def test_an_answer_that_is_left_unread_ends_the_connection(rest):
             for _, writer in stuck:
                 for _ in range(4):  # more than the buffers of the system hold
                     writer.write(request)
-            async with asyncio.timeout(PATIENCE_S):
-                while server.context.under_way or server.connections:  # noqa: ASYNC110 - no event tells
-                    await asyncio.sleep(0.05)
+            await until(lambda: not server.context.under_way and not server.connections)
             assert (await rest.call(server, "GET", "/version")).status == 200
             for _, writer in stuck:
                 writer.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -22,7 +23,7 @@ from fairway.service.sqlite_archive import SqliteArchive, reads_on
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 SHARD = "/waku/2/rs/16/0"
 KEEP_ALL = Retention(max_age_s=None)
@@ -73,7 +74,7 @@ def test_queries_beyond_the_queue_are_refused_at_once():
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1, max_queued=2)
         tasks = [asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S))) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # each of them has its place
         try:
             with pytest.raises(StorageError, match="2 queries are waiting"):
                 await pool.run(lambda _: None)
@@ -88,16 +89,17 @@ def test_queries_beyond_the_queue_are_refused_at_once():
 
 
 def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
-    go_on = threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1)
-        task = asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S)))
-        await asyncio.sleep(0.01)
+        task = asyncio.create_task(pool.run(lambda _: begun.set() or go_on.wait(PATIENCE_S)))
+        await until(begun.is_set)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         other = asyncio.create_task(pool.run(lambda _: go_on.is_set()))
-        await asyncio.sleep(0.01)
+        for _ in range(100):  # turns in which it would be given the reader
+            await asyncio.sleep(0)
         assert not other.done()
         go_on.set()
         try:
@@ -243,10 +245,9 @@ def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monke
         try:
             query = StoreQuery(content_topics=("/a/1/3/proto",))
             before = await archive.page(query)
-            for _ in range(500):
-                if (await archive.statistics()).messages == 500:
-                    break
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(PATIENCE_S):
+                while (await archive.statistics()).messages < 500:  # noqa: ASYNC110 - a figure has no event
+                    await asyncio.sleep(0)
             archive.put(routed(500, "/a/1/3/proto"), 0)
             after = await archive.page(query)
             return len(before.messages), len(after.messages), await archive.statistics()
@@ -311,6 +312,11 @@ asyncio.run(main())
 """
 
 
+def times_in(path):
+    with NwakuArchive(path, read_only=True) as archive:
+        return {message.timestamp_ns - 1 for message in archive.read()}
+
+
 @pytest.mark.full
 def test_what_was_put_a_moment_before_a_kill_is_there_and_the_file_is_whole(tmp_path):
     path = tmp_path / "archive.db"
@@ -320,12 +326,13 @@ def test_what_was_put_a_moment_before_a_kill_is_there_and_the_file_is_whole(tmp_
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             try:
                 promised = [int(child.stdout.readline()) for _ in range(60)][-1]
-                time.sleep(archive_writer.FLUSH_AFTER_S + 0.5)  # while it goes on writing
+                # It goes on writing: another process sees what is in the file.
+                while promised - 1 not in times_in(path):
+                    child.stdout.readline()
             finally:
                 os.kill(child.pid, signal.SIGKILL)
             last = int((child.stdout.read().rpartition("\n")[0].splitlines() or [promised])[-1])
-        with NwakuArchive(path, read_only=True) as archive:
-            kept = {message.timestamp_ns - 1 for message in archive.read()}
-            assert archive._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert kept >= set(range(first, promised))
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert times_in(path) >= set(range(first, promised))
         first = last + 1_000
