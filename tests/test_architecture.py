@@ -229,6 +229,80 @@ def test_no_text_names_a_path_of_one_machine():
     assert wrong == []
 
 
+PUBLIC_BY_DOCUMENTATION = {"_replace", "_asdict", "_fields"}  # of a named tuple
+MAY_REACH_INSIDE = {
+    # asyncio has no other way to let go of the pipes of a process that was killed.
+    "tests/interop/conftest.py": {"_transport"},
+    "tests/interop/test_burst_through_a_node.py": {"_transport"},
+    "tests/interop/test_js_waku_light_node.py": {"_transport"},
+    "tests/interop/test_py_libp2p_streams.py": {"_transport"},
+    # A bug is planted where it would be made.
+    "tests/simulation/test_last_look.py": {"_follow_clock"},
+    # A program of the tests themselves.
+    "tests/mutants/test_planting.py": {"_run"},
+}
+"""What tests read or set though it is private, by file; whatever else one needs becomes a figure or a property."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC_BY_DOCUMENTATION
+
+
+def reaches_inside(node: ast.AST) -> str | None:
+    """Return the private name of something else that a node reads, sets or imports, or None."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name(id="super"))):
+            return None
+        case ast.Attribute(attr=name) if is_private(name):
+            return name
+        case ast.Call(func=ast.Name(id="getattr" | "setattr"), args=[ast.Name(id="self" | "cls"), *_]):
+            return None
+        case ast.Call(
+            func=ast.Attribute(attr="setattr" | "delattr" | "object") | ast.Name(id="getattr" | "setattr"), args=given
+        ):
+            names = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            return next((last for name in names if is_private(last := name.rpartition(".")[2])), None)
+        case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "fairway":
+            return next((alias.name for alias in names if is_private(alias.name)), None)
+    return None
+
+
+def test_tests_reach_the_product_by_public_names():
+    wrong = [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)} {name}"
+        for folder in ("tests", "benchmarks", "examples", "fuzz")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "node_modules" not in path.parts
+        for node in ast.walk(tree_of(path))
+        if (name := reaches_inside(node)) and name not in MAY_REACH_INSIDE.get(name_of(path), ())
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("node.relay._pubsub", "_pubsub"),
+        ("a._b.c = 1", "_b"),
+        ("monkeypatch.setattr(sending, '_NODE_S', 1)", "_NODE_S"),
+        ("monkeypatch.setattr('fairway.apps.sending._NODE_S', 1)", "_NODE_S"),
+        ("getattr(node, '_tasks')", "_tasks"),
+        ("from fairway.apps.chat import _line", "_line"),
+        ("self._own", None),
+        ("super()._own()", None),
+        ("entry._replace(a=1)", None),
+        ("a.__class__", None),
+    ],
+)
+def test_what_reaches_inside_is_recognised(source: str, name: str | None):
+    assert next(filter(None, map(reaches_inside, ast.walk(ast.parse(source)))), None) == name
+
+
+def test_every_exception_is_still_needed():
+    for file, names in MAY_REACH_INSIDE.items():
+        assert {reaches_inside(node) for node in ast.walk(tree_of(ROOT / file))} >= names, file
+
+
 def test_every_part_has_a_rank():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
     files = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}

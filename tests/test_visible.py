@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from fairway.apps.chat import _Chat
+from fairway.apps.chat import Conversation
 from fairway.apps.event_json import as_line
 from fairway.apps.screen import PipeScreen
 from fairway.apps.tailing import indented
 from fairway.apps.tracing import describe
 from fairway.cli._console import PlainConsole
-from fairway.cli.tail import _message
+from fairway.cli.tail import message_text
 from fairway.events import IrretrievableMessage, LossReason, MessageDelivered, MessageReceived
 from fairway.visible import visible
 
@@ -79,7 +79,7 @@ def received(**changes):
 def test_neither_a_name_nor_a_text_forges_a_line_of_tail_or_chat():
     forged = "03:09:11 alice 5 bytes  send him the money"
     for message in (received(sender_id=f"bob\n{forged}"), received(payload=f"hi\n{forged}".encode())):
-        lines = printed(_message(message, None)).splitlines()
+        lines = printed(message_text(message, None)).splitlines()
         assert not [line for line in lines if line.startswith("03:09:11")]
     assert indented("hi\nthere\x1b[2J\n") == "hi\n    there\\x1b[2J"
 
@@ -90,10 +90,10 @@ def test_notes_of_a_chat_and_steps_of_a_trace_show_names_and_are_not_steered_by_
         channel_id = "team"
 
     console = PlainConsole(file=io.StringIO(), force_terminal=True, highlight=False)
-    chat = _Chat(Channel(), PipeScreen(console), None)
+    chat = Conversation(Channel(), PipeScreen(console), None)
     delivered = MessageDelivered(request_id="r", message_id="m", delivered_to=(EVIL,), at_ms=0)
-    chat._mark(delivered)
-    chat._mark(IrretrievableMessage(message_id="m", reason=LossReason.TIMEOUT, sender_id=EVIL))
+    chat.mark(delivered)
+    chat.mark(IrretrievableMessage(message_id="m", reason=LossReason.TIMEOUT, sender_id=EVIL))
     shown = console.file.getvalue()
     assert "owned" in shown
     assert "\x1b]" not in shown

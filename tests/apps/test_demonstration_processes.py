@@ -141,7 +141,7 @@ def test_what_a_listener_raises_is_not_swallowed(tmp_path):
 
 @pytest.mark.parametrize("stubborn", [False, True], ids=["asked", "forced"])
 def test_whatever_goes_wrong_every_process_has_ended_afterwards(make, lines, stubborn, monkeypatch):
-    monkeypatch.setattr(demonstration_processes, "_GRACE_S", 0.2)
+    monkeypatch.setattr(demonstration_processes, "GRACE_S", 0.2)
     ignore = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     wait = "import os\nprint('{\"up\": %d}' % os.getpid(), flush=True)\ntime.sleep(600)"
 

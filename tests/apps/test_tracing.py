@@ -117,7 +117,7 @@ def test_of_an_unknown_message_nothing_is_known(story: Story):
 def test_the_beginning_of_several_ids_is_refused_with_the_ids(story: Story, monkeypatch: pytest.MonkeyPatch):
     from fairway.apps import tracing
 
-    monkeypatch.setattr(tracing, "_SHORTEST_PREFIX", 0)
+    monkeypatch.setattr(tracing, "SHORTEST_PREFIX", 0)
     other = story.send(b"another")
     with pytest.raises(ConfigurationError, match="the beginning of 2 message ids") as error:
         trace_message("", [story.alice])

@@ -85,8 +85,8 @@ class Keyboard(Screen):
 def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_is_one(
     place: Place, at_place: Callable[..., ChannelSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_NODE_S", 0.2)
-    monkeypatch.setattr(settings_module, "_MOMENT_S", 0.1)
+    monkeypatch.setattr(sending, "NODE_S", 0.2)
+    monkeypatch.setattr(settings_module, "MOMENT_S", 0.1)
 
     async def work() -> None:
         alice, bob = at_place("alice", tmp_path / "alice.db"), at_place("bob")
@@ -102,7 +102,7 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
                 came.append(event.payload)
 
         async with place.node():
-            monkeypatch.setattr(sending, "_NODE_S", PATIENCE_S)
+            monkeypatch.setattr(sending, "NODE_S", PATIENCE_S)
             reading = asyncio.ensure_future(tail(bob, Until(count=3, linger_s=0), show))
             report = await send_message(alice, b"third", Wish(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
             assert report.reached

@@ -126,7 +126,7 @@ def test_a_name_that_no_figure_has_is_an_error(fairway_bench: Bench) -> None:
 def test_outside_a_checkout_it_says_where_to_go(
     fairway_bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     code, out, err = fairway_bench()
     assert (code, out) == (2, "")
     assert "clone its repository and run 'make bench' there" in err

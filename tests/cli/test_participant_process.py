@@ -34,15 +34,15 @@ class Child:
             env={**os.environ, **environment},
         )
         self.told: list[Line] = []
-        self._lines: Queue[bytes] = Queue()
+        self.lines: Queue[bytes] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._lines.put(line)
-        self._lines.put(b"")
+            self.lines.put(line)
+        self.lines.put(b"")
 
     def write(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -55,7 +55,7 @@ class Child:
     def line(self) -> Line:
         """Return the next line."""
         try:
-            line = self._lines.get(timeout=PATIENCE_S)
+            line = self.lines.get(timeout=PATIENCE_S)
         except Empty:
             raise AssertionError(f"nothing came after {self.told}") from None
         assert line, f"the process ended after {self.told}"
@@ -239,7 +239,7 @@ def test_two_people_chat_over_pipes(house: House):
 def plain(child: Child, words: str) -> str:
     """Return the next line of text with these words."""
     while True:
-        line = child._lines.get(timeout=PATIENCE_S).decode()
+        line = child.lines.get(timeout=PATIENCE_S).decode()
         assert line, "the process ended"
         if words in line:
             return line

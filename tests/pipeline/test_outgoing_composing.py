@@ -109,7 +109,7 @@ def test_a_live_channel_delivers_exactly_the_payloads_in_order_whatever_the_orde
 def test_forgetting_the_older_log_changes_no_byte(payloads):
     whole = compose(payloads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composing, "_KEPT_RECORDS", 3)
+        patch.setattr(composing, "KEPT_RECORDS", 3)
         assert compose(payloads) == whole
 
 

@@ -58,7 +58,7 @@ def test_topics_beyond_the_bound_are_counted_together(tmp_path, monkeypatch):
 
 
 def test_the_axis_of_a_sample_holds_all_messages_and_no_time_without_any(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_SAMPLE", 200)
+    monkeypatch.setattr(figures, "SAMPLE", 200)
     rows = [{"timestamp": BEGIN + place * SECOND, "payload_bytes": 1} for place in range(1_000)]
     tables = tables_of(tmp_path, waku_messages=rows, sds_messages=rows)
     told = figures.traffic(tables)

@@ -19,8 +19,8 @@ SEED = 7
 @pytest.fixture
 def messages(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> DataFrame:
     """Give channels of very different sizes, of which one alone would fill most files."""
-    monkeypatch.setattr(run_layout, "_FILE_ROWS", 700)
-    monkeypatch.setattr(run_layout, "_FILE_BYTES", 7_000)
+    monkeypatch.setattr(run_layout, "FILE_ROWS", 700)
+    monkeypatch.setattr(run_layout, "FILE_BYTES", 7_000)
     draw = random.Random(SEED)
     rows = [
         (channel, number + 1, None if draw.random() < 0.02 else draw.randrange(10**6), 10)

@@ -94,13 +94,15 @@ def test_a_session_without_push_down_reads_and_filters(spark, tmp_path):
     assert {row.source for row in found.collect()} == {"north"}
 
 
-def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path):
+def test_a_session_with_push_down_asks_the_archive(spark, conf, tmp_path, capsys):
     conf(PUSHDOWN_CONF, "true")
     pipeline.register(spark)
     table = spark.read.format("waku").load(fill(tmp_path / "a.db", range(20)))
     found = table.where(f"timestamp >= {START_NS + 15} AND content_topic IN ('/app/1/1/proto', '/x') AND version = 0")
     assert numbers(found) == [15, 17, 19]
-    plan = found._jdf.queryExecution().executedPlan().toString()
+    capsys.readouterr()
+    found.explain()
+    plan = capsys.readouterr().out
     assert "Filter (version" in plan or "Filter (isnotnull(version" in plan
     assert "Filter (timestamp" not in plan
     assert str(START_NS + 15) not in plan.partition("Filter")[2].partition("\n")[0]

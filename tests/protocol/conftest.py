@@ -190,7 +190,7 @@ class CitedOrder:
         """Take what has become messages since: a segment is made into one when it can leave."""
         waiting, self.waiting = self.waiting, []
         for stack, request_id, received in waiting:
-            request = stack._requests.open.get(request_id)
+            request = stack.requests.open.get(request_id)
             if request is not None and len(request.segments) == request.part_count:
                 self._take(stack, request_id, received)
             elif request is not None:
@@ -199,7 +199,7 @@ class CitedOrder:
     def _take(self, stack, request_id, received):
         own = (stack.sds.sender_id, request_id)
         whole = {self.message_of[event.sds_ids[0]] for event in received if event.sds_ids[0] in self.message_of}
-        segments = stack._requests.open[request_id].segments
+        segments = stack.requests.open[request_id].segments
         self.message_of.update(dict.fromkeys(segments, own))
         for sds_id in segments:
             waiting = stack.sds.outgoing.messages.get(sds_id)

@@ -102,10 +102,10 @@ def test_bytes_are_counted_once_however_many_queues_hold_them(given_steps):
                 queue.give_way()
             elif what == "close":
                 queue.close()
-            different = {frame for one in queues for frame in one._frames}
+            different = {frame for one in queues for frame in one.frames}
             assert held.size_bytes == sum(map(len, different))
             assert all(len(one) <= 5 and one.waiting_bytes == 30 * len(one) for one in queues)
-            assert all(one.waiting_bytes + one.kept_bytes == sum(map(len, one._frames)) for one in queues)
+            assert all(one.waiting_bytes + one.kept_bytes == sum(map(len, one.frames)) for one in queues)
 
     asyncio.run(work())
     for queue in queues:
@@ -156,7 +156,7 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["is here and takes nothing", "has left"])
 def test_a_subscriber_is_given_up_if_it_takes_nothing_but_not_because_it_left(monkeypatch, leaves):
-    monkeypatch.setattr("fairway.service.filter_pusher._PAUSE_S", 0.01)
+    monkeypatch.setattr("fairway.service.filter_pusher.PAUSE_S", 0.01)
 
     async def work():
         given_up = []
@@ -226,7 +226,7 @@ def test_a_subscriber_that_reads_one_message_of_a_stream_gets_all_of_them_once(s
 
 def test_a_subscriber_that_reads_to_the_end_gets_all_messages_on_one_stream(monkeypatch):
     """js-waku's and nwaku's do so."""
-    monkeypatch.setattr("fairway.service.filter_pusher._PROBATION_S", 0.2)
+    monkeypatch.setattr("fairway.service.filter_pusher.PROBATION_S", 0.2)
 
     async def work():
         streams, got = [], []
@@ -252,7 +252,7 @@ def test_a_subscriber_that_reads_to_the_end_gets_all_messages_on_one_stream(monk
 
 def test_a_subscriber_that_refuses_what_comes_too_fast_gets_it_later(monkeypatch):
     """go-waku's filter client resets streams beyond 20 at once and 15 a second."""
-    monkeypatch.setattr("fairway.service.filter_pusher._PAUSE_S", 0.01)
+    monkeypatch.setattr("fairway.service.filter_pusher.PAUSE_S", 0.01)
 
     async def work():
         got, refused, numbers = [], [], itertools.count()
@@ -279,7 +279,7 @@ def test_a_subscriber_that_refuses_what_comes_too_fast_gets_it_later(monkeypatch
 
 @pytest.mark.parametrize("reads_one_first", [False, True])
 def test_a_subscriber_that_resets_every_stream_is_given_up(monkeypatch, reads_one_first):
-    monkeypatch.setattr("fairway.service.filter_pusher._PAUSE_S", 0.01)
+    monkeypatch.setattr("fairway.service.filter_pusher.PAUSE_S", 0.01)
 
     async def work():
         streams = []

@@ -164,7 +164,7 @@ def test_a_relay_peer_that_reads_nothing_costs_a_bounded_amount_and_delays_nobod
             await crowd.until(lambda: node.relay.peer_count(crowd.shard))
             answers = [await crowd.push(honest, node, 100_000) for _ in range(300)]
             assert answers == [200] * 300
-            statistics = node.relay._pubsub.outbox_statistics()
+            statistics = node.relay.outbox_statistics()
             crowd.report("30 MB past a slow relay peer:", **vars_of(statistics))
             assert statistics.waiting_bytes <= 17 * MIB
             assert statistics.dropped > 10  # how much the operating system holds in between is its business

@@ -249,10 +249,10 @@ def test_a_message_that_reached_no_store_is_sent_again():
             dropped = []
             node.archive.put = lambda routed, received_ns: dropped.append(routed)
             assert (await client.send(message())).accepted
-            await until(lambda: client._presence.resent)
+            await until(lambda: client.statistics().resent)
             assert dropped
             kept(dropped[0], 0)
-            await until(lambda: client._presence.confirmed == 1)
+            await until(lambda: client.statistics().confirmed == 1)
 
     run(work())
 

@@ -15,6 +15,7 @@ from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.errors import AddressError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.node import RoutedMessage, StoreQuery
+from fairway.waku.protocols.relay import Relay
 from fairway.wire.waku_message import WakuMessage
 from patience import run
 
@@ -116,7 +117,7 @@ def test_the_host_is_closed_when_the_node_cannot_serve(monkeypatch):
 
     async def work():
         monkeypatch.setattr(Host, "close", noted)
-        monkeypatch.setattr(ServiceNode, "_serve", fail)
+        monkeypatch.setattr(Relay, "__aenter__", fail)
         with pytest.raises(RuntimeError, match="cannot serve"):
             await ServiceNode.start(options())
         assert len(closed) == 1

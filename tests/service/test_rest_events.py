@@ -127,11 +127,11 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest):
         options = RestOptions(event_stream_bytes=200_000, stall_s=60.0)
         async with rest.serving(options) as (node, server), reading(server, rest.topic) as stream:
             await stream.until("retry")
-            stream.reader._transport.pause_reading()
+            stream.writer.transport.pause_reading()
             payload = "A" * 100_000
             for number in range(120):
                 await rest.publish(server, payload, timestamp=number + 1)
-            stream.reader._transport.resume_reading()
+            stream.writer.transport.resume_reading()
             event = await stream.until("event")
             while event["event"] != "gap":
                 event = await stream.until("event")

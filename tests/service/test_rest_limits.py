@@ -13,6 +13,7 @@ from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
+from fairway.service.rest.protocol import BoundedProtocol
 from patience import PATIENCE_S, until
 
 
@@ -96,13 +97,20 @@ def test_silent_connections_give_way_to_honest_ones(rest):
     rest.run(work())
 
 
-def test_small_answers_do_not_wait_for_an_acknowledgement(rest):
+def test_small_answers_do_not_wait_for_an_acknowledgement(rest, monkeypatch):
+    accept, sockets = BoundedProtocol.connection_made, []
+
+    def noted(protocol, transport):
+        sockets.append(transport.get_extra_info("socket"))
+        accept(protocol, transport)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", noted)
+
     async def work():
         async with rest.serving() as (_, server):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             await until(lambda: server.connections)
-            (connection,) = server._server.server_state.connections
-            accepted = connection.transport.get_extra_info("socket")
+            (accepted,) = sockets
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             writer.close()
 

@@ -20,7 +20,7 @@ def test_every_operation_has_a_handler_and_every_handler_an_operation(rest):
         async with rest.serving() as (node, _):
             context = RestContext(node, RestOptions())
             assert set(handlers_of(context)) == {operation["operationId"] for _, _, operation in OPERATIONS}
-            routes = [route for route in make_app(context)._app.routes if isinstance(route, Route)]
+            routes = [route for route in make_app(context).app.routes if isinstance(route, Route)]
             served = {(re.sub(r":path\}", "}", route.path), verb) for route in routes for verb in route.methods}
             documented = {(path, verb.upper()) for path, verb, _ in OPERATIONS}
             assert served - {(path, "HEAD") for path in PATHS} == documented

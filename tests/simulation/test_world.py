@@ -312,7 +312,7 @@ def test_what_fails_with_an_error_of_its_own_is_told_to_observers(make):
         raise boom
 
     # What a bug in the application does to it.
-    world.participants["bob"].program._take = fail
+    world.participants["bob"].program.take = fail
     world.send("alice", b"hello")
     world.run(5_000)
     assert failures == [("bob", boom)]

@@ -83,7 +83,8 @@ def test_all_pages_are_what_a_naive_reading_gives(
             make_index(path)
         found, beyond = [], None
         with NwakuArchive(path, read_only=True) as archive:
-            assert has_topic_index(archive._database) == indexed
+            with closing(sqlite3.connect(path)) as database:
+                assert has_topic_index(database) == indexed
             for _ in range(len(messages) + 1):
                 page = archive.page(
                     start_ns=start,
@@ -118,7 +119,7 @@ def test_a_topic_on_more_shards_than_are_merged_is_read_all_the_same(tmp_path):
         assert len(archive.page(content_topics=CONTENT)) == 250
 
 
-def test_pages_by_topic_use_the_index(tmp_path):
+def test_pages_by_topic_use_the_index(tmp_path, monkeypatch):
     """A page takes a few hundred steps however many messages of others there are."""
     path = tmp_path / "a.db"
     NwakuArchive(path).close()
@@ -138,8 +139,17 @@ def test_pages_by_topic_use_the_index(tmp_path):
             nonlocal count
             count += 1
 
-        with NwakuArchive(path, read_only=True) as archive:
-            archive._database.set_progress_handler(step, 100)
+        def watched(*where, **how):
+            database = connect(*where, **how)
+            database.set_progress_handler(step, 100)
+            return database
+
+        connect = sqlite3.connect
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", watched)
+            archive = NwakuArchive(path, read_only=True)
+        with archive:
+            count = 0
             assert keys_of(archive.page(content_topics=CONTENT[1:2], newest_first=True)) == [(4_000, 0)]
         return 100 * count
 

@@ -144,9 +144,16 @@ def test_an_empty_archive_has_no_slices_and_no_pages(server, database):
         assert list(archive.pages()) == []
 
 
-def test_reading_cannot_write(server, database):
-    with PostgresArchive(server) as archive, pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        archive._connection.execute("DELETE FROM messages")
+def test_reading_cannot_write(server, database, monkeypatch):
+    connect, connections = psycopg.connect, []
+
+    def noted(*where, **how):
+        connections.append(connect(*where, **how))
+        return connections[-1]
+
+    monkeypatch.setattr(psycopg, "connect", noted)
+    with PostgresArchive(server), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        connections[0].execute("DELETE FROM messages")
 
 
 def test_a_database_of_something_else_is_named(server, database):

@@ -256,6 +256,7 @@ def test_an_archive_that_cannot_be_written_costs_messages_and_not_the_network(sa
             if self.full:
                 raise sqlite3.OperationalError("database or disk is full")
             super().flush()
+            self.flushed = True
 
     async def story():
         archive = FullDisk(tmp_path / "messages.sqlite", batch_rows=2)
@@ -269,8 +270,8 @@ def test_an_archive_that_cannot_be_written_costs_messages_and_not_the_network(sa
             assert network.statistics().store_missed == 4
             with pytest.raises(StoreQueryError, match="disk is full"):
                 await node.query(say.query())
-            archive.full = False
-            await say.until(lambda: not archive._pending)
+            archive.full, archive.flushed = False, False
+            await say.until(lambda: archive.flushed)
             await node.send(say.message(9))
             stored = say.payloads((await node.query(say.query())).messages)
             assert stored[-1] == b"message 9"

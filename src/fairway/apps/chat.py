@@ -43,10 +43,10 @@ async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None =
     if save is not None:
         make_folder(save)
     async with settings.open(needs_node=False) as (_, channel):
-        await _Chat(channel, screen, save).run()
+        await Conversation(channel, screen, save).run()
 
 
-class _Chat:
+class Conversation:
     """One conversation."""
 
     def __init__(self, channel: ReliableChannel, screen: Screen, save: Path | None) -> None:
@@ -58,6 +58,7 @@ class _Chat:
         """By request id, newest last: the receipt, and what was sent."""
 
     async def run(self) -> None:
+        """Talk and listen until one of them ends."""
         channel = self._channel
         stream = channel.events()
         await channel.start()
@@ -131,7 +132,7 @@ class _Chat:
             if isinstance(event, MessageReceived):
                 await self._show(event)
             else:
-                self._mark(event)
+                self.mark(event)
 
     async def _show(self, message: MessageReceived) -> None:
         text = as_text(message.payload)
@@ -145,7 +146,8 @@ class _Chat:
         if not message.ephemeral:
             self._channel.finish(message)
 
-    def _mark(self, event: Event) -> None:
+    def mark(self, event: Event) -> None:
+        """Show what became of a message, of the channel or of the node."""
         match event:
             case MessageDelivered(delivered_to=names):
                 self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")

@@ -21,7 +21,7 @@ from fairway.errors import FairwayError
 
 _MAX_LINE_BYTES: Final = 16_777_216
 _TAIL_BYTES: Final = 4_000
-_GRACE_S: Final = 5.0
+GRACE_S: Final = 5.0
 """How long a process has to end by itself, and then again after it was asked to by a signal."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
@@ -120,7 +120,7 @@ class Process:
                 if ask is not None and self.is_running:
                     ask()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), _GRACE_S)
+                    await asyncio.wait_for(process.wait(), GRACE_S)
                     break
         return await self.gone()
 

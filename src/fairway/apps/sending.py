@@ -44,7 +44,7 @@ _OF_SENDS = (
 )
 
 
-_NODE_S: Final = 10.0
+NODE_S: Final = 10.0
 """How long a node is waited for that is not there at the start."""
 
 
@@ -140,7 +140,7 @@ async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
 async def _is_there(node: WakuNode, wish: Wish) -> bool:
     """Wait a moment for the node, or as long as was wished if that is to the end."""
     try:
-        async with asyncio.timeout(None if wish.timeout_s is None else _NODE_S):
+        async with asyncio.timeout(None if wish.timeout_s is None else NODE_S):
             async for status in node.status_changes():
                 if status.connected:
                     return True

@@ -22,7 +22,7 @@ from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.waku.connect import connect
 from fairway.waku.node import WakuNode
 
-_MOMENT_S: Final = 2.0
+MOMENT_S: Final = 2.0
 """How long a node may take to connect before people are told that it is not there."""
 
 
@@ -58,7 +58,7 @@ class ChannelSettings:
         node = await (connect(self.node) if must_be_there else connect(self.node, connect_timeout_s=None))
         async with node:
             if not must_be_there:
-                await _connected_within(node, _MOMENT_S)
+                await _connected_within(node, MOMENT_S)
             channel = await create_reliable_channel(
                 node,
                 self.channel_id,

@@ -32,7 +32,7 @@ from fairway.storage.channel_store import StoredRequest
 from fairway.storage.store_reader import Owner, StoreReader
 from fairway.visible import visible
 
-_SHORTEST_PREFIX: Final = 4
+SHORTEST_PREFIX: Final = 4
 _SHOWN_IDS: Final = 5
 
 
@@ -195,7 +195,7 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
             # A request that the store has forgotten may still be in its trace.
             by_request = isinstance(point.event, MessageEvent) and point.event.request_id == identifier
             return message_id, identifier if by_request else None
-        if len(identifier) >= _SHORTEST_PREFIX:
+        if len(identifier) >= SHORTEST_PREFIX:
             prefixed |= reader.message_ids(identifier.lower())
     if len(prefixed) > 1:
         some = ", ".join(sorted(prefixed)[:_SHOWN_IDS])

@@ -18,7 +18,7 @@ from rich.table import Table
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 
-_CHECKOUT: Final = Path(__file__).resolve().parents[3]
+CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _WIDTH_OF_A_FILE: Final = 160
 """Columns of the table where no terminal says how many there are."""
 
@@ -36,7 +36,7 @@ def command(
         typer.Option(
             "--build", metavar="DIRECTORY", help="Where peers are installed.", show_default="build in the checkout"
         ),
-    ] = _CHECKOUT / "build",
+    ] = CHECKOUT / "build",
 ) -> None:
     """Measure fairway, and other implementations beside it in the same run.
 
@@ -66,12 +66,12 @@ def command(
 
 def _benchmarks_of_the_checkout() -> ModuleType:
     """Import the benchmarks, which lie beside the package and are not installed with it."""
-    if not (_CHECKOUT / "benchmarks" / "run.py").is_file():
+    if not (CHECKOUT / "benchmarks" / "run.py").is_file():
         raise ConfigurationError(
             "the benchmarks are not part of an installed fairway: clone its repository and run 'make bench' there"
         )
-    if str(_CHECKOUT) not in sys.path:
-        sys.path.insert(0, str(_CHECKOUT))
+    if str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))
     return import_module("benchmarks.run")
 
 

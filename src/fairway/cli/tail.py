@@ -73,7 +73,7 @@ def command(
             sys.stdout.buffer.write(as_line(told))
             sys.stdout.buffer.flush()
         elif isinstance(event, MessageReceived):
-            console.print(_message(event, saved), soft_wrap=True)
+            console.print(message_text(event, saved), soft_wrap=True)
         else:
             console.print(_other(event), soft_wrap=True)
 
@@ -88,7 +88,8 @@ def command(
     raise typer.Exit(1 if count is not None and seen < count else 0)
 
 
-def _message(message: MessageReceived, saved: Path | None) -> Text:
+def message_text(message: MessageReceived, saved: Path | None) -> Text:
+    """Return a message as people see it."""
     at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND if message.timestamp_ns else time.time()
     marks = [
         mark

@@ -362,6 +362,11 @@ class Stack:
         return self._query_on_connect.history_heard
 
     @property
+    def requests(self) -> Requests:
+        """What was sent and has not ended, and how far it came."""
+        return self._requests
+
+    @property
     def backlog(self) -> int:
         """Segments that were accepted and cannot leave yet although the node is there; 0 while it is not."""
         return len(self._outbox) if self._outbound.connected else 0

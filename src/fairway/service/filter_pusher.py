@@ -42,8 +42,8 @@ MAX_HELD_BYTES: Final = 268_435_456
 _OPEN_TIMEOUT_S: Final = 10.0
 _WRITE_TIMEOUT_S: Final = 60.0
 _WRITE_BYTES: Final = 65_536
-_PAUSE_S: Final = 1.0
-_PROBATION_S: Final = 10.0
+PAUSE_S: Final = 1.0
+PROBATION_S: Final = 10.0
 """How long a stream may last until it counts as one that is read to its end; delays nothing."""
 _MAX_REFUSALS: Final = 10
 """Refusals of one message, while others were taken, after which it is given up."""
@@ -147,7 +147,7 @@ class FilterPusher:
                     if isinstance(way, _LongStream):
                         await way.end()
                         way = None
-                    await asyncio.sleep(_PAUSE_S * (failures - 1))
+                    await asyncio.sleep(PAUSE_S * (failures - 1))
                 else:
                     if way.proven:
                         failures = 0
@@ -202,7 +202,7 @@ class _LongStream:
     async def _watch(self) -> None:
         try:
             try:
-                async with asyncio.timeout(_PROBATION_S):
+                async with asyncio.timeout(PROBATION_S):
                     await _until_closed(self._stream)
             except TimeoutError:
                 self.proven = True
@@ -239,7 +239,7 @@ class _StreamEach:
         if len(refused) == len(piece):
             raise next(fault for fault in faults if fault is not None)
         if refused:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
         return len(piece) - len(refused)
 
     async def _push_one(self, frame: bytes) -> Libp2pError | TimeoutError | None:

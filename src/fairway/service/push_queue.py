@@ -29,7 +29,8 @@ class PushQueue:
         self._held: Final = held
         self._max_messages: Final = max_messages
         self._max_bytes: Final = max_bytes
-        self._frames: Final[deque[bytes]] = deque()  # first those that are kept, then those that are being written
+        self.frames: Final[deque[bytes]] = deque()
+        """First those that are kept, then those that are being written, then those that wait."""
         self._kept = 0
         self._writing = 0
         self._changed: Final = asyncio.Event()
@@ -37,21 +38,21 @@ class PushQueue:
 
     def __len__(self) -> int:
         """Return how many messages wait or are being written."""
-        return len(self._frames) - self._kept
+        return len(self.frames) - self._kept
 
     def put(self, frame: bytes) -> None:
         """Add a message; a closed queue keeps nothing."""
         if self._closed:
             return
         self._held.hold(frame)
-        self._frames.append(frame)
+        self.frames.append(frame)
         self.waiting_bytes += len(frame)
-        while len(self._frames) > 1 and (
-            len(self._frames) > self._max_messages or self.waiting_bytes + self.kept_bytes > self._max_bytes
+        while len(self.frames) > 1 and (
+            len(self.frames) > self._max_messages or self.waiting_bytes + self.kept_bytes > self._max_bytes
         ):
             if self._kept:
                 self._let_go(0)
-            elif len(self._frames) - self._writing > 1:
+            elif len(self.frames) - self._writing > 1:
                 self._let_go(self._writing)
                 self.dropped += 1
             else:
@@ -68,12 +69,12 @@ class PushQueue:
             self._changed.clear()
             await self._changed.wait()
         size = 0
-        for frame in islice(self._frames, self._kept, None):
+        for frame in islice(self.frames, self._kept, None):
             size += len(frame)
             if self._writing and (size > max_bytes or self._writing == max_messages):
                 break
             self._writing += 1
-        return list(islice(self._frames, self._kept, self._kept + self._writing))
+        return list(islice(self.frames, self._kept, self._kept + self._writing))
 
     def written(self) -> None:
         """Let go of what `next_piece` returned last, and of what is kept."""
@@ -81,7 +82,7 @@ class PushQueue:
 
     def keep(self) -> None:
         """Note that what `next_piece` returned last was written, but not whether it was read."""
-        size = sum(map(len, islice(self._frames, self._kept, self._kept + self._writing)))
+        size = sum(map(len, islice(self.frames, self._kept, self._kept + self._writing)))
         self.waiting_bytes -= size
         self.kept_bytes += size
         self._kept += self._writing
@@ -94,7 +95,7 @@ class PushQueue:
 
     def unread(self) -> list[bytes]:
         """Return what is kept or being written."""
-        return list(islice(self._frames, self._kept + self._writing))
+        return list(islice(self.frames, self._kept + self._writing))
 
     def settle(self, again: Sequence[bytes] = ()) -> None:
         """Let go of what is kept or being written, but for messages that are to be written again, before all others."""
@@ -103,14 +104,14 @@ class PushQueue:
             self._held.hold(frame)
         while self._kept + self._writing:
             self._let_go(0)
-        self._frames.extendleft(reversed(again))
+        self.frames.extendleft(reversed(again))
         self.waiting_bytes += sum(map(len, again))
         self._changed.set()
 
     def give_way(self) -> None:
         """Drop everything but what is being written."""
         self.forget_kept()
-        while len(self._frames) > self._writing:
+        while len(self.frames) > self._writing:
             self._let_go(self._writing)
             self.dropped += 1
 
@@ -122,8 +123,8 @@ class PushQueue:
         self._changed.set()
 
     def _let_go(self, index: int) -> None:
-        frame = self._frames[index]
-        del self._frames[index]
+        frame = self.frames[index]
+        del self.frames[index]
         self._held.release(frame)
         if index < self._kept:
             self._kept -= 1

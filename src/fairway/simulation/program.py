@@ -193,23 +193,24 @@ class Program:
 
     async def _read_messages(self, channel: ReliableChannel) -> None:
         async for message in channel.messages():
-            await self._take(message)
+            await self.take(message)
             self._watcher.finished(self.name, message)
 
     async def _read_events(self, channel: ReliableChannel) -> None:
         async for event in channel.events():
             if isinstance(event, MessageReceived):
-                await self._take(event)
+                await self.take(event)
                 self._watcher.finished(self.name, event)
 
     async def _handle(self, message: MessageReceived) -> None:
-        await self._take(message)
+        await self.take(message)
         if self._habits.raises and self._dice.random() < self._habits.raises:
             self._watcher.raised(self.name, message)
             raise HandlerRaised
         self._watcher.finished(self.name, message)
 
-    async def _take(self, message: MessageReceived) -> None:
+    async def take(self, message: MessageReceived) -> None:
+        """Note a message, and take the time for it that a slow reader takes."""
         self._watcher.received(self.name, message)
         if self._habits.slow_ms:
             await asyncio.sleep(self._dice.expovariate(1_000 / self._habits.slow_ms))

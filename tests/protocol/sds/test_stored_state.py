@@ -194,8 +194,8 @@ class Rows(RuleBasedStateMachine):
             # is what was answered a moment ago.
             twin.owed = deepcopy(self.channel.owed)
             twin.dependencies.clock = deepcopy(self.channel.dependencies.clock)
-            twin.repair._answers_awaited = deepcopy(self.channel.repair._answers_awaited)
-            twin.repair._rests_until = deepcopy(self.channel.repair._rests_until)
+            twin.repair.answers_awaited = deepcopy(self.channel.repair.answers_awaited)
+            twin.repair.rests_until = deepcopy(self.channel.repair.rests_until)
             self.twin = twin
 
     @invariant()
@@ -294,8 +294,7 @@ def test_ancestry_stays_small_after_a_long_life(new_channel, send, start):
     reborn = MessageChannel("ch", "alice", alice.config, now_ms=start)
     SdsState(reborn).load(list(SdsState(alice).rows()))
     for channel in (alice, reborn):
-        (ranges,) = channel.outgoing.ancestry._ancestors.values()
-        assert ranges == ((10**9 + 1, 10**9 + 1),)
+        assert channel.outgoing.ancestry.of([message.message_id]) == ((10**9 + 1, 10**9 + 1),)
     assert next(iter(reborn.outgoing)).message == message
 
 

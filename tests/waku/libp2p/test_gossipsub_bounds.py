@@ -40,7 +40,7 @@ def body(frame):
 
 
 def mesh_of(options, *, dialled, accepted, seed):
-    """Return a mesh of so many peers that this node dialled and that dialled it, one as good as the other."""
+    """Return a mesh of so many peers that this node dialled and that dialled it, all as good, and their scores."""
     scores = PeerScores(options.score)
     mesh = Mesh(options, scores, random.Random(seed))
     mesh.join(TOPIC, 0)
@@ -49,15 +49,15 @@ def mesh_of(options, *, dialled, accepted, seed):
         mesh.add_peer(peer(number), dialled=number < dialled)
         mesh.interest(peer(number), TOPIC, subscribed=True)
     for number in range(dialled + accepted):
-        mesh._graft((peer(number),), TOPIC, 0)
-    return mesh
+        mesh.graft((peer(number),), TOPIC, 0)
+    return mesh, scores
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(("dialled", "accepted"), [(3, 12), (2, 12), (0, 12), (12, 0), (7, 7)])
 def test_a_mesh_that_is_too_large_keeps_enough_peers_that_this_node_dialled(dialled, accepted, seed):
     options = GossipsubOptions()
-    mesh = mesh_of(options, dialled=dialled, accepted=accepted, seed=seed)
+    mesh, _ = mesh_of(options, dialled=dialled, accepted=accepted, seed=seed)
     mesh.maintain(TOPIC, 1)
     members = mesh.members(TOPIC)
     assert len(members) == options.d
@@ -67,9 +67,9 @@ def test_a_mesh_that_is_too_large_keeps_enough_peers_that_this_node_dialled(dial
 @pytest.mark.parametrize("seed", range(5))
 def test_the_best_peers_stay_when_a_mesh_is_reduced(seed):
     options = GossipsubOptions(d_score=4)
-    mesh = mesh_of(options, dialled=0, accepted=12, seed=seed)
+    mesh, scores = mesh_of(options, dialled=0, accepted=12, seed=seed)
     for number in range(4):
-        mesh._scores.delivered_first(peer(number), TOPIC)
+        scores.delivered_first(peer(number), TOPIC)
     mesh.maintain(TOPIC, 1)
     assert {peer(number) for number in range(4)} <= mesh.members(TOPIC), f"seed {seed}"
 
@@ -91,7 +91,7 @@ def test_backoffs_are_bounded_however_many_identities_ask():
         (refusal,) = router.receive(peer(number), body(control_frame((Graft(topic=TOPIC),))), 1)
         assert decode_rpc(body(refusal.frame), options).control[0].topic == TOPIC
         router.remove_peer(peer(number), 1)
-    assert len(router._mesh._backoffs) == 50
+    assert router.statistics().backoffs == 50
 
 
 def test_ids_of_any_length_are_read_and_those_that_nobody_makes_left_out():

@@ -263,11 +263,12 @@ _STEPS = st.one_of(
 @given(st.lists(st.tuples(st.integers(0, 4), _STEPS), max_size=60))
 def test_whatever_peers_say_the_router_keeps_its_invariants(steps):
     router = router_with()
-    now_s, delivered = 0.0, []
+    now_s, delivered, known = 0.0, [], set()
     for number, (kind, value) in steps:
         other = peer(number)
         now_s += 0.3
-        if other not in router._mesh.peers:
+        if other not in known:
+            known.add(other)
             router.add_peer(other, dialled=number % 2 == 0, address=None)
         effects = []
         match kind:
@@ -280,18 +281,17 @@ def test_whatever_peers_say_the_router_keeps_its_invariants(steps):
                 effects = router.receive(other, body(subscription_frame((change,))), now_s)
             case "leave":
                 router.remove_peer(other, now_s)
+                known.remove(other)
             case "beat":
                 effects = router.heartbeat(now_s)
             case "publish":
                 effects = router.publish(Message(topic=TOPIC, data=value), now_s)
         delivered += [effect.message.data for effect in effects if isinstance(effect, Deliver)]
-        known = set(router._mesh.peers)
+        assert router.statistics().peers == len(known)
         assert router.mesh_of(TOPIC) <= router.peers_of(TOPIC) <= known
         assert all(set(effect.peers) <= known for effect in effects if isinstance(effect, Send))
-        assert "x" * 300 not in router._mesh._subscribers
+        assert not router.peers_of("x" * 300)
     assert len(delivered) == len(set(delivered))
-    for other in router._mesh.peers:
+    for other in known:
         router.remove_peer(other, now_s)
-    assert not router._gossip._promises
-    assert not router._gossip._promised_by
-    assert not router._mesh._subscribers
+    assert (router.statistics().promised, router.statistics().interests) == (0, 0)

@@ -15,8 +15,9 @@ from fairway.waku.libp2p.byte_budget import ByteBudget
 from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.libp2p.ping import ping
 from fairway.waku.libp2p.varint import encode_uvarint
-from patience import until
+from patience import PATIENCE_S, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
@@ -152,13 +153,19 @@ def test_peers_that_fill_the_memory_with_unread_bytes_cost_an_honest_peer_nothin
 def test_what_is_read_after_a_connection_has_ended_is_not_counted_again(run):
     async def scenario():
         async with node_with_peers(1, 1_000_000, "/yamux/1.0.0") as (node, (peer,)):
+            told = 0
 
             async def tell(stream):
+                nonlocal told
                 await stream.write(b"all of it")
+                await stream.close_write()
+                told += 1
 
             peer.handle("/tell/1", tell)
-            read, unread = [await node.open_stream(peer.peer_id, ["/tell/1"]) for _ in range(2)]
-            await until(lambda: node.statistics().buffered_bytes == 18 and read._peer_closed and unread._peer_closed)
+            read, _unread = [await node.open_stream(peer.peer_id, ["/tell/1"]) for _ in range(2)]
+            await until(lambda: told == 2)
+            await ping(node.connections()[0], timeout_s=PATIENCE_S)  # whatever was sent before has come, too
+            assert node.statistics().buffered_bytes == 18
             await peer.close()
             await until(lambda: not node.connections())
             assert await read.read() == b"all of it"
@@ -173,8 +180,8 @@ def test_a_message_that_comes_in_tiny_pieces_takes_little_more_memory_than_it_ha
             stream = await peer.open_stream(node.peer_id, ["/answer/1"])
             await stream.write(encode_uvarint(30_000) + b"x")
             (connection,) = node.connections()
-            await until(lambda: any(one.protocol == "/answer/1" for one in connection._streams.values()))
-            (inbound,) = [one for one in connection._streams.values() if one.protocol == "/answer/1"]
+            await until(lambda: any(one.protocol == "/answer/1" for one in connection.streams()))
+            (inbound,) = [one for one in connection.streams() if one.protocol == "/answer/1"]
             tracemalloc.start()
             try:
                 for number in range(10_000):

@@ -27,11 +27,11 @@ def accept(message):
 
 
 @contextlib.asynccontextmanager
-async def member(**changes):
+async def member(*, router=Router, **changes):
     options = GossipsubOptions(**{**FAST, **changes})
     async with (
         await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host,
-        PubSub(host, PROTOCOL, Router(options, rng=random.Random(1)), options=options) as pubsub,
+        PubSub(host, PROTOCOL, router(options, rng=random.Random(1)), options=options) as pubsub,
     ):
         pubsub.host = host
         yield pubsub
@@ -180,14 +180,16 @@ def test_a_frame_longer_than_the_bound_is_not_waited_for(run):
 
 def test_a_peer_that_sends_very_many_frames_lets_others_have_their_turn(run):
     async def scenario():
-        async with member() as one, stranger(one) as (_, stream):
-            receive, received, longest, since = one._router.receive, 0, 0, 0
+        received, longest, since = 0, 0, 0
 
-            def counting(*arguments):
+        class Counting(Router):
+            def receive(self, *arguments):
                 nonlocal received, longest, since
                 received, since = received + 1, since + 1
                 longest = max(longest, since)
-                return receive(*arguments)
+                return super().receive(*arguments)
+
+        async with member(router=Counting) as one, stranger(one) as (_, stream):
 
             async def other():
                 nonlocal since
@@ -195,7 +197,7 @@ def test_a_peer_that_sends_very_many_frames_lets_others_have_their_turn(run):
                     await asyncio.sleep(0)
                     since = 0
 
-            one._router.receive = counting
+            received = 0
             others = asyncio.create_task(other())
             await stream.write(b"\x00" * 100_000)
             await until(lambda: received >= 100_000)
@@ -210,7 +212,7 @@ def test_a_peer_whose_stream_broke_is_spoken_to_again_and_still_known(run):
         async with member() as one, member() as two:
             _, subscription = await join(one, two)
             for connection in two.host.connections():
-                for stream in list(connection._streams.values()):
+                for stream in connection.streams():
                     if stream.inbound and stream.protocol == PROTOCOL:
                         await stream.reset()
             for message in numbered(60):

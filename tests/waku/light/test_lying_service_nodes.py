@@ -192,7 +192,7 @@ def test_pushes_that_nobody_asked_for_are_counted_and_left_out():
                 push = MessagePush(message_bytes=message(b"%d" % number).encoded, pubsub_topic=SHARD)
                 await stream.write_frame(encode_message_push(push))
                 await stream.write_frame(b"\xff")
-            await until(lambda: light._filter.unwanted == 100)
+            await until(lambda: light.statistics().unwanted == 100)
             assert not heard.take()
 
     run(work())
@@ -208,14 +208,16 @@ def test_a_node_that_says_without_end_what_it_serves_is_asked_one_question_at_a_
             return encode_metadata(WakuMetadata(cluster_id=16))
 
         handler = answering(metadata, max_request_bytes=1 << 16)
-        async with among({METADATA_PROTOCOL: handler}, cluster_id=16) as (light, (node,)):
+        services = {METADATA_PROTOCOL: handler, STORE_QUERY_PROTOCOL: store([])}
+        async with among(services, cluster_id=16) as (light, (node,)):
             before = len(asyncio.all_tasks())
             for number in range(50):
                 node.handle(f"/another/{number}", handler)
                 await until(lambda number=number: f"/another/{number}" in light.host.protocols_of(node.peer_id))
             assert len(questions) <= 1
+            assert not light.status.store
             assert len(asyncio.all_tasks()) < before + 20
             release.set()
-            await until(lambda: light._introductions.admits(node.peer_id))
+            await until(lambda: light.status.store)  # of a node of its cluster
 
     run(work())

@@ -106,7 +106,7 @@ def judged_by_relay(data):
     async def work():
         async with await Host.start() as host:
             relay = Relay(host, MessageRules.of_network(16, [SHARD]), rng=random.Random(1))
-            return relay._judge(Message(topic=SHARD, data=data))
+            return relay.judge(Message(topic=SHARD, data=data))
 
     return asyncio.run(work())
 

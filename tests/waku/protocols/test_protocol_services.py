@@ -107,7 +107,7 @@ def test_limits_of_one_peer_do_not_touch_another_and_peers_are_bounded():
     assert limiter.admit("a", 0)
     assert not limiter.admit("a", 0)
     assert all(limiter.admit(f"peer {number}", 0) for number in range(100))
-    assert len(limiter._buckets) == 10
+    assert len(limiter) == 10
 
 
 # --- light push

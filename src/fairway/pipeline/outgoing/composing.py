@@ -26,7 +26,7 @@ from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.topics import ContentTopic, autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
-_KEPT_RECORDS: Final = 10_000
+KEPT_RECORDS: Final = 10_000
 """Of the log, beyond what is cited; at twice as many the older half is forgotten."""
 _LONGEST_WAIT_MS: Final = 366 * 86_400_000
 """A time further off is a mistake, and would carry the Lamport clock of the whole channel along."""
@@ -140,7 +140,7 @@ class Composer:
 
     @property
     def _kept(self) -> int:
-        return max(_KEPT_RECORDS, 2 * self._options.sds.causal_history_size)
+        return max(KEPT_RECORDS, 2 * self._options.sds.causal_history_size)
 
     def _parts(self, payload: Payload) -> tuple[SegmentPart, ...]:
         if not payload.data:

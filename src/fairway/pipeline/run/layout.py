@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-_FILE_BYTES: Final = 67_108_864
-_FILE_ROWS: Final = 250_000
+FILE_BYTES: Final = 67_108_864
+FILE_ROWS: Final = 250_000
 _MAX_FILES: Final = 256
 _SAMPLED_PER_FILE: Final = 200
 _SEED: Final = 1
@@ -27,7 +27,7 @@ def by_lamport(table: DataFrame, messages: DataFrame) -> DataFrame:
 
     ``messages`` has these columns and ``content_bytes``, and about as many rows, though not the same ones.
     """
-    files = _files(messages, F.ceil(F.sum("content_bytes") / _FILE_BYTES))
+    files = _files(messages, F.ceil(F.sum("content_bytes") / FILE_BYTES))
     sample = (
         messages.select("channel_id", _clock().alias("clock"))
         .orderBy(F.rand(_SEED))
@@ -44,7 +44,7 @@ def by_position(ordered: DataFrame, messages: DataFrame) -> DataFrame:
 
     Positions count from 1 in each channel, so that the sizes of the channels before tell a row's place in the table.
     """
-    files = _files(messages, F.ceil(F.count("*") / _FILE_ROWS))
+    files = _files(messages, F.ceil(F.count("*") / FILE_ROWS))
     # One partition, of as many rows as there are channels; named, for Spark Connect warns of a window without any.
     every = Window.partitionBy(F.lit(0))
     sizes = messages.groupBy("channel_id").agg(F.count("*").alias("size"))

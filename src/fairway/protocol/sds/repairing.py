@@ -57,9 +57,9 @@ class Repair:
         self._hashes = hashes
         self._journal = journal
         self._max_heard = max_heard
-        self._answers_awaited: OrderedDict[str, bool] = OrderedDict()
+        self.answers_awaited: OrderedDict[str, bool] = OrderedDict()
         """Ids of messages that are here and that others asked for; the next copy is the answer."""
-        self._rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self.rests_until: OrderedDict[str, tuple[int, int]] = OrderedDict()
         """When an id that was answered may be answered again, and how often it was; the oldest answer first."""
         self._credit_bytes = _FIRST_CREDIT_BYTES
         self._credited_ms: int | None = None
@@ -108,11 +108,11 @@ class Repair:
             # If the group that should have answered the last request did not, everybody who can will: its members are
             # the same every time, and may all have left.
             groups = self.config.response_groups or response_groups_for(participants)
-            groups = 1 if message_id in self._answers_awaited else groups
-            at_ms = self.schedule_response(entry, now_ms, groups, self._rests_until.get(message_id, (0, 0))[0])
-            self._answers_awaited[message_id] = True
-            if len(self._answers_awaited) > self.config.max_tracked:
-                self._answers_awaited.popitem(last=False)
+            groups = 1 if message_id in self.answers_awaited else groups
+            at_ms = self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
+            self.answers_awaited[message_id] = True
+            if len(self.answers_awaited) > self.config.max_tracked:
+                self.answers_awaited.popitem(last=False)
             if at_ms is not None:
                 outcomes.append(ResponseScheduled(message_id=message_id, at_ms=at_ms))
         return outcomes
@@ -152,15 +152,15 @@ class Repair:
         passed_ms = 0 if self._credited_ms is None else max(0, now_ms - self._credited_ms)
         self._credited_ms = now_ms
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + passed_ms // _MILLISECONDS_PER_BYTE)
-        until_ms, times = self._rests_until.pop(message_id, (0, 0))
+        until_ms, times = self.rests_until.pop(message_id, (0, 0))
         is_paid = not times or size_bytes <= self._credit_bytes
         if times and is_paid:
             self._credit_bytes -= size_bytes
         if is_paid:
             until_ms, times = now_ms + (self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)), times + 1
-        self._rests_until[message_id] = (until_ms, times)
-        if len(self._rests_until) > _MAX_ANSWERED:
-            self._rests_until.popitem(last=False)
+        self.rests_until[message_id] = (until_ms, times)
+        if len(self.rests_until) > _MAX_ANSWERED:
+            self.rests_until.popitem(last=False)
         return is_paid
 
     def forget(self, message_id: str) -> bool:
@@ -172,7 +172,7 @@ class Repair:
             self._journal.touch(REPAIR_REQUESTS, message_id)
         if self.responses.remove(message_id):
             self._journal.touch(REPAIR_RESPONSES, message_id)
-        return self._answers_awaited.pop(message_id, False)
+        return self.answers_awaited.pop(message_id, False)
 
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer than from now on for what was planned by a clock that was ahead."""
@@ -184,9 +184,9 @@ class Repair:
             if scheduled.at_ms > now_ms + self.config.t_max_ms:
                 self.responses.reschedule(scheduled.message_id, now_ms + self.config.t_max_ms, scheduled.asked)
                 self._journal.touch(REPAIR_RESPONSES, scheduled.message_id)
-        for message_id, (until_ms, times) in self._rests_until.items():
+        for message_id, (until_ms, times) in self.rests_until.items():
             longest_ms = self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)
-            self._rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
+            self.rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
 
     def next_request_at(self) -> int | None:
         """Return when the next request is due."""

@@ -40,7 +40,7 @@ _NO_ADMIN: Final = "/admin endpoints are not available. Please check your config
 _LOG: Final = logging.getLogger(__name__)
 
 
-def make_app(context: RestContext) -> ASGIApp:
+def make_app(context: RestContext) -> Gate:
     """Return the application over a node."""
     handlers = handlers_of(context)
     routes = [
@@ -62,7 +62,7 @@ def make_app(context: RestContext) -> ASGIApp:
         exception_handlers={HTTPException: _no_route},
     )
     app.router.redirect_slashes = False  # a path with a slash too many is another path
-    return _Gate(context, app)
+    return Gate(context, app)
 
 
 def handlers_of(context: RestContext) -> Mapping[str, Handler]:
@@ -118,27 +118,29 @@ def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handl
     return handle
 
 
-class _Gate:
+class Gate:
     """What every request passes first: web pages of strangers and too many at once are turned away."""
 
     def __init__(self, context: RestContext, app: ASGIApp) -> None:
         self._context: Final = context
-        self._app: Final = app
+        self.app: Final = app
+        """What is behind it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer why not."""
         context = self._context
         headers = Headers(scope=scope)
         # A page of any web site could otherwise use the node of whoever looks at it.
         if not self._admits(headers):
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
-            await self._app(scope, receive, send)  # has a limit of its own
+            await self.app(scope, receive, send)  # has a limit of its own
         elif context.under_way >= context.options.max_requests and not context.awaited.give_way():
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
             context.under_way += 1
             try:
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             finally:
                 context.under_way -= 1
 

@@ -191,6 +191,10 @@ class Connection:
         """Wait until the connection, and all that belongs to it, has ended."""
         await self._ended.wait()
 
+    def streams(self) -> tuple[Stream, ...]:
+        """Return the streams that are open, of either side."""
+        return tuple(self._streams.values())
+
     def statistics(self) -> ConnectionStatistics:
         """Return the connection in numbers, as they are now."""
         return ConnectionStatistics(

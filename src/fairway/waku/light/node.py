@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Final, Self
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
@@ -42,6 +43,18 @@ _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 3.0
 """Between two attempts to reach a node: people wait for it to be back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightStatistics:
+    """What a light client has done since it began."""
+
+    confirmed: int
+    """Messages of its own that a store was found to have."""
+    resent: int
+    """Messages that were sent again because no store had them."""
+    unwanted: int
+    """Messages that were pushed to it and that nobody asked for, or that could not be read."""
 
 
 class LightNode(WatchedNode):
@@ -148,6 +161,12 @@ class LightNode(WatchedNode):
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of what the store nodes together have; raises `StoreQueryError` if none answers."""
         return await self._store.query(query, cursor)
+
+    def statistics(self) -> LightStatistics:
+        """Return what the client has done since it began."""
+        return LightStatistics(
+            confirmed=self._presence.confirmed, resent=self._presence.resent, unwanted=self._filter.unwanted
+        )
 
     async def close(self) -> None:
         """Leave the network; subscriptions end. May be called twice."""

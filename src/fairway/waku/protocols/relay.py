@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.pubsub import PubSub
+from fairway.waku.libp2p.gossipsub.pubsub import PubSub, PubSubStatistics
 from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, Verdict
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
@@ -49,7 +49,7 @@ class Relay:
 
     def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
         """Join a shard; what others send on it arrives in the subscription."""
-        return self._pubsub.subscribe(pubsub_topic, self._judge)
+        return self._pubsub.subscribe(pubsub_topic, self.judge)
 
     async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
         """Send a message that passed the rules, and return the number of peers that it was handed to."""
@@ -76,6 +76,10 @@ class Relay:
         """Return what the router holds and has done."""
         return self._pubsub.statistics()
 
+    def outbox_statistics(self) -> PubSubStatistics:
+        """Return what waits for peers that are slower than what is sent to them."""
+        return self._pubsub.outbox_statistics()
+
     async def __aenter__(self) -> Self:
         """Start."""
         self._pubsub.start()
@@ -87,7 +91,8 @@ class Relay:
         """Close."""
         await self._pubsub.close()
 
-    def _judge(self, message: Message) -> Verdict:
+    def judge(self, message: Message) -> Verdict:
+        """Return whether a message is to be passed on."""
         if not isinstance(self._rules.judge(message.topic, message.data, self._now_ns()), Refusal):
             return Verdict.ACCEPT
         return Verdict.IGNORE if _is_protobuf(message.data) else Verdict.REJECT

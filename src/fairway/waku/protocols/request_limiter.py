@@ -42,6 +42,10 @@ class RequestLimiter:
         self.refused = 0
         """Requests that did not pass."""
 
+    def __len__(self) -> int:
+        """Return of how many peers it is known what they asked for."""
+        return len(self._buckets)
+
     def admit(self, peer: str, now_s: float) -> bool:
         """Return whether a request of a peer passes now, and count it if it does."""
         if self._rate is None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from fairway.pipeline.run.reading import RunTables
 
 _BINS: Final = 60
-_SAMPLE: Final = 65_536
+SAMPLE: Final = 65_536
 _ORDINARY: Final = (2.0, 98.0)
 """Percentiles between which timestamps are taken to be what clocks showed."""
 _FAR_OUT: Final = 10
@@ -182,7 +182,7 @@ def _timed(tables: RunTables) -> Iterator[tuple[_Ints, _Ints]]:
 
 def _sample(tables: RunTables) -> _Ints:
     """Return every n-th timestamp, as many as tell where most of them are."""
-    every = max(tables.rows("waku_messages") // _SAMPLE, 1)
+    every = max(tables.rows("waku_messages") // SAMPLE, 1)
     kept: list[_Ints] = []
     begin = 0
     for timestamps, _ in _timed(tables):

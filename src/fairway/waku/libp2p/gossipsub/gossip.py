@@ -51,6 +51,11 @@ class Gossip:
         self.served = 0
         """Messages that peers asked for and got."""
 
+    @property
+    def promised(self) -> int:
+        """Messages that were asked for and have not come, each counted once for each peer that was asked."""
+        return max(sum(map(len, self._promises.values())), sum(map(len, self._promised_by.values())))
+
     def remove_peer(self, peer: PeerId) -> None:
         """Forget a peer that left."""
         for counts in (self._heard, self._asked, self._answered):

@@ -54,6 +54,16 @@ class Mesh:
         self._backoffs: dict[tuple[PeerId, str], float] = {}
 
     @property
+    def interests(self) -> int:
+        """How many topics peers subscribed to, each counted once for each of them."""
+        return sum(map(len, self._subscribers.values()))
+
+    @property
+    def backoffs(self) -> int:
+        """How many pairs of a peer and a topic must not be grafted yet."""
+        return len(self._backoffs)
+
+    @property
     def peers(self) -> tuple[PeerId, ...]:
         """All peers."""
         return tuple(self._peers)
@@ -109,7 +119,7 @@ class Mesh:
         first = tuple(peer for peer in fanout.peers if self._may_graft(peer, topic, now_s)) if fanout else ()
         chosen = first[: self._options.d]
         chosen += self._choose(topic, self._options.d - len(chosen), now_s, excluded=chosen)
-        return self._graft(chosen, topic, now_s)
+        return self.graft(chosen, topic, now_s)
 
     def leave(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
         """End a mesh, and return the peers that were in it."""
@@ -155,7 +165,7 @@ class Mesh:
         ):
             self.interest(peer, topic, subscribed=True)
             if topic in self._topics_of(peer):
-                self._graft((peer,), topic, now_s)
+                self.graft((peer,), topic, now_s)
                 return None
         self._back_off(peer, topic, now_s + backoff_s)
         return Prune(topic=topic, backoff_s=backoff_s)
@@ -178,7 +188,7 @@ class Mesh:
             self._prune(peer, topic, now_s)
         grafted: tuple[PeerId, ...] = ()
         if len(mesh.members) < options.d_low:
-            grafted += self._graft(self._choose(topic, options.d - len(mesh.members), now_s), topic, now_s)
+            grafted += self.graft(self._choose(topic, options.d - len(mesh.members), now_s), topic, now_s)
         elif len(mesh.members) > options.d_high:
             pruned += self._let_go(topic, now_s)
         grafted += self._more_dialled(topic, now_s)
@@ -221,7 +231,8 @@ class Mesh:
         ]
         return tuple(self._rng.sample(fit, min(len(fit), max(0, count))))
 
-    def _graft(self, peers: tuple[PeerId, ...], topic: str, now_s: float) -> tuple[PeerId, ...]:
+    def graft(self, peers: tuple[PeerId, ...], topic: str, now_s: float) -> tuple[PeerId, ...]:
+        """Take peers into the mesh of a topic, as they are."""
         for peer in peers:
             self._topics[topic].members[peer] = None
             self._scores.grafted(peer, topic, now_s)
@@ -252,7 +263,7 @@ class Mesh:
         if len(mesh.members) < options.d_low:
             return ()
         lacking = options.d_out - sum(self._peers[peer].dialled for peer in mesh.members)
-        return self._graft(self._choose(topic, lacking, now_s, dialled_only=True), topic, now_s)
+        return self.graft(self._choose(topic, lacking, now_s, dialled_only=True), topic, now_s)
 
     def _better(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
         """Take in peers that are better than half of a mesh that is bad (1.1, "Opportunistic grafting")."""
@@ -265,7 +276,7 @@ class Mesh:
         count = len(self._subscribers.get(topic, ()))
         candidates = self._choose(topic, count, now_s)
         better = tuple(peer for peer in candidates if self._scores.score(peer, now_s) > middle)
-        return self._graft(better[: self._options.opportunistic_graft_peers], topic, now_s)
+        return self.graft(better[: self._options.opportunistic_graft_peers], topic, now_s)
 
     def _prune(self, peer: PeerId, topic: str, now_s: float) -> None:
         self._drop(peer, topic)

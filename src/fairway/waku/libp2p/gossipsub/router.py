@@ -88,9 +88,15 @@ class RouterStatistics:
     """What a router holds, and has done since it began."""
 
     peers: int
+    interests: int
+    """Topics that peers subscribed to, each counted once for each of them."""
     topics: int
     mesh_peers: int
     """Over all topics."""
+    backoffs: int
+    """Pairs of a peer and a topic that must not be grafted yet."""
+    promised: int
+    """Messages that were asked for and have not come, each counted once for each peer that was asked."""
     seen: int
     cached_bytes: int
     received: int
@@ -277,8 +283,11 @@ class Router:
         """Return what the router holds and has done."""
         return RouterStatistics(
             peers=len(self._mesh.peers),
+            interests=self._mesh.interests,
             topics=len(self._validators),
             mesh_peers=sum(len(self._mesh.members(topic)) for topic in self._validators),
+            backoffs=self._mesh.backoffs,
+            promised=self._gossip.promised,
             seen=len(self._seen),
             cached_bytes=self._cache.size_bytes,
             received=self._received,
