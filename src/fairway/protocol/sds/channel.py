@@ -247,7 +247,8 @@ class MessageChannel:
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
             if verdict is Verdict.NEW and self.dependencies.no_room_for(message):
-                return [MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)]
+                ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
+                return [ignored, *self.dependencies.turned_away(message, now_ms)]
             # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
             self.repair.forget(message_id)
             if verdict is Verdict.ANOTHER:

@@ -210,6 +210,16 @@ class Dependencies:
                 outcomes.append(RepairScheduled(message_id=entry.message_id, at_ms=at_ms))
         return outcomes
 
+    def turned_away(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Ask for what a message cites that found no room, if messages here wait for it.
+
+        It finds room once nothing that it cites is lacking; and maybe nobody else cites that.
+        """
+        if message.message_id not in self.incoming.missing:
+            return []
+        unmet = self.unmet(message.message_id, self.cited(message))
+        return self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
+
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Nobody needs to wait for these ids any more; what waited for nothing else is delivered."""
         outcomes: list[SdsOutcome] = []
