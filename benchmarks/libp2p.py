@@ -132,7 +132,7 @@ def _server(command: list[str], work: _Work) -> Iterator[_Server]:
     finally:
         process.stdin.close()
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

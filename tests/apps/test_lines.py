@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.apps.lines import LineReader, LineWriter, TooLong
-from patience import run
+from patience import PATIENCE_S, run
 
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ def lines_of(content: bytes, **options: int) -> list[bytes | TooLong]:
     try:
         return run(read())
     finally:
-        feeder.join(10)
+        feeder.join(PATIENCE_S)
         os.close(reading)
 
 
@@ -119,7 +119,7 @@ def test_lines_are_written_in_order_and_each_is_told_when_it_left():
     reader = threading.Thread(target=drain)
     reader.start()
     run(write())
-    reader.join(10)
+    reader.join(PATIENCE_S)
     assert received == [b"".join(lines)]
 
 

@@ -50,7 +50,7 @@ class Group:
     @staticmethod
     async def until(condition):
         """Wait until a condition holds."""
-        while not condition():  # noqa: ASYNC110 - conditions come from anywhere
+        while not condition():  # noqa: ASYNC110 - conditions come from anywhere, and most often time is virtual
             await asyncio.sleep(0.005)
 
 

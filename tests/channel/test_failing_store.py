@@ -74,8 +74,6 @@ def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(
             with pytest.raises(StoreFullError):
                 await call
         waiting[1].cancel()
-        await asyncio.sleep(0.05)
-        assert bob.statistics().unfinished <= 1
 
         store.is_full = False
         await alice.start()

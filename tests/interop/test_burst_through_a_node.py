@@ -119,7 +119,6 @@ async def burst(folder, payloads):
             )
             await carol.kill()
             carol.process = None
-            await asyncio.sleep(1)
             await carol.start(folder, *words("carol"))
         await sending
         for each in (bob, carol):

@@ -8,7 +8,7 @@ import pytest
 
 from fairway.waku.libp2p.host import Host, PeerIdentified
 from fairway.waku.libp2p.ping import ping
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 PROTOCOL = "/fairway-echo/1"
 SIZES = (1, 1000, 150_000, 2_000_000)
@@ -63,11 +63,10 @@ def test_js_libp2p_dials_us_knows_us_and_its_streams_are_served(js_peer, transpo
                 echoed = await peer.wait("echoed", len(SIZES) + 1)
                 assert {event["size"]: event["whole"] for event in echoed} == dict.fromkeys(SIZES, 3) | {100: 300}
                 # Nothing is left of the streams, and js-libp2p found nothing to complain about.
-                while host.statistics().inbound_streams:  # noqa: ASYNC110  bounded by the scenario
-                    await asyncio.sleep(0.05)
+                await until(lambda: not host.statistics().inbound_streams)
                 peer.tell("ping")
                 await peer.wait("pong")
-                assert 0 < await ping(connection) < 60
+                assert await ping(connection, timeout_s=PATIENCE_S) > 0
                 assert peer.of("failed") == []
 
     bounded(scenario)
@@ -89,6 +88,6 @@ def test_we_dial_js_libp2p_and_its_streams_carry_what_we_write(js_peer, transpor
                     writing = asyncio.create_task(stream.write(message))
                     assert await stream.read_exactly(size) == message
                     await writing
-            assert 0 < await ping(connection) < 60
+            assert await ping(connection, timeout_s=PATIENCE_S) > 0
 
     bounded(scenario)

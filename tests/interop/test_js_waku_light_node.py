@@ -15,7 +15,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, run
+from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-interop/1/room/proto"
@@ -72,9 +72,7 @@ async def node_process(folder, ws_port=0):
 
 async def nobody_subscribed(node):
     """js-waku does not wait for the answer when it unsubscribes."""
-    async with asyncio.timeout(PATIENCE_S):
-        while node.filters.subscribers_of(SHARD, TOPIC):  # noqa: ASYNC110 - a table, no event
-            await asyncio.sleep(0.05)
+    await until(lambda: not node.filters.subscribers_of(SHARD, TOPIC))
 
 
 WAYS = pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.peer_id import PeerId
-from patience import run
+from patience import run, until
 
 TOPIC = "/fairway-interop/1/mixed/proto"
 SHARD = "/waku/2/rs/16/0"
 SIZES = (1, 100, 1_000, 10_000, 60_000, 130_000)
-SETTLE_S = 2.0
-"""Longer than until anybody sends anything again: what comes twice has come by then."""
+LAST = b"the last word of "
+"""What both say at the end: what came twice of the rest has come before it."""
 PARTINGS = 2
 TIMEOUT_S = 240
 RETRY_MS, RETRIES = 5_000, TIMEOUT_S // 5
@@ -109,9 +109,7 @@ async def mixed(js_peer, *, kind=None, loss=0.0, seed=None, transport="ws", beyo
         "encryption": told,
     }
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            while peers and not node.relay.peer_count(SHARD):  # noqa: ASYNC110 - a figure has no event
-                await asyncio.sleep(0.05)
+        await until(lambda: not peers or node.relay.peer_count(SHARD))
         async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
                 client, "mixed", "python", TOPIC, options=OUR_OPTIONS, encryption=cipher
@@ -145,6 +143,8 @@ async def converse(js, channel, *, seed, count, pause_s):
             receipt = await channel.send(ours)
             wanted.add(receipt.message_id)
             await asyncio.sleep(pause_s)
+        js.tell("send", payload=text(LAST + b"js"))
+        await channel.send(LAST + b"py")
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 js_got = {
@@ -153,7 +153,9 @@ async def converse(js, channel, *, seed, count, pause_s):
                 js_acked = {event["id"] for event in js.of("message-acknowledged")}
                 assert not js.of("ended"), js.state()
                 done = (
-                    len(got) >= count
+                    got[-1:] == [LAST + b"js"]
+                    and digest(LAST + b"py") in js_got
+                    and len(got) > count
                     and set(map(digest, from_us)) <= js_got
                     and set(map(js_id, from_js)) <= js_acked
                     and wanted <= acknowledged
@@ -161,17 +163,16 @@ async def converse(js, channel, *, seed, count, pause_s):
                 if done:
                     break
                 await asyncio.sleep(0.1)
-        await asyncio.sleep(SETTLE_S)
     except TimeoutError:
         pytest.fail(
-            f"seed {seed}: we got {len(got)} of {count}, js {len(js_got)}; acknowledged to us {len(acknowledged)}, "
+            f"seed {seed}: we got {len(got)} of {count + 1}, js {len(js_got)}; acknowledged to us {len(acknowledged)}, "
             f"to js {len(js_acked)}; {js.state()}"
         )
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return from_js, got
+    return [*from_js, LAST + b"js"], got
 
 
 KINDS = pytest.mark.parametrize("kind", [None, "symmetric", "ecies"], ids=["plain", "symmetric", "ecies"])
@@ -208,7 +209,7 @@ def test_when_connections_with_js_waku_end_meanwhile_nothing_is_lost_either(js_p
             async def part():
                 parted = 0
                 while parted < PARTINGS:
-                    await asyncio.sleep(0.7)
+                    await asyncio.sleep(0.7)  # of the conversation, in which the next one parts them
                     if other in {connection.peer_id for connection in node.host.connections()}:
                         parted += 1
                         await node.host.disconnect(other)

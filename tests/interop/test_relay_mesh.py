@@ -30,7 +30,7 @@ SPARSE = GossipsubOptions(d=3, d_low=2, d_high=6, d_out=1, d_score=3, flood_publ
 class LosingPubSub(PubSub):
     """Loses a share of the messages to each peer as a full outbox would, but none to the same peer twice."""
 
-    rng = random.Random()
+    rng: random.Random
     share = 0.0
 
     def _run(self, effects):

@@ -2,12 +2,11 @@
 
 The core's answer is that of a reader: a participant without a past (`Stack`) that is given the archive's messages and
 nothing else, and waits until it gives up what is missing. All worlds, of either wire, are in one archive, told apart by
-their channels, so that Spark runs once. FAIRWAY_WORLDS_SEED moves all seeds, for soak runs.
+their channels, so that Spark runs once. ``pytest --seed`` moves all seeds, for soak runs.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,6 @@ from fairway.storage.nwaku_archive import NwakuArchive
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
-FIRST_SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
 WORLDS = 12
 """For each profile."""
 MINUTE_MS = 60_000
@@ -142,12 +140,12 @@ def pipeline_answers(spark, path):
 
 
 @pytest.fixture(scope="module")
-def worlds(spark, tmp_path_factory):
+def worlds(spark, tmp_path_factory, seed):
     """Run the worlds, and give each with the core's answer and the pipeline's."""
     runs = [
-        Run(plan_of(seed, profile), f"{profile.value}-{seed}")
+        Run(plan_of(seed + number, profile), f"{profile.value}-{seed + number}")
         for profile in Profile
-        for seed in range(FIRST_SEED, FIRST_SEED + WORLDS)
+        for number in range(WORLDS)
     ]
     path = tmp_path_factory.mktemp("worlds") / "store.sqlite3"
     cores = []

@@ -34,7 +34,6 @@ from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.segment import SEED_003, Segment
 
-SEED = int(os.environ.get("FAIRWAY_WORLDS_SEED", "1"))
 FLOOD = int(os.environ.get("FAIRWAY_POISON_ROWS", "2000"))
 SHARD = "/waku/2/rs/1/0"
 START_NS = 1_760_000_000_000_000_000
@@ -196,17 +195,17 @@ def mutated(pairs, rng):
                 yield payload, None if meta == LOGOS_MARKER else LOGOS_MARKER
 
 
-def test_every_segment_of_a_mutated_world_is_held_by_some_set():
-    for seed in (SEED, SEED + 1):
-        rng = random.Random(seed)
-        pairs = world_payloads(seed)
+def test_every_segment_of_a_mutated_world_is_held_by_some_set(seed):
+    for one in (seed, seed + 1):
+        rng = random.Random(one)
+        pairs = world_payloads(one)
         table = decoded([pair for _ in range(3) for pair in mutated(pairs, rng)])
         segments = 0
         for group in in_groups(table):
             held = group_mapper(None)(group).column("held").to_pylist()
-            assert sum(held) == group.num_rows, f"seed {seed}"
+            assert sum(held) == group.num_rows, f"seed {one}"
             segments += group.num_rows
-        assert segments, f"seed {seed}"
+        assert segments, f"seed {one}"
 
 
 @pytest.mark.full
@@ -306,10 +305,9 @@ def test_a_time_that_no_range_holds_is_not_left_out_silently(tmp_path, timestamp
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path):
-    rng = random.Random(SEED)
+def test_a_run_over_all_of_it_accounts_for_every_row(spark, tmp_path, seed, rng):
     pairs = [pair for pair in crafted() if len(pair[0]) < 1_000_000]
-    pairs += mutated(world_payloads(SEED), rng)
+    pairs += mutated(world_payloads(seed), rng)
     flood = BASES[None].replace(b"\x12\x02id", b"")
     pairs += [(flood + framed(2, b"flood-%d" % number), None) for number in range(FLOOD)]
     rows = batch_of(pairs).to_pylist()

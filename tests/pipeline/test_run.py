@@ -37,6 +37,7 @@ from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS
 from fairway.wire.segment import LIP_243
+from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
@@ -280,7 +281,7 @@ def until_killed(made, folder: Path, table: str) -> str:
         env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"},
     )
     manifest = folder / "run" / "manifest.json"
-    ends_s = time.monotonic() + 90
+    ends_s = time.monotonic() + 4 * PATIENCE_S
     try:
         while not (manifest.exists() and table in json.loads(manifest.read_text())["tables"]):
             assert job.poll() is None, job.communicate()[0]

@@ -170,12 +170,14 @@ def postgresql(messages):
         subprocess.run(words, check=True, timeout=PATIENCE_S, **quiet)
         settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(place)]
         process = subprocess.Popen([programs / "postgres", "-D", data, *settings], **quiet)
-        for _ in range(100):
+        ends_s = time.monotonic() + PATIENCE_S
+        while True:
             try:
                 psycopg.connect(uri).close()
                 break
             except psycopg.OperationalError:
                 assert process.poll() is None, "the server ended"
+                assert time.monotonic() < ends_s, "the server did not start"
                 time.sleep(0.1)
         with psycopg.connect(uri, autocommit=True) as connection:
             connection.execute(SCHEMA)

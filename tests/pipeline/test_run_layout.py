@@ -13,21 +13,19 @@ from fairway.pipeline.run import layout as run_layout
 
 SCHEMA = "channel_id string, position int, lamport bigint, content_bytes int"
 COUNTS = {"a": 5_000, "bbb": 30, "c0": 1, "c1": 700, "zz": 400, "\u00fc": 40, "\U0001f600": 40}
-SEED = 7
 
 
 @pytest.fixture
-def messages(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> DataFrame:
+def messages(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> DataFrame:
     """Give channels of very different sizes, of which one alone would fill most files."""
     monkeypatch.setattr(run_layout, "FILE_ROWS", 700)
     monkeypatch.setattr(run_layout, "FILE_BYTES", 7_000)
-    draw = random.Random(SEED)
     rows = [
-        (channel, number + 1, None if draw.random() < 0.02 else draw.randrange(10**6), 10)
+        (channel, number + 1, None if rng.random() < 0.02 else rng.randrange(10**6), 10)
         for channel, count in COUNTS.items()
         for number in range(count)
     ]
-    draw.shuffle(rows)
+    rng.shuffle(rows)
     return spark.createDataFrame(rows, SCHEMA)
 
 
@@ -50,7 +48,7 @@ def test_files_in_order_have_all_rows_in_order_and_none_has_much_more_than_its_s
 ) -> None:
     files = _files(spread(messages, messages), tmp_path / "table", second)
     rows = [row for file in files for row in file]
-    assert rows == sorted(rows), SEED
+    assert rows == sorted(rows)
     assert len(rows) == sum(COUNTS.values())
     assert len(files) == 9
     assert max(map(len, files)) < 2 * len(rows) / len(files)

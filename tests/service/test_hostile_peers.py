@@ -162,11 +162,8 @@ async def after_noise(node, rng):
 
 
 @pytest.mark.parametrize("begin", [bare_socket, half_a_handshake, after_noise])
-def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin):
+def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin, rng):
     async def work():
-        seed = random.randrange(1 << 32)
-        print(f"seed {seed}")  # noqa: T201 - what a failure is repeated with
-        rng = random.Random(seed)
         async with service() as node:
             for number in range(40):
                 link = await begin(node, rng)
@@ -184,11 +181,8 @@ def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin):
 
 @pytest.mark.parametrize("protocol", [*REQUEST_PROTOCOLS, RELAY_PROTOCOL])
 @pytest.mark.parametrize("muxer", [YAMUX, MPLEX])
-def test_garbage_in_streams_costs_the_stream(protocol, muxer):
+def test_garbage_in_streams_costs_the_stream(protocol, muxer, rng):
     async def work():
-        seed = random.randrange(1 << 32)
-        print(f"seed {seed}")  # noqa: T201 - what a failure is repeated with
-        rng = random.Random(seed)
         async with service() as node, await Host.start(muxers=[muxer]) as bad:
             connection = await bad.connect(node.addresses[0])
             for number in range(60):

@@ -20,6 +20,7 @@ from fairway.events import (
     StatusChanged,
 )
 from fairway.storage.channel_store import Handling, Outcome, TracePoint, Write
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -218,7 +219,7 @@ def test_an_answer_may_lead_to_the_next_write(new_store, keeper, make):
         return answer
 
     next_one(0)(None)
-    assert done.wait(30)
+    assert done.wait(PATIENCE_S)
     kept.reopen()
     assert kept.rows == {("history", "a"): (20,)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 
 import pytest
@@ -17,12 +16,12 @@ from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
+from patience import until
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
 
 SHARD = "/waku/2/rs/16/0"
 HOUR_NS = 3_600_000_000_000
-SEED = 20_261_121
 
 
 @pytest.fixture
@@ -89,8 +88,7 @@ def test_what_is_put_is_found_as_it_was_and_read_by_the_pipelines_archive(postgr
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first):
-    rng = random.Random(SEED)
+def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first, rng):
     now_ns = time.time_ns()
     topics = [f"/a/1/{number}/proto" for number in range(4)]
     sent = [
@@ -134,7 +132,7 @@ def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first):
             archive.put(message, now_ns)
         return [await all_pages(archive, query) for query in queries]
 
-    assert with_archive(postgres, work) == [naive(query) for query in queries], f"seed {SEED}"
+    assert with_archive(postgres, work) == [naive(query) for query in queries]
 
 
 def test_timestamps_of_strangers_make_a_bounded_number_of_partitions(postgres, database):
@@ -208,11 +206,8 @@ def test_tables_that_nwaku_made_get_the_index_by_topics_and_keep_their_messages(
         await archive.page(StoreQuery())
 
     async def indexed(archive):
-        for _ in range(200):
-            if not layout.unindexed(database):
-                return len((await archive.page(StoreQuery(content_topics=("/a/1/b/proto",)))).messages)
-            await asyncio.sleep(0.02)
-        return None
+        await until(lambda: not layout.unindexed(database))
+        return len((await archive.page(StoreQuery(content_topics=("/a/1/b/proto",)))).messages)
 
     with_archive(postgres, put)
     database.execute("DROP INDEX i_fairway_topics")
@@ -252,7 +247,7 @@ def test_a_query_that_takes_too_long_is_broken_off_and_the_next_one_answered(pos
             database.execute("ROLLBACK")
         return len((await archive.page(StoreQuery())).messages)
 
-    assert with_archive(postgres, work, query_limit_s=0.2) == 1
+    assert with_archive(postgres, work, query_limit_s=1.5) == 1
 
 
 def test_an_unknown_cursor_and_a_closed_archive_are_said_to_be(postgres, database):

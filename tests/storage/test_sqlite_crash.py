@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
 
 KILLS = 10
-SEED = 20_261_121
 
 # Starts a new child for every line that it reads, so that only one process loads everything. A child writes numbered
 # writes, each to every table, goes on where the last one stopped, and prints a number when the store answered for it.
@@ -114,8 +112,8 @@ def kill_one(parent, rng):
 
 
 @pytest.mark.full
-def test_what_was_answered_for_survives_kill_and_every_write_is_whole(parent, path, make):
-    rng, answered = random.Random(SEED), 0
+def test_what_was_answered_for_survives_kill_and_every_write_is_whole(parent, path, make, rng):
+    answered = 0
     for kill in range(KILLS):
         answered = max(answered, kill_one(parent, rng))
         store = SqliteStore(path)
@@ -123,7 +121,7 @@ def test_what_was_answered_for_survives_kill_and_every_write_is_whole(parent, pa
         rows = {(change.table, change.key): change.row for change in stored.changes}
         # What one write changes together is of one age, in every table.
         last = rows.pop(("last", ""))[0]
-        told = f"seed {SEED}, kill {kill}"
+        told = f"kill {kill}"
         assert last >= answered, told
         expected = range(max(1, last - 19), last + 1)
         assert rows == {("large", str(n)): (n, b"x" * (n % 7) * 3_000) for n in expected}, told

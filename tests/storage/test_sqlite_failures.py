@@ -201,7 +201,7 @@ for number in range(400):
     row = Change(table="history", key=str(number), row=(b"x" * 10_000,))
     answered = threading.Event()
     store.submit(Write(changes=(row,)), lambda error: (answers.append(error), answered.set()))
-    answered.wait(30)
+    answered.wait(120)
 store.close()
 print([type(answer).__name__ for answer in answers].index("StoreFullError"), len({*map(type, answers[-100:])}))
 """

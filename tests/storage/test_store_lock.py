@@ -10,6 +10,7 @@ import pytest
 
 from fairway.errors import StoreLockedError
 from fairway.storage.sqlite_store import SqliteStore
+from patience import PATIENCE_S
 
 HOLDER = """
 import os, sys
@@ -51,7 +52,7 @@ def test_another_process_is_named_with_what_to_do(path, make, holder):
 
 def test_a_killed_process_lets_go_by_itself_even_if_it_left_a_child(path, make, holder):
     holder.kill()
-    holder.wait(30)
+    holder.wait(PATIENCE_S)
     store = SqliteStore(path)
     store.open(*make.owner)
     store.close()

@@ -15,6 +15,7 @@ from fairway.events import RequestSent
 from fairway.storage.channel_store import Outcome, TracePoint
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_reader import StoreReader
+from patience import PATIENCE_S
 
 POINT = TracePoint(at_ms=1, event=RequestSent(request_id="request-1", message_id="message-1"))
 
@@ -31,7 +32,7 @@ request = StoredRequest(
     request_id="request-1", message_id="message-1", size_bytes=5, accepted_at_ms=1_760_000_000_001
 )
 store.submit(Write(trace=(point,), requests=(request,)), lambda error: kept.set())
-kept.wait(30)
+kept.wait(120)
 print("kept", flush=True)
 sys.stdin.read()
 store.close()
@@ -86,7 +87,7 @@ def test_a_store_is_read_while_another_process_uses_it(path, make, writer):
 
 def test_a_store_is_read_after_its_process_was_killed(path, make, writer):
     writer.kill()
-    writer.wait(30)
+    writer.wait(PATIENCE_S)
     check(path, make)
     store = SqliteStore(path)
     store.open(*make.owner)
