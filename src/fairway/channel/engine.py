@@ -163,7 +163,6 @@ class Engine:
         self._made_room.set()
         self._arm()
         if not (effects or accepted or wait):
-            # As for nearly every message: nothing to keep, and nothing to tell.
             return None
         changes: tuple[Change, ...] = ()
         outward: list[Outward] = []
@@ -257,8 +256,15 @@ class Engine:
             )
 
     def _receive(self, routed: RoutedMessage, *, from_store: bool = False) -> None:
+        """Process one of several messages; after the last of them whoever received them sets the timer (`_arm`)."""
         message, digest = routed.message, routed.message_hash
-        self._enter(lambda now_ms: self.stack.receive(message, now_ms, message_hash=digest, from_store=from_store))
+        if self._is_running:
+            try:
+                effects = self.stack.receive(message, self._clock(), message_hash=digest, from_store=from_store)
+                if effects:
+                    self.carry_out(effects)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+                self._fail(error)
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
         """Process what the network brings, as fast as the disk and the application allow."""
@@ -274,8 +280,12 @@ class Engine:
                     self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=options.max_unread_messages))
                     await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
                 if count % _TURN == 0:
+                    self._arm()
                     await asyncio.sleep(0)
-                await self.commits.room(_MAX_UNCOMMITTED)
+                if len(self.commits) > _MAX_UNCOMMITTED:
+                    self._arm()
+                    await self.commits.room(_MAX_UNCOMMITTED)
+            self._arm()
             if pause_s:
                 # Seed 000, "Performance considerations": not more often than process_task_min_elapse_ms.
                 await asyncio.sleep(pause_s)
@@ -324,6 +334,7 @@ class Engine:
 
     async def _settled(self) -> None:
         """Wait until everything that was taken in is processed, opened and kept."""
+        self._arm()
         while self._ciphers:
             await asyncio.wait(list(self._ciphers))
         await self.commits.room(0)
