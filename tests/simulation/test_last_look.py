@@ -9,15 +9,21 @@ import pytest
 from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
 from fairway.protocol.ciphering import Ciphering
+from fairway.protocol.effects import Change
+from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.requests import Requests
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.send_request import SendRequest
 from fairway.protocol.sending import Sending
-from fairway.simulation.invariants import Invariant
+from fairway.protocol.stack import Stack
+from fairway.protocol.sync_timer import SyncTimer
+from fairway.simulation.invariants import Invariant, Traffic
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import simulate
 from fairway.simulation.world import Observer, World
 from fairway.storage.memory_store import MemoryStore
-from fairway.waku.local import NO_FAULTS
+from fairway.waku.local import NO_FAULTS, LocalNetwork, LocalNode
+from fairway.wire.sds import WAKU_SDS
 
 PLAN = SimulationPlan(
     participants=3,
@@ -181,3 +187,82 @@ def test_a_send_that_is_given_up_too_soon_is_seen(monkeypatch):
 def test_a_clock_that_is_never_followed_is_seen(monkeypatch):
     monkeypatch.setattr("fairway.channel.reliable_channel.steady_clock", lambda: lambda: 1_760_000_000_000)
     assert Invariant.STAMPS in broken(replace(PLAN, duration_ms=120_000))
+
+
+def test_a_count_that_is_not_waited_for_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        SendRequest,
+        "is_delivered",
+        lambda self, segments: self.required_from <= (found := self.holders(segments)) and bool(found),
+    )
+    plan = replace(PLAN, participants=4, loss=0.5, ask_all_share=0.0, ask_some_share=1.0)
+    assert Invariant.ACKNOWLEDGED in broken(plan)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_more_may_be_asked_of_a_send_at_any_time(share):
+    report = simulate(replace(PLAN, ask_all_share=share, ask_some_share=0.5, ask_more_share=1.0, crashes_per_hour=30))
+    assert report.ok, report.violations
+    assert report.reported_delivered > report.sent, "those of which more was asked later ended twice"
+
+
+def test_names_asked_for_later_in_place_of_earlier_ones_are_seen(monkeypatch):
+    def want(self, required_count, names):
+        self.required_from = names
+
+    monkeypatch.setattr(SendRequest, "want_more", want)
+    plan = replace(PLAN, participants=4, loss=0.5, ask_all_share=1.0, ask_more_share=1.0)
+    assert Invariant.ACKNOWLEDGED in broken(plan)
+
+
+def test_a_store_that_is_asked_without_limit_is_seen(monkeypatch):
+    monkeypatch.setattr(QueryBudget, "next_at", lambda self, now_ms: now_ms)
+    plan = replace(PLAN, loss=0.6, absences_per_hour=60, absence_ms=10_000, tight_quotas=True)
+    assert Invariant.BUDGET in broken(plan)
+
+
+def test_a_channel_that_goes_on_speaking_for_no_reason_is_seen(monkeypatch):
+    restart = SyncTimer.restart
+    monkeypatch.setattr(SyncTimer, "restart", lambda self, now_ms, factor: restart(self, now_ms, factor / 10))
+    assert Invariant.REST in broken()
+
+
+def test_rows_of_what_is_over_are_seen(monkeypatch):
+    snapshot, until_now = Stack.snapshot, Traffic.until_now
+    row = Change(table="outbox", key="left", row=(1,))
+
+    def leave_a_row(ledger, now_ms):
+        monkeypatch.setattr(Stack, "snapshot", lambda self: (*snapshot(self), row))
+        return until_now(ledger, now_ms)
+
+    monkeypatch.setattr(Traffic, "until_now", leave_a_row)
+    assert Invariant.REST in broken()
+
+
+def test_a_hint_that_leads_nowhere_is_seen(monkeypatch):
+    encode = WAKU_SDS.encode
+
+    def misled(self, message):
+        history = tuple(entry._replace(retrieval_hint=b"?" * 32) for entry in message.causal_history)
+        return encode(replace(message, causal_history=history))
+
+    monkeypatch.setattr(type(WAKU_SDS), "encode", misled)
+    assert Invariant.WIRE in broken()
+
+
+def test_an_ephemeral_message_that_is_sent_twice_is_seen(monkeypatch):
+    publish = LocalNetwork.publish
+
+    def twice(self, publisher, message):
+        if message.message.ephemeral:
+            publish(self, publisher, message)
+        return publish(self, publisher, message)
+
+    monkeypatch.setattr(LocalNetwork, "publish", twice)
+    assert Invariant.WIRE in broken(replace(PLAN, ephemeral_share=0.5))
+
+
+def test_an_ephemeral_message_that_nobody_hears_in_a_healed_world_is_seen(monkeypatch):
+    hear = LocalNode.hear
+    monkeypatch.setattr(LocalNode, "hear", lambda self, message: not message.message.ephemeral and hear(self, message))
+    assert Invariant.HEALED in broken()

@@ -19,7 +19,7 @@ TALK = {
     *("participants", "duration_ms", "messages_per_hour", "ephemeral_share", "repeat_share", "ask_all_share"),
     *("profile", "delivery", "bloom_capacity"),
 }
-ALWAYS_THE_SAME = {"settle_ms", "lost_timeout_ms", "min_delay_ms"}
+ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
 
 
 def troubles_of(plan):

@@ -8,6 +8,7 @@ if somebody who stayed was delivered it, for else nobody could know of it. A joi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -15,7 +16,13 @@ from typing import Final
 
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, ReliableChannelOptions
-from fairway.protocol.sds.dependencies import FOR_PROGRESS
+from fairway.protocol.arrivals import ARRIVALS, AWAITING
+from fairway.protocol.effects import Purpose
+from fairway.protocol.outbox import OUTBOX
+from fairway.protocol.requests import REQUESTS, SEGMENTS
+from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
+from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.ledger import Ledger, Presence, Sent
@@ -25,6 +32,16 @@ from fairway.storage.channel_store import Outcome
 _SHOWN: Final = 3
 _KNOWN_WITHIN_MS: Final = 180_000
 """Where nothing is lost, nobody takes longer to say what it has, whatever its options are."""
+
+
+_HEALED_WITHIN_MS: Final = 30_000
+"""Where nothing is lost or late, and the application reads at once, a message is there within this time."""
+_SYNCS_PER_INTERVAL: Final = 2.6
+"""Sync messages that a participant sends in its shortest interval, with room for chance."""
+_FEW: Final = 6
+_PAGES_AT_REST: Final = 3
+_OPEN_TABLES: Final = (REQUESTS, SEGMENTS, OUTBOX, PARKED, MISSING, ARRIVALS, AWAITING)
+"""What is kept in these is under way: a channel at rest has nothing there."""
 
 
 class Invariant(Enum):
@@ -45,6 +62,9 @@ class Invariant(Enum):
     WORD = "no false word to the sender"
     HEALED = "what is sent in a healed world is delivered"
     KEPT = "what is kept is what is so"
+    WIRE = "what leaves is what the wire allows"
+    BUDGET = "the store is asked no more than allowed"
+    REST = "a channel at rest is idle"
     STAMPS = "messages are stamped by the clock, and later than what they cite"
 
 
@@ -83,6 +103,11 @@ class Checks:
         yield from self._answers()
         yield from self._stamps()
         yield from self._rates()
+        for at_ms, name, fault in self._ledger.misformed:
+            yield self._violation(Invariant.WIRE, at_ms, name, None, f"{name} published what must not be: {fault}")
+        for at_ms, name, count in self._ledger.overasked:
+            text = f"{name} asked the store for {count} pages in a minute"
+            yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
         for at_ms, name, error in self._ledger.failures:
             yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
 
@@ -93,9 +118,17 @@ class Checks:
                 ends = ", ".join(repr(end) for _, end in sent.ends) or "nothing"
                 text = f"{_title(sent)} was sent in a healed world and ended with {ends}"
                 yield self._violation(Invariant.HEALED, None, sent.sender, sent, text)
+            elif late := [name for name in sorted(sent.deliveries) if self._took_ms(sent, name) > _HEALED_WITHIN_MS]:
+                took_s = max(self._took_ms(sent, name) for name in late) // 1_000
+                text = f"{_title(sent)}, sent in a healed world, came to {', '.join(late)} after {took_s} s"
+                yield self._violation(Invariant.HEALED, None, sent.sender, sent, text)
             elif sent.ends[0][0] - sent.at_ms > _KNOWN_WITHIN_MS:
                 text = f"{_title(sent)}, sent in a healed world, was known as delivered after {_seconds(sent)} s"
                 yield self._violation(Invariant.HEALED, sent.ends[0][0], sent.sender, sent, text)
+
+    def _took_ms(self, sent: Sent, name: str) -> int:
+        is_slow = self._world.participants[name].habits.slow_ms if name in self._world.participants else 1
+        return 0 if is_slow else sent.deliveries[name][0] - sent.at_ms
 
     def lacking(self) -> int:
         """Return how many deliveries are owed and did not happen."""
@@ -197,7 +230,7 @@ class Checks:
             if sent.too_soon is not None and not sent.refused and sent.too_soon < tries:
                 text = f"{_title(sent)} was given up after {sent.too_soon} tries of {tries}"
                 yield self._violation(Invariant.ENDED, sent.ends[0][0], sent.sender, sent, text)
-            if len(sent.ends) > 1:
+            if len(sent.ends) > 1 + len(sent.asked_more):
                 kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
                 text = f"{_title(sent)} has {len(sent.ends)} terminal events ({kinds})"
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
@@ -219,9 +252,9 @@ class Checks:
             for at_ms, end in sent.ends:
                 if not isinstance(end, MessageDelivered):
                     continue
-                unheard = sorted(sent.asked - set(end.delivered_to))
-                if unheard or not end.delivered_to:
-                    whom = f"{', '.join(unheard)}, who were asked for" if unheard else "anybody who has it"
+                unheard = sorted(sent.wanted(at_ms) - set(end.delivered_to))
+                if unheard or len(end.delivered_to) < sent.count:
+                    whom = f"{', '.join(unheard)}, who were asked for" if unheard else f"{sent.count} who have it"
                     text = f"{_title(sent)} counts as delivered without {whom}"
                     yield self._violation(Invariant.ACKNOWLEDGED, at_ms, sent.sender, sent, text)
 
@@ -234,16 +267,16 @@ class Checks:
     def _answers(self) -> Iterator[Violation]:
         """Hold receipts against the events that their sends ended with."""
         for sent in self._ledger.sent:
-            for names in sent.answers:
-                if names is not None and not (names and sent.asked <= set(names)):
+            for at_ms, names in sent.answers:
+                if names is not None and not (len(names) >= sent.count and sent.wanted(at_ms) <= set(names)):
                     text = f"the receipt of {_title(sent)} says that {', '.join(names) or 'nobody'} has it"
                     yield self._violation(Invariant.ACKNOWLEDGED, None, sent.sender, sent, text)
             if sent.sender not in self._stayed or sent.accepted_ms is None or not sent.ends:
                 continue
-            delivered = isinstance(sent.ends[0][1], MessageDelivered)
-            if not sent.answers or (sent.answers[-1] is not None) != delivered:
-                told = "nothing" if not sent.answers else "failure" if sent.answers[-1] is None else "delivery"
-                kind = type(sent.ends[0][1]).__name__
+            end, last = sent.ends[-1][1], sent.answers[-1][1] if sent.answers else None
+            if not sent.answers or (last is not None) != isinstance(end, MessageDelivered):
+                told = "nothing" if not sent.answers else "failure" if last is None else "delivery"
+                kind = type(end).__name__
                 text = f"the receipt of {_title(sent)} says {told}, while the event was {kind}"
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
 
@@ -312,6 +345,62 @@ class Checks:
             participant=name,
             request_id=None if sent is None else sent.request_id,
             sentence=sentence,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """How much was transmitted and asked for until some moment."""
+
+    at_ms: int
+    transmissions: Counter[Purpose]
+    queries: Counter[str]
+
+    @classmethod
+    def until_now(cls, ledger: Ledger, now_ms: int) -> Traffic:
+        """Count what there was so far."""
+        return cls(now_ms, Counter(ledger.transmissions), Counter(ledger.queries))
+
+
+def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]:
+    """Yield a violation for whatever participants did or kept since some moment that nothing was reason for."""
+    passed_ms = world.now_ms - before.at_ms
+    sent = ledger.transmissions - before.transmissions
+    sync = sent.pop(Purpose.SYNC, 0)
+    sent.pop(Purpose.EPHEMERAL, 0)
+    intervals = [passed_ms / participant.options.sync_min_interval_ms for participant in world.participants.values()]
+    most = int(_SYNCS_PER_INTERVAL * sum(intervals)) + _FEW
+    told = []
+    if sent:
+        told.append(f"{', '.join(f'{count} {purpose.value}' for purpose, count in sent.items())} messages were sent")
+    if sync > most:
+        told.append(f"{sync} sync messages were sent, of which {most} are enough")
+    for name, pages in sorted((ledger.queries - before.queries).items()):
+        if pages > _PAGES_AT_REST:
+            told.append(f"{name} asked the store for {pages} pages")
+    for name, participant in world.participants.items():
+        if participant.channel is None:
+            continue
+        tables = Counter(row.table for row in participant.stack.snapshot())
+        # Segments that somebody forged for a message keep it open beside what was delivered of it.
+        open_tables = _OPEN_TABLES[:-2] if ledger.forged else _OPEN_TABLES
+        left = {table: tables[table] for table in open_tables if tables[table]}
+        if left:
+            told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
+        options = participant.options.sds
+        for what, count, bound in (
+            ("messages of its history", tables[HISTORY], options.max_history),
+            ("messages to repair others", tables[RETAINED], options.repair.retained_messages),
+        ):
+            if count > bound:
+                told.append(f"{name} keeps {count:,} {what}, of which {bound:,} are allowed")
+    for text in told:
+        yield Violation(
+            invariant=Invariant.REST,
+            at_ms=None,
+            participant=None,
+            request_id=None,
+            sentence=f"in {passed_ms // 1_000} s of rest: {text}",
         )
 
 

@@ -10,7 +10,7 @@ what a sender knew when it spoke is one such set, which makes causal order cheap
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -25,6 +25,7 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
     MessageSendError,
+    MessageSending,
     MessageSent,
     MessageSetAside,
     RequestSent,
@@ -33,6 +34,7 @@ from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.world import Observer
+from fairway.storage.channel_store import Write
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import SdsCodec, SdsMessage
 
@@ -42,6 +44,10 @@ RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
 MISDATED_MS: Final = 60_000
 """A message waits no longer than this between its stamp and the network."""
+_HEEDED_MS: Final = 5_000
+"""What is told so soon after more was asked for may have been found before."""
+_MINUTE_MS: Final = 59_000
+"""A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
@@ -65,6 +71,10 @@ class Sent:
     """Whose acknowledgement the sender asked for by name."""
     known: int
     """Messages that the sender had sent or been handed before."""
+    count: int = 1
+    """How many the sender asked for, whoever they are."""
+    asked_more: list[tuple[int, frozenset[str]]] = field(default_factory=list)
+    """Whom the sender asked for later, all together, and when."""
     accepted_ms: int | None = None
     """When the sender was told that it is kept; None if it never was, as when its program was killed before."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
@@ -80,8 +90,8 @@ class Sent:
     """Whether its sender was told that it cannot be sent at all."""
     in_vain: tuple[str, ...] = ()
     """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
-    answers: list[tuple[str, ...] | None] = field(default_factory=list)
-    """Whom the receipt named in the end, in any life; None where it said that the send failed."""
+    answers: list[tuple[int, tuple[str, ...] | None]] = field(default_factory=list)
+    """Whom the receipt named, and when, in any life; None where it said that the send failed."""
     life: int = 1
     """The life of the sender in which it was first tried."""
     chunks_sent: set[int] = field(default_factory=set)
@@ -92,6 +102,10 @@ class Sent:
     """How often each segment was told as sent."""
     too_soon: int | None = None
     """How often the segment that was sent most often had been sent when its sender gave up, if that life began it."""
+
+    def wanted(self, at_ms: int) -> frozenset[str]:
+        """Return who was asked for by name, so long before a moment that what is told then takes account of it."""
+        return self.asked.union(*(names for asked_ms, names in self.asked_more if asked_ms < at_ms - _HEEDED_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +227,26 @@ class Ledger(Observer):
         """Who was told that messages on which its handlers raised do not come again by themselves."""
         self._taken: set[bytes] = set()
         """Hashes of all that the network took."""
+        self.max_queries_per_minute: int | None = None
+        """Store queries that a participant may make in any minute, if that is watched."""
+        self.hop_ms = 0
+        """How long a query may be under way."""
+        self.hints_are_checked = True
+        """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
+        self.queries: Counter[str] = Counter()
+        """Pages that each participant asked the store for."""
+        self.turned_away_of: Counter[str] = Counter()
+        """Messages of each participant that the network did not take."""
+        self.overasked: list[tuple[int, str, int]] = []
+        """Who asked the store for more pages in a minute than allowed: (when, who, how many)."""
+        self._queried: dict[str, deque[int]] = {}
+        self.misformed: list[tuple[int, str, str]] = []
+        """What was published that the wire does not allow: (when, by whom, what is wrong)."""
+        self._durable: set[tuple[str, str]] = set()
+        """Whose store keeps, or once kept, a row of which SDS message."""
+        self.ephemeral_heard: set[tuple[str, str]] = set()
+        """Who was handed which ephemeral message, by message id."""
+        self._ephemeral_published: Counter[str] = Counter()
         self._lamports: dict[str, int] = {}
         """Lamport timestamps of what participants published, by SDS id."""
         self._trace = hashlib.sha256()
@@ -230,7 +264,9 @@ class Ledger(Observer):
         """Write down that somebody went for good."""
         self.presences[name].left_ms = at_ms
 
-    def tried(self, at_ms: int, name: str, request_id: str, payload: bytes, asked: Iterable[str] = ()) -> None:
+    def tried(
+        self, at_ms: int, name: str, request_id: str, payload: bytes, asked: Iterable[str] = (), count: int = 1
+    ) -> None:
         """Write down that an application sends something."""
         presence = self.presences[name]
         sent = Sent(
@@ -243,6 +279,7 @@ class Ledger(Observer):
             asked=frozenset(asked),
             present=frozenset(n for n, other in self.presences.items() if other.left_ms is None and n != name),
             known=presence.known,
+            count=count,
             life=self._lives[name],
         )
         self.sent.append(sent)
@@ -257,9 +294,15 @@ class Ledger(Observer):
             self.presences[name].known |= 1 << sent.number
         self._trace.update(f"{at_ms} {name} may rely on {request_id}\n".encode())
 
+    def asked(self, at_ms: int, name: str, request_id: str, more: frozenset[str]) -> None:
+        """Write down that an application asked that others have a send, too; of nobody, that it could not."""
+        sent = self._by_request[request_id]
+        sent.asked_more = [*sent.asked_more, (at_ms, more)] if more else [(at, more) for at, _ in sent.asked_more]
+        self._trace.update(f"{at_ms} {name} asks {sorted(more)} to have {request_id}\n".encode())
+
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Write down what a receipt said in the end."""
-        self._by_request[request_id].answers.append(delivered_to)
+        self._by_request[request_id].answers.append((at_ms, delivered_to))
         self._trace.update(f"{at_ms} {name} learns that {request_id} has {delivered_to}\n".encode())
 
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:
@@ -269,6 +312,7 @@ class Ledger(Observer):
     def began(self, at_ms: int, name: str) -> None:
         """Write down that a new life of somebody began."""
         self._lives[name] += 1
+        self._queried.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
@@ -318,11 +362,37 @@ class Ledger(Observer):
         """Return what was lost on its way to those who stayed, and never noticed: (participant, SDS id)."""
         return [lost for lost in self._lost if self.presences[lost[0]].left_ms is None]
 
+    def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
+        """Write down what of a participant no crash forgets."""
+        self._durable.update((name, change.key) for change in write.changes if change.row is not None)
+        for _, message in write.delivered:
+            self._durable.update((name, sds_id) for sds_id in message.sds_ids)
+
+    def turned_away(self, at_ms: int, name: str, detail: str) -> None:
+        """Count what the network did not take."""
+        self.turned_away_of[name] += 1
+        self._trace.update(f"{at_ms} {name} is turned away: {detail}\n".encode())
+
+    def queried(self, at_ms: int, name: str) -> None:
+        """Count a page that somebody asks the store for."""
+        self.queries[name] += 1
+        recent = self._queried.setdefault(name, deque())
+        recent.append(at_ms)
+        while recent[0] <= at_ms - _MINUTE_MS + self.hop_ms:
+            recent.popleft()
+        most = self.max_queries_per_minute
+        # A clock that was set counts other minutes.
+        if most is not None and len(recent) > most and self.wall_ms(name) is not None:
+            self.overasked.append((at_ms, name, len(recent)))
+
     def told(self, at_ms: int, name: str, event: Event) -> None:
         """Write down what an application was told."""
         self.events[type(event).__name__] += 1
         self._trace.update(f"{at_ms} {name} is told {event!r}\n".encode())
         match event:
+            case MessageSending(request_id=request_id, chunk_info=chunk) if not chunk.is_parity:
+                if request_id in self._by_request:
+                    self._by_request[request_id].chunk_count = chunk.total_chunks
             case MessageSent(request_id=request_id, message_hash=message_hash, chunk_info=chunk):
                 sds_id = self._carried.get(message_hash)
                 sent = self._by_request.get(request_id)
@@ -389,6 +459,7 @@ class Ledger(Observer):
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
             return
         if message.ephemeral or not self.ephemeral_ids.isdisjoint(message.sds_ids):
+            self.ephemeral_heard.add((name, message.message_id))
             self.ephemeral_deliveries[f"{name}/{self._lives[name]}", message.sender_id, message.sds_ids[0]] += 1
             return
         key, life = (name, message.sds_ids), self._lives[name]
@@ -438,7 +509,8 @@ class Ledger(Observer):
             return self.presences[name].left_ms is None and self.troubled_ms.get(name, 0) < since_ms
 
         had = {name for name, times in sent.deliveries.items() if times[0] < since_ms and is_sound(name)}
-        if not is_sound(sent.sender) or not had or not sent.asked <= had:
+        wanted = sent.asked.union(*(names for _, names in sent.asked_more))
+        if not is_sound(sent.sender) or len(had) < sent.count or not wanted <= had:
             return ()
         return tuple(sorted(had))
 
@@ -451,6 +523,9 @@ class Ledger(Observer):
                 self.false_words.append((at_ms, name, None, "what left cannot be opened with the key of the channel"))
             return (Purpose.EPHEMERAL if message.message.ephemeral else Purpose.CONTENT), 0, 0
         content, bloom = len(opened.content or b""), len(opened.bloom_filter or b"")
+        if name in self.presences:
+            for fault in self._misforms(name, opened, message):
+                self.misformed.append((at_ms, name, fault))
         if message.message.ephemeral:
             self.ephemeral_ids.add(opened.message_id)
             return Purpose.EPHEMERAL, content, bloom
@@ -465,6 +540,33 @@ class Ledger(Observer):
             self._compare_lamports(at_ms, name, opened)
             return Purpose.CONTENT, content, bloom
         return (Purpose.RETRY if author == name else Purpose.REPAIR), content, bloom
+
+    def _misforms(self, name: str, opened: SdsMessage, message: RoutedMessage) -> Iterator[str]:
+        """Yield what is wrong with a message by itself (SDS, "Message" and "Ephemeral Messages"; SDS-R)."""
+        # The Logos wire has a timestamp of 0 where that of the specification has none.
+        is_ephemeral = bool(opened.content) and not opened.lamport_timestamp
+        if message.message.ephemeral != is_ephemeral:
+            yield f"its carrier says that it is {'' if message.message.ephemeral else 'not '}ephemeral"
+        if is_ephemeral:
+            self._ephemeral_published[opened.message_id] += 1
+            if self._ephemeral_published[opened.message_id] > 1:
+                yield "an ephemeral message is published again"
+            if opened.causal_history or opened.bloom_filter or opened.repair_request:
+                yield "an ephemeral message cites others, or says what its sender has"
+        cited = [entry.message_id for entry in opened.causal_history]
+        said = [*cited, *([opened.message_id] if opened.content and not is_ephemeral else [])]
+        if any((name, sds_id) not in self._durable for sds_id in said):
+            yield "a crash now would forget what it rests on"
+        if len(set(cited)) < len(cited):
+            yield "one message is cited twice by another"
+        if opened.message_id in cited:
+            yield "a message cites itself"
+        if not self.ephemeral_ids.isdisjoint(cited):
+            yield "an ephemeral message is cited"
+        for entry in opened.causal_history if self.hints_are_checked else ():
+            hint = entry.retrieval_hint
+            if hint is not None and hint not in self._taken and entry.message_id not in self.forged:
+                yield "a retrieval hint leads to nothing that the network ever took"
 
     def _compare_lamports(self, at_ms: int, name: str, opened: SdsMessage) -> None:
         """See that a message is ordered after all that it cites (SDS, "Send Message")."""
@@ -497,5 +599,7 @@ class Ledger(Observer):
         for name in names:
             if name not in sent.claimed:
                 sent.claimed.add(name)
-                true = name in sent.deliveries or any(self._holds(name, sds_id) for sds_id in sent.sds_ids)
+                # Where the network's answer was lost, nobody is told which segments are whose.
+                is_unknown = len(sent.chunks_sent) < sent.chunk_count
+                true = name in sent.deliveries or is_unknown or any(self._holds(name, each) for each in sent.sds_ids)
                 self.claims.append(Claim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true))

@@ -29,6 +29,8 @@ _SHARES: Final = (
     "ephemeral_share",
     "repeat_share",
     "ask_all_share",
+    "ask_some_share",
+    "ask_more_share",
     "refusals",
     "answer_loss",
     "store_lies",
@@ -92,7 +94,11 @@ class SimulationPlan:
     repeat_share: float = 0.1
     """Share of messages that say "ok", which others said before."""
     ask_all_share: float = 0.5
-    """Share of sends that ask everybody present to acknowledge; the others ask for anybody."""
+    """Share of sends that ask everybody present to acknowledge."""
+    ask_some_share: float = 0.0
+    """Share of the others that ask for two or three to acknowledge, whoever they are; the rest asks for anybody."""
+    ask_more_share: float = 0.0
+    """Share of sends of which somebody more is asked for later, before or after they count as delivered."""
     crashes_per_hour: float = 0.5
     """Crashes of a participant; it starts again at once from what it had made durable."""
     absences_per_hour: float = 0.5
@@ -111,6 +117,8 @@ class SimulationPlan:
     """Into how many parts it falls."""
     refusals: float = 0.0
     """Share of publications that a node refuses with 429, 420, 503 or 505."""
+    node_rate: float | None = None
+    """Messages that a node takes in a second, after ten at once; the others it refuses with 429. None for no limit."""
     answer_loss: float = 0.0
     """Share of publications that the network takes while the sender waits for the answer in vain."""
     slow_uplinks: int = 0
@@ -161,6 +169,8 @@ class SimulationPlan:
     """Parity segments per data segment; None for the profile's default."""
     bloom_capacity: int = 10_000
     """Messages that bloom filters are made for."""
+    max_history: int = SdsConfig().max_history
+    """Messages of the local history that are kept."""
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
     """How long a cited message may be missing before it is declared lost; 0 = for ever."""
     settle_ms: int = 3 * HOUR_MS
@@ -193,6 +203,7 @@ class SimulationPlan:
         _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
         _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
         _require(self.lost_timeout_ms >= 0, self, "lost_timeout_ms", "0 or more")
+        _require(self.node_rate is None or self.node_rate > 0, self, "node_rate", "more than 0 messages a second")
         _require(self.settle_ms >= 0, self, "settle_ms", "0 or more")
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
         self.faults()
@@ -207,6 +218,7 @@ class SimulationPlan:
             max_delay_ms=self.max_delay_ms,
             store_loss=self.store_gaps,
             answer_loss=self.answer_loss,
+            messages_per_second=self.node_rate,
             too_many_requests=self.refusals * 0.4,
             invalid_message=self.refusals * 0.3,
             no_peers_to_relay=self.refusals * 0.3,
@@ -225,7 +237,12 @@ class SimulationPlan:
             base,
             delivery=self.delivery,
             segmentation=replace(base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity),
-            sds=replace(base.sds, bloom_capacity=self.bloom_capacity, lost_timeout_ms=self.lost_timeout_ms),
+            sds=replace(
+                base.sds,
+                bloom_capacity=self.bloom_capacity,
+                max_history=self.max_history,
+                lost_timeout_ms=self.lost_timeout_ms,
+            ),
             rate_limit=limit,
         )
         return _tight(options) if self.tight_quotas else options
@@ -258,6 +275,8 @@ def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:
     return replace(
         options,
         max_unread_messages=20,
+        max_active_retries=4,
+        max_store_queries_per_minute=12,
         segmentation=replace(
             options.segmentation,
             max_sets_per_sender=4,

@@ -30,6 +30,7 @@ from fairway.errors import (
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
+from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore
 from fairway.waku.node import WakuNode
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AFTER_S: Final = 5.0
 """How often a program that waits for handlers to be called looks whether its channel still runs."""
+_ASKED_MORE_S: Final = 120.0
+"""How long after a send counts as delivered an application asks for more, at most."""
 _TOLD_KINDS: Final = tuple(kind for kind in EVENT_NAMES if kind is not MessageReceived)
 
 
@@ -68,6 +71,11 @@ class Wish:
     count: int
     by: frozenset[str]
     is_accepted: bool = False
+    more: frozenset[str] = frozenset()
+    """Who is asked for besides, later; nobody if nothing more is asked."""
+    when: Asking = Asking.DELIVERED
+    """When that is."""
+    has_asked_more: bool = False
 
 
 class Watcher(Protocol):
@@ -88,8 +96,11 @@ class Watcher(Protocol):
     def accepted(self, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
 
+    def asked(self, name: str, request_id: str, more: frozenset[str]) -> None:
+        """Take notice that an application asks that others have a send, too; of nobody, that it could not."""
+
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
-        """Take notice of what the receipt of a send says in the end; None if it failed."""
+        """Take notice of what the receipt of a send says, of the latest that was asked of it; None if it failed."""
 
     def unknown(self, name: str, request_id: str) -> None:
         """Take notice that an earlier send, which was accepted, is not known any more."""
@@ -160,12 +171,24 @@ class Program:
         try:
             receipt = await self._receipt(self.channel, request_id, wish)
             await receipt.sent()
+            if wish.more and wish.when is Asking.OPEN:
+                self._ask_more(request_id, wish)
             delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
+            if wish.more:
+                self._watcher.answered(self.name, request_id, delivered_to)
+                await asyncio.sleep(self._dice.uniform(0, _ASKED_MORE_S))
+                self._ask_more(request_id, wish)
+                delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
         except DeliveryFailedError:
             self._watcher.answered(self.name, request_id, None)
         except ConfigurationError:
-            self._watcher.unknown(self.name, request_id)
-            return
+            if not wish.has_asked_more:
+                self._watcher.unknown(self.name, request_id)
+                return
+            # Of what ended in an earlier life nothing more can be asked.
+            self._watcher.asked(self.name, request_id, frozenset())
+            delivered_to = (await self.channel.receipt(request_id).delivered()).delivered_to
+            self._watcher.answered(self.name, request_id, delivered_to)
         except (ChannelClosedError, StorageError):
             return
         else:
@@ -179,6 +202,11 @@ class Program:
         wish.is_accepted = True
         self._watcher.accepted(self.name, request_id)
         return receipt
+
+    def _ask_more(self, request_id: str, wish: Wish) -> None:
+        # What was asked for before holds on: only what is new is said.
+        wish.by, wish.more, wish.has_asked_more = wish.more, frozenset(), True
+        self._watcher.asked(self.name, request_id, wish.by)
 
     async def send_ephemeral(self, payload: bytes) -> None:
         """Send an ephemeral message, if the channel runs."""

@@ -24,6 +24,8 @@ CALM: Final = SimulationPlan(
     ephemeral_share=0.0,
     repeat_share=0.0,
     ask_all_share=0.0,
+    ask_some_share=0.0,
+    ask_more_share=0.0,
     crashes_per_hour=0.0,
     absences_per_hour=0.0,
     joins=0,
@@ -42,6 +44,25 @@ _EPOCHS_OF_A_BURST: Final = 4
 """In so many epochs of the rate limit what was sent in bursts is to get out."""
 _SLOW_PER_HOUR: Final = 900
 """What a slow uplink lets out in half an hour; where more is to be said in an hour it would never come to rest."""
+_FORGED_MS: Final = 600_000
+"""How long is waited for what was forged: longer than anything honest is out of reach."""
+_ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
+"""Troubles without which the store has what anybody may miss."""
+_DELAYING: Final = (
+    "absences_per_hour",
+    "joins",
+    "node_deaths_per_hour",
+    "deaf_per_hour",
+    "slow_uplinks",
+    "bursts",
+    "refusals",
+    "tight_quotas",
+    "rate_limit",
+    "node_rate",
+    "storage_faults_per_hour",
+    "long_share",
+)
+"""Troubles by which a message may come long after others that were sent later."""
 _LONGEST_MS: Final = 4 * HOUR_MS
 _LONG_SHARE: Final = 0.25
 """Share of worlds that last for days: of few who say little, so that they cost little for each hour."""
@@ -61,6 +82,8 @@ _SIZES: Final = {
 """How likely a world has how many participants. One of 1,000 costs as much as hundreds of 5."""
 
 _FEW: Final = 12
+_FEW_LOGOS: Final = 4
+_SLIGHT: Final = 0.3
 _SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
 """Share of the kinds of trouble that a world has: with all of them at once, one hides what another shows."""
 _SHARES_OF_MANY: Final = (0.0, 0.1, 0.2)
@@ -95,6 +118,8 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
+    if plan.get("hostile"):
+        plan |= _among_forgers(plan) | given
     plan.setdefault("duration_ms", _duration_ms(rng, plan, is_long=is_long))
     if is_long:
         plan |= _now_and_then(plan) | given
@@ -147,6 +172,15 @@ def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
     return {name: round(plan[name] * slower, 4) for name in _HAPPENING if name in plan}
 
 
+def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
+    """Let nobody wait long for what was invented, nor be out of reach for nearly as long."""
+    return {
+        "lost_timeout_ms": _FORGED_MS,
+        "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
+        "partition_ms": min(plan.get("partition_ms", CALM.partition_ms), _FORGED_MS // 5),
+    }
+
+
 def _transmissions_per_hour(plan: dict[str, Any]) -> float:
     """Return about how many transmissions of a participant a plan makes."""
     segments = 1 + _PER_LONG * plan.get("long_share", 0)
@@ -177,6 +211,8 @@ def _talk(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
         "ephemeral_share": rng.choice((0.0, 0.1, 0.3)),
         "repeat_share": rng.choice((0.0, 0.1, 0.4)),
         "ask_all_share": rng.choice((0.0, 0.3, 0.7, 1.0)),
+        "ask_some_share": rng.choice((0.0, 0.3, 0.7)),
+        "ask_more_share": rng.choice((0.0, 0.1, 0.4)),
     }
 
 
@@ -224,6 +260,18 @@ def _absences(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"absences_per_hour": rng.choice((1.0, 4.0, 12.0)), "absence_ms": rng.choice((20_000, 180_000, 900_000))}
 
 
+def _short_patience(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Give up what is missing sooner than who is away comes back, where whoever is there can have everything."""
+    if any(plan.get(name) for name in _ALWAYS_THERE) or plan.get("loss", 0) > _SLIGHT:
+        return {}
+    return {
+        "absences_per_hour": rng.choice((2.0, 6.0)),
+        "absence_ms": 900_000,
+        "lost_timeout_ms": 300_000,
+        "clock_jumps_per_hour": rng.choice((0.0, 4.0)),
+    }
+
+
 def _comings(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {"joins": rng.randint(1, max(1, plan["participants"] // 3))}
 
@@ -242,6 +290,10 @@ def _partitions(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"refusals": rng.choice((0.02, 0.1, 0.4))}
+
+
+def _busy_nodes(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    return {"node_rate": max(1.0, round(_transmissions_per_hour(plan) / 3_600 * rng.choice((3, 10)), 2))}
 
 
 def _lost_answers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
@@ -324,13 +376,23 @@ def _bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return {"bursts": bursts, "burst_messages": min(rng.choice((10, 30, 100, 300)), most)}
 
 
-def _hostile(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+def _hostile(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    if plan["profile"] is Profile.LOGOS and plan["participants"] > _FEW_LOGOS:
+        # Until inventions are given up, everybody speaks every other second.
+        return {}
     return {"hostile": rng.choice((1, 1, 2, 4))}
 
 
 def _rate_limit(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     in_an_epoch = _transmissions_per_hour(plan) / 6 + _transmissions_in_bursts(plan) / _EPOCHS_OF_A_BURST
     return {"rate_limit": int(in_an_epoch * rng.uniform(1.2, 4))}
+
+
+def _short_history(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
+    """Forget all but the newest, where nothing comes so late that it counts as forgotten."""
+    if any(plan.get(name) for name in (*_ALWAYS_THERE, *_DELAYING)) or plan.get("loss", 0) > _SLIGHT:
+        return {}
+    return {"max_history": rng.choice((60, 120)), "messages_per_hour": rng.choice((60.0, 120.0))}
 
 
 _ALWAYS: Final[tuple[_Draw, ...]] = (_participants, _talk, _channel)
@@ -365,4 +427,7 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _bursts,
     _hostile,
     _rate_limit,
+    _busy_nodes,
+    _short_patience,
+    _short_history,
 )

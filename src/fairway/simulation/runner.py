@@ -20,18 +20,19 @@ from fairway.events import ChannelStatus
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
+from fairway.protocol.inbound import logical_message_id
 from fairway.protocol.journal import Row
 from fairway.protocol.outbound import RATE_LIMIT
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.stack_state import JITTER
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import Mallory
-from fairway.simulation.invariants import Checks, Invariant, Peaks, Violation
+from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
-from fairway.simulation.script import Action, Deed, names_of, write_script
+from fairway.simulation.script import Action, Asking, Deed, names_of, write_script
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
 from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
@@ -122,6 +123,9 @@ class Run:
         )
         self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
+        self.ledger.hop_ms = plan.max_delay_ms
+        self.ledger.hints_are_checked = not plan.store_lies
+        self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
@@ -163,7 +167,11 @@ class Run:
             unkept = self._start_all_again()
             called = self._call_the_roll()
             quiet = self._settle(progress)
-        self._run(_GRACE_MS)
+        stirred: list[Violation] = []
+        if quiet:
+            stirred += self._rest()
+        else:
+            self._run(_GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)
         others = max(1, len(self.ledger.presences) - 1)
         violations = [
@@ -171,6 +179,7 @@ class Run:
             *unkept,
             *checks.everything(),
             *self.peaks.beyond(self.world.options, others),
+            *stirred,
         ]
         violations += checks.healed(called)
         if not quiet:
@@ -254,6 +263,29 @@ class Run:
         # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
         return called if self.plan.rate_limit is None else []
 
+    def _rest(self) -> Iterator[Violation]:
+        """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
+        before = Traffic.until_now(self.ledger, self.world.now_ms)
+        names = sorted(self.world.participants)[:_CALLED]
+        # Where a limit holds, ephemeral messages are the first that are dropped.
+        said = [] if self.plan.rate_limit is not None or self.plan.tight_quotas else names
+        for name in said:
+            self.world.send_ephemeral(name, f"{name} says in passing".encode())
+        self._run(_GRACE_MS)
+        yield from unrest(before, self.ledger, self.world)
+        for name in said:
+            message_id = logical_message_id(f"{name} says in passing".encode())
+            for other in self.world.participants:
+                habits = self.world.participants[other].habits
+                if other != name and not habits.slow_ms and (other, message_id) not in self.ledger.ephemeral_heard:
+                    yield Violation(
+                        invariant=Invariant.HEALED,
+                        at_ms=None,
+                        participant=other,
+                        request_id=None,
+                        sentence=f"{other} never heard the ephemeral message that {name} sent in a healed world",
+                    )
+
     def _run(self, for_ms: int) -> None:
         self.world.run(for_ms)
         for participant in self.world.participants.values():
@@ -288,20 +320,25 @@ class Run:
         for name in list(self.world.participants)[:_LAST_SPEAKERS]:
             self._send(name, f"{name} is back".encode(), ask_all=True)
 
-    def _send(self, name: str, payload: bytes, *, ask_all: bool) -> None:
+    def _send(self, name: str, payload: bytes, *, ask_all: bool, count: int = 1, more: Asking | None = None) -> None:
         world = self.world
         if world.participants[name].channel is None:
             # Its program is being started again, and cannot be asked to.
             return
-        asked = frozenset(world.participants) - {name} if ask_all else frozenset[str]()
-        request_id = world.send(name, payload, by=asked)
-        self.ledger.tried(world.now_ms, name, request_id, payload, asked)
+        others = frozenset(world.participants) - {name}
+        asked, count = others if ask_all else frozenset[str](), max(1, min(count, len(others)))
+        further: list[str] = []
+        if more is not None and others:
+            # Where all are asked for at first, somebody is asked for twice.
+            further = [self._dice.choice(sorted(others - asked or others))]
+        request_id = world.send(name, payload, count=count, by=asked, more=further, when=more or Asking.DELIVERED)
+        self.ledger.tried(world.now_ms, name, request_id, payload, asked, count)
 
     def _do(self, deed: Deed, name: str, action: Action) -> None:
         world = self.world
         match deed:
             case Deed.SEND:
-                self._send(name, action.payload, ask_all=action.ask_all)
+                self._send(name, action.payload, ask_all=action.ask_all, count=action.ask_count, more=action.more)
             case Deed.EPHEMERAL:
                 self.ledger.ephemeral_sent += 1
                 world.send_ephemeral(name, action.payload)

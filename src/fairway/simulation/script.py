@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Final
@@ -51,6 +51,13 @@ class Deed(Enum):
     MEND = "mend"
 
 
+class Asking(Enum):
+    """When an application asks that somebody more acknowledges a message that it sent."""
+
+    OPEN = "while nobody is known to have it"
+    DELIVERED = "when it counts as delivered"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """One thing that happens."""
@@ -62,6 +69,10 @@ class Action:
     payload: bytes = b""
     ask_all: bool = False
     """Whether everybody present is asked to acknowledge."""
+    ask_count: int = 1
+    """How many are asked to acknowledge, whoever they are."""
+    more: Asking | None = None
+    """When somebody more is asked for, if anybody is."""
     number: int = 0
     """How far a clock is ahead afterwards in ms, and where else there is something to choose, which."""
     sides: tuple[tuple[str, ...], ...] = ()
@@ -76,6 +87,7 @@ def names_of(plan: SimulationPlan) -> tuple[str, ...]:
 def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
     """Draw everything that happens in a world, in the order of time."""
     rng = random.Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    asking = random.Random(f"asking/{plan.seed}")  # noqa: S311
     stays = _stays(plan, rng)
     actions = [
         *(Action(at_ms=first, deed=Deed.JOIN, names=(name,)) for name, (first, _) in stays.items() if first),
@@ -86,7 +98,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
         ),
     ]
     for name, (first, last) in stays.items():
-        actions += _talk(plan, rng, name, first, last)
+        actions += (_asking(plan, asking, action) for action in _talk(plan, rng, name, first, last))
         for at_ms in _times(rng, plan.crashes_per_hour, first, last):
             actions.append(Action(at_ms=at_ms, deed=Deed.CRASH, names=(name,)))
         actions += _absences(plan, rng, name, first, last)
@@ -128,6 +140,15 @@ def _talk(plan: SimulationPlan, rng: random.Random, name: str, first: int, last:
         yield Action(
             at_ms=at_ms, deed=Deed.SEND, names=(name,), payload=payload, ask_all=rng.random() < plan.ask_all_share
         )
+
+
+def _asking(plan: SimulationPlan, rng: random.Random, action: Action) -> Action:
+    """Draw how many a send asks for, and whether somebody more is asked for later."""
+    if action.deed is not Deed.SEND:
+        return action
+    count = rng.choice((2, 3)) if rng.random() < plan.ask_some_share else 1
+    more = rng.choice(list(Asking)) if rng.random() < plan.ask_more_share else None
+    return replace(action, ask_count=1 if action.ask_all else count, more=more)
 
 
 def _absences(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:

@@ -26,6 +26,7 @@ from fairway.protocol.encryption import Encryption
 from fairway.protocol.stack import Stack
 from fairway.simulation.network import LocalNetwork, LocalNode, NetworkFaults
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
+from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
@@ -57,6 +58,9 @@ class Observer:
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
         """Take notice of a send that was accepted."""
 
+    def asked(self, at_ms: int, name: str, request_id: str, more: frozenset[str]) -> None:
+        """Take notice that an application asks that others have a send, too; of nobody, that it could not."""
+
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         """Take notice of what the receipt of a send says in the end; None if it failed."""
 
@@ -71,6 +75,15 @@ class Observer:
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Take notice of rows of the protocol's state that a participant gives to its store."""
+
+    def written(self, at_ms: int, name: str, write: Write) -> None:
+        """Take notice that what a participant gave to its store is durable."""
+
+    def turned_away(self, at_ms: int, name: str, detail: str) -> None:
+        """Take notice of what the network did not take from a participant, and why."""
+
+    def queried(self, at_ms: int, name: str) -> None:
+        """Take notice that a participant asks the store for a page."""
 
     def began(self, at_ms: int, name: str) -> None:
         """Take notice that a life of a participant begins."""
@@ -155,6 +168,8 @@ class World:
         )
         self.network.observers.append(self._published)
         self.network.loss_observers.append(self._lost)
+        self.network.refusal_observers.append(self._refused)
+        self.network.query_observers.append(self._queried)
         self.observers: list[Observer] = []
         self.options = options or ReliableChannelOptions()
         self._options_of = options_of or (lambda _name, _life: self.options)
@@ -224,12 +239,26 @@ class World:
         self._kill(participant)
         return participant
 
-    def send(self, name: str, payload: bytes, *, count: int = 1, by: Collection[str] = ()) -> str:
-        """Let a participant's application send, and return the request id; whether it is accepted turns out."""
+    def send(
+        self,
+        name: str,
+        payload: bytes,
+        *,
+        count: int = 1,
+        by: Collection[str] = (),
+        more: Collection[str] = (),
+        when: Asking = Asking.DELIVERED,
+    ) -> str:
+        """Let a participant's application send, and return the request id; whether it is accepted turns out.
+
+        ``more`` are asked for besides those in ``by``, later.
+        """
         self._sends += 1
         request_id = f"{name}-{self._sends}"
         participant = self.participants[name]
-        participant.wishes[request_id] = Wish(payload=payload, count=count, by=frozenset(by))
+        participant.wishes[request_id] = Wish(
+            payload=payload, count=count, by=frozenset(by), more=frozenset(more), when=when
+        )
         if participant.is_running:
             self._within(participant.process.spawn, participant.program.follow(request_id))
         return request_id
@@ -344,7 +373,7 @@ class World:
             channel_id=self.channel_id,
             content_topic=self.content_topic,
             options=participant.options,
-            store=_WatchedStore(participant.store, partial(self._kept, name)),
+            store=_WatchedStore(participant.store, partial(self._kept, name), partial(self._written, name)),
             encryption=self._encryption(name),
         )
 
@@ -414,13 +443,31 @@ class World:
         for observer in self.observers:
             observer.kept(self.now_ms, name, changes)
 
+    def _written(self, name: str, write: Write) -> None:
+        for observer in self.observers:
+            observer.written(self.now_ms, name, write)
+
+    def _refused(self, node: str, detail: str) -> None:
+        for observer in self.observers:
+            observer.turned_away(self.now_ms, node, detail)
+
+    def _queried(self, node: str) -> None:
+        for observer in self.observers:
+            observer.queried(self.now_ms, node)
+
 
 class _WatchedStore(ChannelStore):
     """The store of a participant, which tells what it is given."""
 
-    def __init__(self, store: ChannelStore, watch: Callable[[Sequence[Change]], object]) -> None:
+    def __init__(
+        self,
+        store: ChannelStore,
+        watch: Callable[[Sequence[Change]], object],
+        written: Callable[[Write], object],
+    ) -> None:
         self._store = store
         self._watch = watch
+        self._written = written
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         return self._store.open(channel_id, sender_id, content_topic)
@@ -428,7 +475,13 @@ class _WatchedStore(ChannelStore):
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
         if write.changes:
             self._watch(write.changes)
-        self._store.submit(write, done)
+
+        def told(error: StorageError | None) -> None:
+            if error is None:
+                self._written(write)
+            done(error)
+
+        self._store.submit(write, told)
 
     def request(self, request_id: str) -> StoredRequest | None:
         return self._store.request(request_id)
@@ -472,6 +525,10 @@ class _Watching:
     def accepted(self, name: str, request_id: str) -> None:
         for observer in self._world.observers:
             observer.accepted(self._world.now_ms, name, request_id)
+
+    def asked(self, name: str, request_id: str, more: frozenset[str]) -> None:
+        for observer in self._world.observers:
+            observer.asked(self._world.now_ms, name, request_id, more)
 
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
         for observer in self._world.observers:

@@ -54,6 +54,8 @@ LOG_HEADER_BYTES: Final = 32
 _BLOCK_BYTES: Final = 128 * SECTOR_BYTES
 """Files are compared in blocks first: a commit leaves most of a log as it was."""
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
+_FULL: Final = 2
+"""PRAGMA synchronous, with which a commit is on the disk when it ends."""
 _DATABASE: Final = ""
 _LOG: Final = "-wal"
 _KEPT: Final = (_DATABASE, _LOG, "-journal")
@@ -217,12 +219,20 @@ class _Machine:
         self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
         self.strikes: deque[DiskFault | None] = deque()
         self.stores: list[_SimulatedStore] = []
+        self.forced: Image | None = None
+        """What is on the disk for sure, where that is not what the files show."""
 
     def sync(self, statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
         """Carry out a statement that syncs, or let a fault strike it."""
         fault = self.strikes.popleft() if self.strikes else self.disk.faults.draw(self.rng)
-        if fault is None:
+        if statement == COMMIT and carry_out("PRAGMA synchronous").fetchone()[0] < _FULL:
+            # What is not forced to the disk is there whenever the system likes: here with the next that is.
+            self.forced = self.forced or self.image()
             return carry_out(statement)
+        if fault is None:
+            done = carry_out(statement)
+            self.forced = None
+            return done
         self.disk.happened[fault] += 1
         if fault is DiskFault.FULL:
             raise _full(statement, carry_out)
@@ -231,9 +241,10 @@ class _Machine:
                 carry_out(statement)
             raise _error("SQLITE_IOERR_FSYNC", "disk I/O error")
         if fault is DiskFault.CRASH_BEFORE:
-            raise _PowerLoss(self.image())
+            raise _PowerLoss(self.forced or self.image())
         before = self.image()
         carry_out(statement)
+        self.forced = None
         after = self.image()
         raise _PowerLoss(self._torn(statement, before, after) if fault is DiskFault.TORN else after)
 
@@ -248,6 +259,7 @@ class _Machine:
 
     def put_back(self, image: Image) -> None:
         """Make the files what they were."""
+        self.forced = None
         for end in _KEPT:
             if end in image:
                 self._beside(end).write_bytes(image[end])
@@ -379,7 +391,7 @@ class _SimulatedStore(SqliteStore):
                 strikes.clear()
                 strikes.append(self._machine.rng.choice(_IN_FLIGHT))
                 self._committing.finish()
-            image = self._machine.image()
+            image = self._machine.forced or self._machine.image()
         except _PowerLoss as loss:
             image = loss.image
         strikes.clear()

@@ -31,6 +31,8 @@ _SHARES: Final = (
     "store_lies",
     *_REFUSALS,
 )
+AT_ONCE: Final = 10
+"""What a node with a limit takes at once."""
 _NO_PEERS: Final = (StatusCode.SERVICE_NOT_AVAILABLE, StatusCode.NO_PEERS_TO_RELAY)
 """Node software says the one or the other; to a client they are alike."""
 
@@ -61,6 +63,8 @@ class NetworkFaults:
     """Share of publications that are refused with 420: their timestamp or proof does not hold any more."""
     no_peers_to_relay: float = 0.0
     """Share of publications that are refused with 503 or 505: the node reaches nobody now."""
+    messages_per_second: float | None = None
+    """What each node takes, after ten at once; what comes beyond it is refused with 429. None: no limit."""
     store_lag_ms: int = 0
     """How much later than published a message enters the store."""
     store_lies: float = 0.0
@@ -80,6 +84,8 @@ class NetworkFaults:
                 raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
         if self.refusals > 1 + 1e-9:
             raise ConfigurationError(f"{', '.join(_REFUSALS)} are shares of one whole, not {self.refusals:g} together")
+        if self.messages_per_second is not None and not self.messages_per_second > 0:
+            raise ConfigurationError(f"messages_per_second must be above 0, not {self.messages_per_second}")
         if self.store_lag_ms < 0:
             raise ConfigurationError(f"store_lag_ms must be at least 0, not {self.store_lag_ms}")
         if not 0 <= self.min_delay_ms <= self.max_delay_ms:
@@ -161,6 +167,29 @@ class FaultDice:
     def _happens(self, share: float) -> bool:
         # A fault that is off draws nothing, so that turning to it later leaves the runs of old seeds as they were.
         return share > 0 and self.random.random() < share
+
+
+class Pace:
+    """What one node takes each second: a bucket of tokens that fills at the network's rate."""
+
+    __slots__ = ("_tokens", "_until_ms")
+
+    def __init__(self) -> None:
+        self._tokens = float(AT_ONCE)
+        self._until_ms: int | None = None
+
+    def take(self, faults: NetworkFaults, now_ms: int) -> bool:
+        """Charge one publication, and return whether the node takes it."""
+        per_second = faults.messages_per_second
+        if per_second is None:
+            return True
+        passed_ms = 0 if self._until_ms is None else max(0, now_ms - self._until_ms)
+        self._until_ms = now_ms
+        self._tokens = min(float(AT_ONCE), self._tokens + passed_ms * per_second / 1_000)
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
 
 
 class Allowance:

@@ -30,6 +30,7 @@ from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
 from fairway.waku.local.store import MemoryStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
+from fairway.wire.lightpush import StatusCode
 
 _NS_PER_MS: Final = 1_000_000
 _MS_PER_S: Final = 1_000
@@ -94,6 +95,10 @@ class LocalNetwork:
         self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the receiving node, message) when no copy of a message is on its way to a node that
         subscribed to it, for the network lost it."""
+        self.refusal_observers: list[Callable[[str, str], None]] = []
+        """Called with (name of the publishing node, what it was told) for everything that the network did not take."""
+        self.query_observers: list[Callable[[str], None]] = []
+        """Called with the name of the asking node for every page that the store is asked for."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
@@ -205,6 +210,8 @@ class LocalNetwork:
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
+            for told in self.refusal_observers:
+                told(publisher.name, refusal[0].detail)
             return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)
@@ -228,6 +235,8 @@ class LocalNetwork:
             return partition is None or partition.shows(message_hash, asker.name)
 
         self._counts["queries"] += 1
+        for told in self.query_observers:
+            told(asker.name)
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
@@ -294,9 +303,10 @@ class LocalNetwork:
         if not publisher.allowance.take(self.faults, self._now_ms()):
             detail = f"the rate limit of {self.faults.messages_per_epoch} messages is reached"
             return SendResult(accepted=False, detail=detail), 0
+        in_time = publisher.pace.take(self.faults, self._now_ms())
         if not self._dice.is_taken():
             return SendResult(accepted=False, detail="no other node took the message"), 0
-        code = self._dice.refusal()
+        code = self._dice.refusal() if in_time else StatusCode.TOO_MANY_REQUESTS
         if code is not None:
             detail = f"{publisher.service_node}: {code.value} {code.name}"
             return SendResult.refused(code, detail), self.hop_ms()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.waku.listeners import Criterion, criteria_of
-from fairway.waku.local.faults import Allowance
+from fairway.waku.local.faults import Allowance, Pace
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
@@ -55,6 +55,8 @@ class LocalNode(WatchedNode):
         """How the network calls this node, for instance in `LocalNetwork.partition`."""
         self.allowance = Allowance()
         """What this node may still publish under the network's rate limit."""
+        self.pace = Pace()
+        """What this node takes each second, where the network limits that."""
         self._network = network
         self._health = NodeHealth.SUFFICIENTLY_HEALTHY
         self._store_available = True
