@@ -18,6 +18,8 @@ COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_
 TALK = {
     *("participants", "duration_ms", "messages_per_hour", "ephemeral_share", "repeat_share", "ask_all_share"),
     *("profile", "delivery", "bloom_capacity"),
+    "ask_some_share",
+    "ask_more_share",
 }
 ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
 

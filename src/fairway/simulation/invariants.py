@@ -368,6 +368,9 @@ def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]
     sent = ledger.transmissions - before.transmissions
     sync = sent.pop(Purpose.SYNC, 0)
     sent.pop(Purpose.EPHEMERAL, 0)
+    if sent[Purpose.REPAIR] <= _FEW:
+        # Somebody asked for it before it came from somewhere else.
+        del sent[Purpose.REPAIR]
     intervals = [passed_ms / participant.options.sync_min_interval_ms for participant in world.participants.values()]
     most = int(_SYNCS_PER_INTERVAL * sum(intervals)) + _FEW
     told = []
@@ -382,9 +385,9 @@ def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]
         if participant.channel is None:
             continue
         tables = Counter(row.table for row in participant.stack.snapshot())
-        # Segments that somebody forged for a message keep it open beside what was delivered of it.
-        open_tables = _OPEN_TABLES[:-2] if ledger.forged else _OPEN_TABLES
-        left = {table: tables[table] for table in open_tables if tables[table]}
+        # Of a message whose sender left, or of which somebody forged segments, the rest is waited for.
+        tables[ARRIVALS] -= participant.stack.statistics().reassembly.open_segments
+        left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
         if left:
             told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
         options = participant.options.sds
