@@ -118,6 +118,9 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
+    if is_long:
+        # A member that forges two messages a minute for days costs as much as all else.
+        plan |= {"hostile": 0} | given
     if plan.get("hostile"):
         plan |= _among_forgers(plan) | given
     plan.setdefault("duration_ms", _duration_ms(rng, plan, is_long=is_long))
