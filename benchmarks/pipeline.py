@@ -14,7 +14,8 @@ from benchmarks.figures import Figure
 from benchmarks.session import Benchmark, Row, Session
 
 _MESSAGES = 100_000
-_QUICK_MESSAGES = 10_000
+QUICK_MESSAGES = 10_000
+"""What is measured with ``--quick``."""
 _PLAIN = "plain Python"
 _SQL_PARTS = ("waku_messages", "missing_messages", "sds_ordered", "acknowledgements")
 
@@ -47,7 +48,7 @@ def _measure(
     peer_name: str,
     figures: Callable[[_Sides], tuple[float, float | None]],
 ) -> Row:
-    messages = _QUICK_MESSAGES if session.quick else _MESSAGES
+    messages = QUICK_MESSAGES if session.quick else _MESSAGES
     ours, peer = figures(_sides(messages))
     remark = f"{messages:,} messages; less is better" if peer is not None else "it is not installed"
     return Row(figure=Figure(name=name, ours=ours, peer=peer, peer_name=peer_name, unit=unit), remark=remark)

@@ -13,13 +13,15 @@ from typing import Any
 from benchmarks import end_to_end, leopard, libp2p, live, memory, network, node_store, pipeline, sds, wire
 from benchmarks.session import Benchmark, Row, Session
 
-__all__ = ["Session", "as_json", "machine", "run", "select"]
+__all__ = ["PARTS", "Session", "as_json", "machine", "run", "select"]
+
+PARTS = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline)
+"""The files of the table, in its order."""
 
 
 def select(words: Sequence[str]) -> list[Benchmark]:
     """Return the benchmarks whose names contain one of the words, in any case; all of them for no words."""
-    parts = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline)
-    everything = chain.from_iterable(part.benchmarks() for part in parts)
+    everything = chain.from_iterable(part.benchmarks() for part in PARTS)
     return [one for one in everything if not words or any(word.lower() in one.name.lower() for word in words)]
 
 

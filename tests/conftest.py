@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Generator, Iterator
 
@@ -9,11 +10,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 GROUPS = {
+    "postgres": "postgresql",
     "spark": "spark",
     "js_folder": "interop",
     "py_libp2p_python": "interop",
 }
 """By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+LONGEST = (
+    *("test_against_worlds", "test_generated_tables", "test_killed_runs", "test_streaming", "test_other_sparks"),
+    *("test_poisoned", "test_hostile_bytes", "test_run_every_source", "test_run_failures", "test_go_waku"),
+)
+"""Files that a process begins with in a full run, so that none is left with one of them when the others have ended."""
 MAX_NAME = 100
 """Of characters or bytes, in the name of one parameter of a test."""
 
@@ -26,10 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # pytest-xdist would begin with the group of the most tests
     steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
     settings.register_profile("quick", steady, max_examples=25)
     settings.register_profile("full", steady, max_examples=100)
     settings.load_profile("full" if config.getoption("full") else "quick")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more process than there are cores, since many tests wait for processes, for Java or for a time to pass."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -78,12 +93,21 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only a full run looks at, and keep the tests that share something dear in one process."""
+    full = bool(config.getoption("full"))
     named = [argument for argument in config.args if "::" in argument]
-    if not config.getoption("full") and not named:
+    if not full and not named:
         left_out = [item for item in items if item.get_closest_marker("full") is not None]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("full") is None]
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         for group in sorted({group for fixture, group in GROUPS.items() if fixture in names}):
-            item.add_marker(pytest.mark.xdist_group(group))
+            # The long tests of Spark are worth a Java in each process.
+            own = f" {item.path.stem}" if full and group == "spark" else ""
+            item.add_marker(pytest.mark.xdist_group(group + own))
+    if config.getoption("loadgroup", default=False):
+        items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, _place(item)))
+
+
+def _place(item: pytest.Item) -> int:
+    return LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("sources")  # what its tests share is made once
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "fairway"
 

@@ -63,7 +63,7 @@ async def say_and_leave(network, name, payloads):
             await receipt.sent()
 
 
-@pytest.mark.parametrize("answers", [(1, 3, 5), (2, 4, 6)], ids=str)
+@pytest.mark.parametrize("answers", [(1, 3, 5), pytest.param((2, 4, 6), marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize("lie", [Lie.ENDS_EARLY, Lie.REPEATS, Lie.ADDS, Lie.FORGES])
 @virtual_time()
 async def test_what_was_sent_while_away_comes_whole_from_a_store_that_lied_at_first(lie, answers):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from fairway.cli import bench, main
+from patience import PATIENCE_S
 
+CHECKOUT = Path(__file__).parents[2]
 HASH = "message hash, payload 64"
 # What js-waku's own messageHash gives for the first message that is measured.
 HASH_OF_JS_WAKU = "bf57f24a925028f15236e866a85c3ef55ec8439148b8c90f94f946f51a306ba6"
@@ -130,3 +133,60 @@ def test_outside_a_checkout_it_says_where_to_go(
     code, out, err = fairway_bench()
     assert (code, out) == (2, "")
     assert "clone its repository and run 'make bench' there" in err
+
+
+ALONE = {
+    "live": ("live: send to receive, 1 KiB, in memory",),
+    "network": ("network: light push, 1 KiB, 1 client", "network: filter"),
+    "node_store": ("network: store",),
+    "libp2p": ("libp2p: yamux, connect", "libp2p: relay echo, 1 KiB"),
+    "sds": ("SDS exchange, 2,000 messages, history 2, objects",),
+    "memory": ("SDS memory per message exchanged",),
+    "wire": ("SDS encode, history 0", HASH),
+    "leopard": ("11 + 2 segments", "segmentation of a message"),
+}
+"""By file of the table, figures that fairway alone is measured for in seconds."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("names", ALONE.values(), ids=ALONE)
+def test_every_file_of_the_table_measures_what_it_says(fairway_bench: Bench, names: tuple[str, ...]) -> None:
+    figures = fairway_bench.report(*names)["figures"]
+    assert len(figures) >= len(names)
+    assert all(figure["ours"] > 0 for figure in figures)
+
+
+@pytest.mark.full
+def test_no_file_of_the_table_is_left_out() -> None:
+    parts = bench._benchmarks_of_the_checkout().PARTS
+    assert {part.__name__.removeprefix("benchmarks.") for part in parts} == {*ALONE, "pipeline", "end_to_end"}
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("interop")
+def test_what_js_waku_sends_is_measured_where_it_can_be_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fairway", "bench", "--json", "--quick", "end to end: js-waku to fairway, 1 KiB"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    (figure,) = json.loads(capsys.readouterr().out)["figures"]
+    assert leaving.value.code == 0
+    assert figure["ours"] > 0 or figure["remark"]
+
+
+@pytest.mark.full
+@pytest.mark.spark
+def test_the_pipeline_is_measured_beside_plain_python_and_sql_and_held_against_the_truth(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    for words in (
+        ("benchmarks.pipeline_scale", "--messages", "1000", "--json", str(told)),
+        ("benchmarks.pipeline_truth", "--messages", "1000"),
+    ):
+        command = [sys.executable, "-m", *words]
+        ran = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    (result,) = json.loads(told.read_text(encoding="utf-8"))["results"]
+    assert {"spark", "plain", "duckdb"} <= set(result["sides"])
+    assert result["disagreements"] == []

@@ -6,11 +6,13 @@ import hashlib
 import json
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from fairway.apps.demonstration_processes import fairway_command
+from fairway.cli import main
 from fairway.storage.nwaku_archive import NwakuArchive
 from patience import PATIENCE_S
 
@@ -90,14 +92,18 @@ def test_a_child_that_dies_is_told_with_the_end_of_its_log(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--participants", 9), "2 to 8 participants, not 9"),
-        (("--loss", 1), "0 <= loss < 1"),
+        (("--participants", "9"), "2 to 8 participants, not 9"),
+        (("--loss", "1"), "0 <= loss < 1"),
         (("no-such-file",), "no-such-file cannot be read"),
         (("--archive", "."), ". is there already; give --archive a path that is new"),
         (("--keep", "."), "give --keep a folder that is not there yet"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_starts(tmp_path, arguments, text):
-    ran = demo(*arguments, cwd=tmp_path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert text in ran.stderr
+def test_what_cannot_work_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fairway", "demo", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    printed = capsys.readouterr()
+    assert (leaving.value.code, printed.out) == (2, "")
+    assert text in " ".join(printed.err.split())

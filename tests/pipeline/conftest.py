@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SHARD = "/waku/2/rs/1/0"
 START_MS = 1_760_000_000_000
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For tables of a few hundred rows: to compile the plans costs more than it gives back."""
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 @dataclass
@@ -104,19 +107,17 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyspark")
     from fairway.pipeline.session import create_session
 
-    settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"} | INTERPRETED
     session = create_session("fairway tests", short_job=True, config=settings)
     yield session
     session.stop()
 
 
 @pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Let Spark interpret its plans: to compile them costs more than tables of a few hundred rows give back."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile its plans, as it does for users."""
+    for name, value in COMPILED.items():
         spark.conf.set(name, value)
     yield
-    for name, value in before.items():
+    for name, value in INTERPRETED.items():
         spark.conf.set(name, value)

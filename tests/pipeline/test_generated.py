@@ -21,6 +21,8 @@ from fairway.wire.sds import Kind, codec_named
 from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.waku_message import WakuMessage, message_hash
 
+pytestmark = pytest.mark.xdist_group("generated")  # what its tests share is made once
+
 PLAN = GeneratorPlan(
     messages=5_000,
     seed=3,

@@ -21,7 +21,7 @@ from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import TABLES
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.usefixtures("interpreted")]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 PLAN = GeneratorPlan(
     messages=5_000,

@@ -39,7 +39,6 @@ from fairway.storage.nwaku_archive import NwakuArchive
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.full,
-    pytest.mark.usefixtures("interpreted"),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
 ]
 

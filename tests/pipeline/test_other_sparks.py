@@ -19,7 +19,7 @@ from fairway.pipeline.java import find_java, spark_java_home
 from fairway.pipeline.jobs import run as job
 from fairway.pipeline.run.reading import RunTables
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.xdist_group("other sparks")]
 
 SOURCE_CODE = str(Path(job.__file__).parents[3])
 PATIENCE_S = 300

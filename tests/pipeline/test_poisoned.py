@@ -29,7 +29,7 @@ from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, SEED_003, Segment
 from fairway.wire.waku_message import WakuMessage, message_hash
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.usefixtures("compiled")]
 
 SHARD = "/waku/2/rs/1/0"
 TOPIC = "/app/1/team/proto"

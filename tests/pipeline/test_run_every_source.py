@@ -42,7 +42,7 @@ from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.usefixtures("interpreted")]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 KINDS = ("lip76", "http", "parquet", "postgresql")
 SCHEMA = """

@@ -221,7 +221,6 @@ def test_what_is_behind_a_question_mark_or_on_another_file_system_is_no_path(tmp
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.usefixtures("interpreted")
 def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store, tmp_path):
     damaged = fill(tmp_path / "damaged.db", range(2_000))
     content = bytearray(damaged.read_bytes())
@@ -249,7 +248,6 @@ def test_sources_that_cannot_be_read_end_a_run_with_their_own_error(spark, store
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.usefixtures("interpreted")
 def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_himself_is_not(spark, store, tmp_path):
     writer = sqlite3.connect(store)
     assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -266,7 +264,6 @@ def test_an_archive_that_a_node_writes_to_is_read_and_one_that_somebody_has_for_
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.usefixtures("interpreted")
 def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spark, tmp_path):
     store = fill(tmp_path / "store.db", range(50))
 
@@ -283,7 +280,6 @@ def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spar
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.usefixtures("interpreted")
 def test_of_two_runs_into_one_folder_the_second_is_refused_and_the_first_goes_on(spark, store, tmp_path):
     refused = []
 
@@ -313,7 +309,6 @@ def small_disk(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.usefixtures("interpreted")
 def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_disk, tmp_path):
     store = fill(tmp_path / "store.db", range(200), size=700)
     with pytest.raises(StoreFullError, match="no room is left for"):

@@ -12,6 +12,8 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Purpose
 from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 
+pytestmark = pytest.mark.xdist_group("pace")  # what its tests share is made once
+
 HOP_MS = 5
 
 

@@ -87,7 +87,13 @@ def told_delivered(peer, to):
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize(
     "bounds",
-    [{}, {"max_sets_per_sender": 3}, {"max_buffered_bytes_per_sender": 12_000}, {"max_buffered_bytes": 40_000}],
+    [
+        {"max_sets_per_sender": 3},
+        *(
+            pytest.param(bounds, marks=pytest.mark.full)
+            for bounds in ({}, {"max_buffered_bytes_per_sender": 12_000}, {"max_buffered_bytes": 40_000})
+        ),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])

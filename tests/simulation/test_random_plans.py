@@ -14,6 +14,8 @@ from fairway.options import Profile
 from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
 from fairway.simulation.random_plans import CALM, calm_but, draw_plan
 
+pytestmark = pytest.mark.xdist_group("plans")  # what its tests share is made once
+
 COME_ALONG = {("storage_faults_per_hour", "store"), ("option_changes", "crashes_per_hour")}
 TALK = {
     *("participants", "duration_ms", "messages_per_hour", "ephemeral_share", "repeat_share", "ask_all_share"),
