@@ -22,6 +22,12 @@ def test_an_embedded_session_keeps_to_itself_and_to_this_machine():
     assert 1_024 <= int(settings["spark.driver.memory"].removesuffix("m")) <= 8_192
 
 
+@pytest.mark.spark
+def test_a_machine_that_is_busy_for_longer_than_15_seconds_ends_no_run(spark):
+    timeout = spark.sparkContext.getConf().get("spark.python.authenticate.socketTimeout")
+    assert (timeout, os.environ["SPARK_AUTH_SOCKET_TIMEOUT"]) == ("10m", "600")
+
+
 def test_only_a_short_job_does_without_the_second_compiler():
     name = "spark.driver.extraJavaOptions"
     assert "TieredStopAtLevel" in embedded_settings(short_job=True)[name]

@@ -113,6 +113,8 @@ def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
         # Nobody else's business: without these Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # After 15 s without an answer of its own other half Spark gives the task up, which a busy machine may take.
+        "spark.python.authenticate.socketTimeout": "10m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
