@@ -142,6 +142,24 @@ def test_logs_are_equal_although_segments_were_lost(peer):
     assert logs[0] == logs[1]
 
 
+def test_a_text_is_not_taken_for_a_lost_segment_where_sender_and_receiver_cite_differently_many(peer):
+    def options(history):
+        base = logos(history)
+        return dataclasses.replace(base, segmentation=dataclasses.replace(base.segmentation, parity_rate=1.0))
+
+    alice, bob = peer("alice", options(2)), peer("bob", options(20))
+    alice.send(b"first")
+    alice.send(b"text")
+    alice.send(b"more text")
+    alice.send(FILE[:400])
+    first, text, more, *segments = alice.content()
+    # Of seven segments that cite the texts one comes, and all of parity, which cites two segments each.
+    bob.receive(first, *without(segments, 0, 1, 2, 3, 5, 6, 7))
+    assert bob.payloads() == [b"first"]
+    bob.receive(text, more, *segments)
+    assert bob.payloads() == [b"first", b"text", b"more text", FILE[:400]]
+
+
 @pytest.mark.parametrize("history", [2, 10])
 @pytest.mark.parametrize("lost", [(place,) for place in range(16)])
 def test_on_the_logos_wire_the_order_of_sending_tells_which_segments_were_lost(peer, history, lost):

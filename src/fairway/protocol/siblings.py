@@ -170,14 +170,21 @@ class LostSiblings:
         return None
 
     def _by_citation(self, outcome: MessageCompleted) -> dict[str, tuple[int, int | None]]:
-        """Return what parked segments cite where their lost siblings must stand, with places."""
+        """Return what parked segments cite where their lost siblings must stand, with places.
+
+        How many of the newest its sender cites is the sender's own choice. It is no more than any segment cites: some
+        cite besides what nobody had cited before the message.
+        """
         incoming = self._sds.dependencies.incoming
+        parked_ones = [parked for sds_id in outcome.segments if (parked := incoming.parked.get(sds_id)) is not None]
+        newest = min((len(parked.message.causal_history) for parked in parked_ones), default=0)
+        newest = min(newest, self._causal_history_size)
         senders = {None, "", outcome.set_key.sender_id}
         came = {place: sds_id for sds_id, place in outcome.segments.items()}
         places: dict[str, set[int]] = {}
         for sds_id, own_place in outcome.segments.items():
             parked = incoming.parked.get(sds_id)
-            siblings = parked.message.causal_history[-self._causal_history_size :] if parked else ()
+            siblings = parked.message.causal_history[-newest:] if parked and newest else ()
             for place, entry in zip(range(own_place - 1, -1, -1), reversed(siblings), strict=False):
                 missing = incoming.missing.get(entry.message_id)
                 if came.get(place, entry.message_id) != entry.message_id or entry.sender_id not in senders:
