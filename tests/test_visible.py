@@ -45,10 +45,11 @@ def test_a_hidden_character_is_shown_by_its_number():
 
 
 def printed(*renderables, **options):
-    console = PlainConsole(file=io.StringIO(), highlight=False, width=200, **options)
+    shown = io.StringIO()
+    console = PlainConsole(file=shown, highlight=False, width=200, **options)
     for renderable in renderables:
         console.print(renderable)
-    return console.file.getvalue()
+    return shown.getvalue()
 
 
 def test_whatever_a_command_prints_only_its_own_styles_reach_the_terminal():
@@ -89,12 +90,13 @@ def test_notes_of_a_chat_and_steps_of_a_trace_show_names_and_are_not_steered_by_
         sender_id = "alice"
         channel_id = "team"
 
-    console = PlainConsole(file=io.StringIO(), force_terminal=True, highlight=False)
+    terminal = io.StringIO()
+    console = PlainConsole(file=terminal, force_terminal=True, highlight=False)
     chat = Conversation(Channel(), PipeScreen(console), None)
     delivered = MessageDelivered(request_id="r", message_id="m", delivered_to=(EVIL,), at_ms=0)
     chat.mark(delivered)
     chat.mark(IrretrievableMessage(message_id="m", reason=LossReason.TIMEOUT, sender_id=EVIL))
-    shown = console.file.getvalue()
+    shown = terminal.getvalue()
     assert "owned" in shown
     assert "\x1b]" not in shown
     assert "\x1b[2J" not in shown

@@ -64,6 +64,7 @@ def test_the_summary_tells_what_was_sent_and_what_became_of_it():
 
 
 def test_the_summary_does_not_hide_what_went_wrong():
+    assert RESULT.killing is not None
     wrong = replace(
         RESULT,
         verdict=Verdict(lost=1, twice=2, out_of_order=3, unacknowledged=4, ended_twice=0),

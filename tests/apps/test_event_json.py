@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import fields
 from enum import Enum
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -28,7 +28,7 @@ HASH = bytes(range(32))
 def made(kind: type) -> object:
     """Return an event of a kind, each field filled with something of its type."""
     examples = {str: "x", int: 7, bool: True, bytes: b"\x00\xff", ChunkInfo: ChunkInfo(chunk_index=2, total_chunks=5)}
-    values = {}
+    values: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         if isinstance(hint, type) and issubclass(hint, Enum):
             values[name] = next(iter(hint))

@@ -26,7 +26,7 @@ def first_words(settings: NodeSettings) -> str:
 
     async def work() -> str:
         said = asyncio.get_running_loop().create_future()
-        serving = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line)))
+        serving = asyncio.ensure_future(serve(settings, lambda line: None if said.done() else said.set_result(line)))
         await asyncio.wait([serving, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -49,7 +49,7 @@ def test_people_are_told_where_the_node_is_and_what_to_give_to_other_programs():
 async def serving(settings: NodeSettings, warn):
     """Run a node, from its first words on."""
     said = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line), warn))
+    task = asyncio.ensure_future(serve(settings, lambda line: None if said.done() else said.set_result(line), warn))
     try:
         await asyncio.wait([task, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         assert said.done()

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_every_function_is_there_with_its_parameters(entry):
 
 @named(TABLE["options"])
 def test_every_option_is_there_with_its_default(entry):
-    found = reduce(getattr, entry["here"].split("."), ReliableChannelOptions())
+    found: Any = reduce(getattr, entry["here"].split("."), ReliableChannelOptions())
     wanted = entry.get("ours", entry["default"])
     if wanted is None and not entry["here"].startswith(("causal", "bloom")):
         assert found > 0, "the document leaves the value open, not whether there is a limit"
@@ -63,7 +64,7 @@ def test_the_other_name_of_an_option_is_understood_in_a_mapping(entry):
     options = ReliableChannelOptions.from_mapping({layer: {name: 64_000}})
     assert reduce(getattr, entry["here"].split("."), options) == 64_000
     *path, option = entry["here"].split(".")
-    both = {layer: {name: 64_000}}
+    both: dict[str, Any] = {layer: {name: 64_000}}
     (both.setdefault(path[0], {}) if path else both)[option] = 64_000
     with pytest.raises(ConfigurationError, match="are one option"):
         ReliableChannelOptions.from_mapping(both)

@@ -36,8 +36,8 @@ class ChosenLies(LocalNetwork):
         self.asked += 1
         if self.asked not in self._answers:
             return page
-        dice = random.Random(self.asked)
-        dice.choice = lambda _: self._lie
+        lie, dice = self._lie, random.Random(self.asked)
+        setattr(dice, "choice", lambda _: lie)  # noqa: B010 - a method, which no assignment may replace
         return false_page(
             page, query, cursor, anything=lambda: super(ChosenLies, self).answer(asker, ALL, None).messages, dice=dice
         )

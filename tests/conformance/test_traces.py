@@ -139,7 +139,7 @@ def spoil_message(message: dict[str, Any]) -> set[str]:
 
 def spoil_step(step: dict[str, Any]) -> set[str]:
     """Spoil all that a step claims, and return by which names that should be reported."""
-    named = {key for key in ("now", "events", "returned") if key in step}
+    named: set[str] = {key for key in ("now", "events", "returned") if key in step}
     named |= {f"out: {field}" for field in spoil_message(step.get("out") or {})}
     named |= {f"state: {field}" for field in step.get("state") or ()}
     if step["op"] == "sweep_repair":

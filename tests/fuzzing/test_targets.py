@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from fairway.errors import DecodeError
 from fairway.options import Profile
 from fairway.protocol.effects import Change, Persist
+from fairway.protocol.encryption import AesGcm
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.stack import Stack
 from fairway.wire.bloom import BloomParameters
+from fairway.wire.protobuf import FrameDecoder
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, ReceivedBloom
 
 REGRESSIONS = sorted(path for path in (Path(__file__).parent / "regressions").glob("*/*") if path.is_file())
@@ -37,7 +39,7 @@ def check_all_seeds(name):
         TARGETS[name].check(seed)
 
 
-@pytest.fixture(params=TARGETS.values(), ids=TARGETS)
+@pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))
 def target(request):
     return request.param
 
@@ -102,8 +104,8 @@ def test_a_bloom_filter_that_is_shorter_than_it_says_is_noticed(monkeypatch):
 
 
 def test_frames_that_depend_on_how_the_stream_was_cut_are_noticed(monkeypatch):
-    monkeypatch.setattr(frames.FrameDecoder, "feed", lambda _, data: iter([data]))
-    monkeypatch.setattr(frames.FrameDecoder, "finish", lambda _: None)
+    monkeypatch.setattr(FrameDecoder, "feed", lambda _, data: iter([data]))
+    monkeypatch.setattr(FrameDecoder, "finish", lambda _: None)
     with pytest.raises(BrokenPromiseError, match="in pieces"):
         frames.check_frames(b"\x01\x01abc")
 
@@ -112,7 +114,7 @@ def test_an_altered_message_that_opens_is_noticed(monkeypatch):
     def without_a_check(_, sealed):
         return sealed[12:-16]
 
-    monkeypatch.setattr(ciphers.AesGcm, "decrypt", without_a_check)
+    monkeypatch.setattr(AesGcm, "decrypt", without_a_check)
     with pytest.raises(BrokenPromiseError):
         ciphers.check_ciphers(b"\x00\x20\x00\x01some payload that is long enough")
 

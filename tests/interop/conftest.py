@@ -157,7 +157,7 @@ def pytest_pyfunc_call(pyfuncitem):
     """Run a test that is marked ``enclosed`` in a process of its own that reaches no network."""
     if pyfuncitem.get_closest_marker("enclosed") is None or _ENCLOSED in os.environ:
         return None
-    command = [sys.executable, HERE / "enclosed.py", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command = [sys.executable, str(HERE / "enclosed.py"), sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
         # Not its node id, which pytest-xdist lengthens by the name of its group.
         [

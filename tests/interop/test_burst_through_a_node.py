@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ async def burst(folder, payloads):
         for each in (alice, bob, carol):
             await each.wait(lambda each=each: each.of("ready"))
         began = time.monotonic()
-        figures = {}
+        figures: dict[str, Any] = {}
 
         async def send():
             for payload in payloads:

@@ -47,7 +47,7 @@ def start(tmp_path):
 def people(start, js_folder, tmp_path):
     """Both programs, each started by a call with the words that follow its name on the command line."""
     (tmp_path / "team.py").write_text(
-        re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+        re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     )
     shutil.copyfile(ROOT / "examples" / "js-waku" / "team.mjs", js_folder / "team.mjs")
     node = start(sys.executable, "-c", "from fairway.cli import main; main()", "node", "--json")

@@ -67,7 +67,7 @@ async def node_process(folder, ws_port=0):
         if process.returncode is None:
             process.kill()
         await process.wait()
-        process._transport.close()
+        process._transport.close()  # type: ignore[attr-defined]  # no public name has it
 
 
 async def nobody_subscribed(node):

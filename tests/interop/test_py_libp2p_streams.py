@@ -33,7 +33,7 @@ def py_libp2p(py_libp2p_python):
             if process.returncode is None:
                 process.kill()
             await process.wait()
-            process._transport.close()
+            process._transport.close()  # type: ignore[attr-defined]  # no public name has it
 
     return start
 

@@ -281,6 +281,7 @@ class Mesh:
     async def join(self, kind):
         """Add a node, connected to three others, and return it."""
         name = f"{kind}-{next(self._numbers)}"
+        node: OtherNode | OurNode
         if kind in self._starts:
             node = OtherNode(name, *self._starts[kind])
         else:

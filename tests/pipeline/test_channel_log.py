@@ -45,7 +45,7 @@ def log(messages, missing=(), rebuilt=()):
     """Return the rows of a log, in its order; messages are (id, lamport, parents), missing ids in order of citation."""
     shuffled = random.Random(3).sample(messages, len(messages))
     rows = [("team", name, "alice", lamport, 7, b"h", None, parents) for name, lamport, parents in shuffled]
-    absent = [("team", name, at, None) for at, name in enumerate(missing)]
+    absent: list[tuple[object, ...]] = [("team", name, at, None) for at, name in enumerate(missing)]
     absent += [("team", name, None, told_by) for name, told_by in rebuilt]
     told = channel_log(table(rows, MESSAGES), table(absent, ABSENT)).to_pylist()
     return sorted(told, key=lambda row: row["position"])

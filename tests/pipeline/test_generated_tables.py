@@ -79,8 +79,8 @@ def tables(archive):
     acknowledgements = stages.acknowledgements(unique).persist()
     ack_latency = stages.ack_latency(unique, acknowledgements).persist()
     sender_stats = stages.sender_stats(unique, ack_latency, delivered, incomplete, gone).persist()
-    kept = (waku_messages, sds, unique, reassembled, every_missing, gone, ordered)
-    kept = (*kept, delivered, acknowledgements, ack_latency, sender_stats)
+    first = (waku_messages, sds, unique, reassembled, every_missing, gone, ordered)
+    kept = (*first, delivered, acknowledgements, ack_latency, sender_stats)
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(sds),

@@ -106,9 +106,9 @@ FULL = replace(
 
 
 def rendered(report: ArchiveReport, width: int = 100) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    print_report(report, console)
-    return console.file.getvalue()
+    shown = io.StringIO()
+    print_report(report, Console(file=shown, width=width, force_terminal=False))
+    return shown.getvalue()
 
 
 def test_a_full_report_tells_every_figure():

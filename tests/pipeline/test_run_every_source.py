@@ -20,6 +20,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -163,7 +164,7 @@ def postgresql(messages):
     process = None
     try:
         shutil.chown(place, user)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": place}
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": place}
         quiet |= {"user": user} if root else {}
         data, uri = place / "data", f"postgresql://fairway@/postgres?host={place}"
         words = [programs / "initdb", "-D", data, "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.run import layout as run_layout
 
 SCHEMA = "channel_id string, position int, lamport bigint, content_bytes int"
+Spread = Callable[[DataFrame, DataFrame], DataFrame]
 COUNTS = {"a": 5_000, "bbb": 30, "c0": 1, "c1": 700, "zz": 400, "\u00fc": 40, "\U0001f600": 40}
 
 
@@ -44,7 +46,7 @@ def _files(table: DataFrame, path: Path, second: str) -> list[list[tuple[bytes, 
     ("spread", "second"), [(run_layout.by_lamport, "lamport"), (run_layout.by_position, "position")]
 )
 def test_files_in_order_have_all_rows_in_order_and_none_has_much_more_than_its_share(
-    messages: DataFrame, tmp_path: Path, spread: object, second: str
+    messages: DataFrame, tmp_path: Path, spread: Spread, second: str
 ) -> None:
     files = _files(spread(messages, messages), tmp_path / "table", second)
     rows = [row for file in files for row in file]
@@ -57,6 +59,8 @@ def test_files_in_order_have_all_rows_in_order_and_none_has_much_more_than_its_s
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("spread", [run_layout.by_lamport, run_layout.by_position])
-def test_an_empty_table_is_one_file_at_most(spark: SparkSession, tmp_path: Path, spread: object) -> None:
+def test_an_empty_table_is_one_file_at_most(
+    spark: SparkSession, tmp_path: Path, spread: Callable[[DataFrame, DataFrame], DataFrame]
+) -> None:
     nothing = spark.createDataFrame([], SCHEMA)
     assert _files(spread(nothing, nothing), tmp_path / "table", "position") == []

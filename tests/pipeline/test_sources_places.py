@@ -9,6 +9,7 @@ import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -88,7 +89,7 @@ def numbers(found: list[dict]) -> list[int]:
 @contextmanager
 def store_node(messages: list[WakuMessage]):
     """A node that answers as nwaku does, in pages of seven."""
-    entries = sorted(
+    entries: list[Any] = sorted(
         (
             {
                 "messageHash": f"0x{message_hash(SHARD, message).hex()}",

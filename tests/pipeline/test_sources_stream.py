@@ -118,7 +118,9 @@ def test_a_message_that_claims_to_be_from_the_future_does_not_carry_the_stream_p
     fill(tmp_path / "a.db", [3], timestamp=lambda _: NOW_NS)
     assert found == [[1, 2]]
     assert batches(stream, offset)[0] == [[3]]
-    assert stream.reportLatestOffset()["timestamp"] == NOW_NS
+    latest = stream.reportLatestOffset()
+    assert latest is not None
+    assert latest["timestamp"] == NOW_NS
 
 
 def test_available_now_ends_at_what_was_there_when_it_began(tmp_path):

@@ -324,9 +324,9 @@ def test_options_that_cannot_be_are_refused():
     for wrong in ({"rows_per_batch": 0}, {"every_s": -1}, {"tables": RunOptions(format="delta")}):
         with pytest.raises(ConfigurationError):
             StreamOptions(**wrong)
-    for wrong in ({"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}, {"max_channel_bytes": 0}):
-        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-            RunOptions(**wrong)
+    for other in ({"format": "csv"}, {"epoch_ms": 0}, {"rate_limit": 0}, {"max_channel_bytes": 0}):
+        with pytest.raises(ConfigurationError, match=next(iter(other))):
+            RunOptions(**other)
 
 
 @pytest.mark.full

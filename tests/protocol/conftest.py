@@ -154,8 +154,10 @@ class Peer:
         snapshot = {(c.table, c.key): c for c in self.stack.snapshot()}
         kept = dict(self.rows)
         # Timers draw numbers without a write, and the clock of the rate limit moves by itself.
-        drawn, drawn_kept = snapshot.pop(("jitter", "")).row[0], kept.pop(("jitter", "")).row[0]
-        assert drawn_kept <= drawn
+        drawn, drawn_kept = snapshot.pop(("jitter", "")).row, kept.pop(("jitter", "")).row
+        assert drawn is not None
+        assert drawn_kept is not None
+        assert drawn_kept[0] <= drawn[0]
         limits = [self._limits(rows.pop(("rate_limit", ""))) for rows in (snapshot, kept)]
         assert limits[0] == limits[1]
         differing = {key for key in snapshot.keys() | kept.keys() if snapshot.get(key) != kept.get(key)}

@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 
 async def first_line(settings, look):
     said = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(serve(settings, lambda line: said.done() or said.set_result(line)))
+    serving = asyncio.ensure_future(serve(settings, lambda line: None if said.done() else said.set_result(line)))
     try:
         await asyncio.wait([serving, said], timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         return await look(said.result())

@@ -91,9 +91,13 @@ def test_queries_beyond_the_queue_are_refused_at_once():
 def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
     begun, go_on = threading.Event(), threading.Event()
 
+    def work(_):
+        begun.set()
+        return go_on.wait(PATIENCE_S)
+
     async def run():
         pool = await ReaderPool.open(Reader, fast=1, slow=1)
-        task = asyncio.create_task(pool.run(lambda _: begun.set() or go_on.wait(PATIENCE_S)))
+        task = asyncio.create_task(pool.run(work))
         await until(begun.is_set)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import typer
@@ -123,7 +124,7 @@ def test_every_field_of_a_plan_is_an_option_with_a_help_text():
     app = typer.Typer()
     app.command()(with_plan(lambda given: None))
     command = typer.main.get_command(app)
-    options = {each.name: each for each in command.params}
+    options: dict[str | None, Any] = {each.name: each for each in command.params}
     for field in fields(SimulationPlan):
         name = "hours" if field.name == "duration_ms" else field.name
         assert len(options[name].help) > 10, name

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,9 +158,14 @@ class PostgresServer:
     def __init__(self, programs: Path, folder: Path, user: str) -> None:
         self.uri = f"postgresql://fairway@/postgres?host={folder}"
         self._programs, self._folder = programs, folder
-        run_as = {"user": user} if os.geteuid() == 0 else {}
-        self._quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **run_as}
-        self._process = None
+        run_as: dict[str, Any] = {"user": user} if os.geteuid() == 0 else {}
+        self._quiet: dict[str, Any] = {
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+            "cwd": folder,
+            **run_as,
+        }
+        self._process: subprocess.Popen[Any] | None = None
         # A locale whose order is not that of bytes, where there is one, is what the order of hashes must survive.
         subprocess.run(
             [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
@@ -171,7 +177,7 @@ class PostgresServer:
     def start(self):
         psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
         settings = ["-c", "listen_addresses=", "-c", "fsync=off", "-k", str(self._folder)]
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             [self._programs / "postgres", "-D", self._folder / "data", *settings], **self._quiet
         )
         ends_s = time.monotonic() + PATIENCE_S
@@ -179,7 +185,7 @@ class PostgresServer:
             try:
                 psycopg.connect(self.uri).close()
             except psycopg.OperationalError:
-                assert self._process.poll() is None, "the server ended"
+                assert process.poll() is None, "the server ended"
                 time.sleep(0.1)
             else:
                 return

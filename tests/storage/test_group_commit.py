@@ -116,7 +116,12 @@ def test_after_a_failure_everything_fails_and_nothing_is_tried(disk, committing,
 def test_when_tidying_fails_what_was_written_is_answered_for_and_later_writes_fail(disk, committing):
     answers, first = [], threading.Event()
     disk.tidying_fails_with = StoreFullError("full")
-    committing.submit(Write(), lambda error: (answers.append(error), first.set()))
+
+    def answered(error):
+        answers.append(error)
+        first.set()
+
+    committing.submit(Write(), answered)
     assert first.wait(PATIENCE_S)
     committing.submit(Write(), answers.append)
     committing.close()

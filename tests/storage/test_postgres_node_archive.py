@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,7 @@ def routed(number, topic="/a/1/b/proto", timestamp_ns=None, shard=SHARD, **field
 
 def with_archive(server, work, retention=None, **options):
     async def run():
+        archive: Any
         if options:
             archive = await PostgresNodeArchive.open(server.uri, retention or Retention(), **options)
         else:

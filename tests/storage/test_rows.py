@@ -28,7 +28,7 @@ def test_a_row_comes_back_as_it_was(row):
 
 
 def test_tuples_may_be_nested_deeply():
-    row = ()
+    row: tuple[object, ...] = ()
     for _ in range(100):
         row = (row, 1)
     assert decode_row(encode(row)) == row

@@ -12,7 +12,7 @@ PATIENCE_S = 120.0
 """How long one step may take before it counts as hung, however slow the machine is."""
 
 
-async def until(condition: Callable[[], object], what: Callable[[], object] | str = "a condition") -> None:
+async def until(condition: Callable[..., object], what: Callable[[], object] | str = "a condition") -> None:
     """Wait until something is so; fails, with what was waited for, if it never is."""
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -356,7 +357,7 @@ async def test_of_a_torn_write_any_part_is_on_the_disk_and_what_is_not_whole_doe
     for _ in range(30):
         with SimulatedDisk(rng.randrange(2**32)) as disk:
             disk.on_crash = lambda _: None
-            store = disk.store("alice")
+            store: Any = disk.store("alice")
             store.open(*OWNER)
             disk.strike("alice", DiskFault.TORN)
             store.submit(write(0, 3_000), lambda error: pytest.fail("a dead store answered"))
@@ -403,7 +404,7 @@ def test_under_real_time_there_is_no_simulated_disk():
 async def test_a_disk_removes_its_own_folder_and_leaves_one_that_was_given(tmp_path):
     answers = []
     with SimulatedDisk() as own, SimulatedDisk(folder=tmp_path) as given_one:
-        stores = [disk.store("alice") for disk in (own, given_one)]
+        stores: list[Any] = [disk.store("alice") for disk in (own, given_one)]
         for store in stores:
             store.open(*OWNER)
             store.submit(write(0), answers.append)

@@ -15,6 +15,7 @@ def test_local_is_one_network_for_the_whole_process(say):
     async def story():
         async with await connect("local:") as alice, await connect("local:", name="bob") as bob:
             assert isinstance(alice, LocalNode)
+            assert isinstance(bob, LocalNode)
             assert bob.name == "bob"
             assert bob in process_network().nodes
             heard = await say.listen(bob)

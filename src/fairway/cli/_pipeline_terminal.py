@@ -193,7 +193,7 @@ def _tasks(tracker: StatusTracker | None) -> str | None:
     """Return how many tasks of the stages that run are done; None when none runs, or Spark has ended."""
     if tracker is None:
         return None
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - needs the [spark] extra
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - needs the [spark] extra
 
     try:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,9 @@ class Later:
 
 class Reversing:
     """The least that a caller has to write."""
+
+    waku_version: object
+    """No class has to have it."""
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
         return plaintext[::-1]
@@ -226,7 +230,9 @@ def test_a_future_is_as_good_as_a_coroutine():
     async def through_a_future():
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_result, b"sealed")
-        return await seal(Answers(future), b"x")
+        sealed = seal(Answers(future), b"x")
+        assert isinstance(sealed, Awaitable)
+        return await sealed
 
     assert asyncio.run(through_a_future()) == b"sealed"
 

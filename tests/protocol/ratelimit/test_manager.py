@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidato
 EPOCH_MS = 1000
 
 
-def limited_to(limit: int | None, *, on_change=None, **config) -> RateLimitManager[str]:
+def limited_to(limit: int | None, *, on_change=None, **config) -> RateLimitManager[Any]:
     return RateLimitManager(
         RateLimitConfig(enabled=limit is not None, messages_per_epoch=limit, epoch_ms=EPOCH_MS, **config),
         on_change=on_change,

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
+from typing import Any
 
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ class LimiterMachine(RuleBasedStateMachine):
         # From then on the model no longer says that something must leave, only next_send_at does.
         self.was_exhausted = False
         self.queue: dict[Priority, list[Expected]] = {priority: [] for priority in Priority}
-        self.out: list[tuple[object, Expected]] = []
+        self.out: list[tuple[Any, Expected]] = []
         self.ledger = Ledger()
         self.next_number = 0
         self.next_sequence = 0
@@ -211,6 +212,7 @@ class LimiterMachine(RuleBasedStateMachine):
         left_before = self.manager.remaining(before_ms)
         left = self.manager.remaining(now_ms)
         if now_ms < before_ms and left_before is not None:
+            assert left is not None
             assert left <= left_before
 
     @rule()

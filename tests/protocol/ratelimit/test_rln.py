@@ -125,6 +125,7 @@ def test_the_strict_provider_never_uses_a_number_twice_whatever_the_clock_does_a
         else:
             proof = current.generate_proof(signal, now_ms)
             assert validator.validate(proof, signal, now_ms) is ProofVerdict.VALID
+            assert left is not None
             assert current.epoch_quota(now_ms).remaining == left - 1
 
 

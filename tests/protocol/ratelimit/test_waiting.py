@@ -4,6 +4,7 @@ import gc
 import itertools
 import math
 import weakref
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from fairway.protocol.ratelimit import Priority, RateLimitManager
 EPOCH_MS = 1000
 
 
-def limited_to(limit: int | None, **config) -> RateLimitManager[str]:
+def limited_to(limit: int | None, **config) -> RateLimitManager[Any]:
     return RateLimitManager(
         RateLimitConfig(enabled=limit is not None, messages_per_epoch=limit, epoch_ms=EPOCH_MS, **config)
     )

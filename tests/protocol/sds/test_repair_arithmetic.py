@@ -163,8 +163,9 @@ def test_a_buffer_is_a_sorted_table(operations):
         elif name not in model:
             last = max(((at, other) for other, at in model.items()), default=None)
             added, evicted = buffer.add(HistoryEntry(name), at_ms)
-            assert added == (len(model) < 5 or (at_ms, name) < last)
+            assert added == (len(model) < 5 or (last is not None and (at_ms, name) < last))
             if evicted is not None:
+                assert last is not None
                 assert evicted == last[1]
                 del model[evicted]
             if added:

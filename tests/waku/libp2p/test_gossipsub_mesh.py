@@ -20,7 +20,7 @@ def peer(number):
 
 
 def body(frame):
-    size, start = decode_uvarint(frame)
+    size, start = decode_uvarint(frame) or (0, 0)
     assert size == len(frame) - start
     return frame[start:]
 

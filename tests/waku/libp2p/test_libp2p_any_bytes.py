@@ -1,5 +1,7 @@
 """Whatever a peer sends, the decoders of libp2p's primitives raise nothing outside their own error tree."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from fairway.waku.libp2p.noise.identity import read_payload
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.varint import decode_uvarint, length_prefixed
 
-DECODERS = {
+DECODERS: dict[str, Callable[[bytes], object]] = {
     "varint": decode_uvarint,
     "peer id": PeerId,
     "public key": PublicKey.from_bytes,

@@ -122,7 +122,7 @@ def test_identify_says_who_both_are(muxer):
     for opener, protocol, asked, answered in replay.streams():
         if protocol == IDENTIFY_PROTOCOL:
             assert asked == b""
-            length, start = decode_uvarint(answered)
+            length, start = decode_uvarint(answered) or (0, 0)
             assert len(answered) == start + length
             speaker = OTHER[opener]
             peer_id = PeerId.parse(replay.record[speaker]["peer_id"])

@@ -26,12 +26,18 @@ def accept(message):
     return Verdict.ACCEPT
 
 
+class Member(PubSub):
+    """A member that says on which host it is."""
+
+    host: Host
+
+
 @contextlib.asynccontextmanager
 async def member(*, router=Router, **changes):
     options = GossipsubOptions(**{**FAST, **changes})
     async with (
         await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host,
-        PubSub(host, PROTOCOL, router(options, rng=random.Random(1)), options=options) as pubsub,
+        Member(host, PROTOCOL, router(options, rng=random.Random(1)), options=options) as pubsub,
     ):
         pubsub.host = host
         yield pubsub
@@ -286,7 +292,7 @@ def test_closing_leaves_no_task_even_when_peers_go_on_talking(run):
     async def scenario():
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host:
             options = GossipsubOptions(**FAST)
-            pubsub = PubSub(host, PROTOCOL, Router(options, rng=random.Random(1)), options=options)
+            pubsub = Member(host, PROTOCOL, Router(options, rng=random.Random(1)), options=options)
             pubsub.start()
             subscription = pubsub.subscribe(TOPIC, accept)
             pubsub.host = host

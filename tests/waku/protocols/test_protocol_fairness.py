@@ -96,7 +96,7 @@ def peer(number):
 
 
 def body(frame):
-    _, start = decode_uvarint(frame)
+    _, start = decode_uvarint(frame) or (0, 0)
     return frame[start:]
 
 

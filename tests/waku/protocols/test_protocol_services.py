@@ -380,6 +380,6 @@ def test_faults_of_query_archive_and_rate_have_their_codes():
 def test_a_peer_of_another_cluster_is_told_apart():
     ours = WakuMetadata(cluster_id=16, shards=(0,))
     assert mismatch(ours, encode_metadata(WakuMetadata(cluster_id=16))) is None
-    assert "cluster 1" in mismatch(ours, encode_metadata(WakuMetadata(cluster_id=1)))
-    assert "cluster None" in mismatch(ours, b"")
-    assert "not valid protobuf" in mismatch(ours, b"\xff")
+    assert "cluster 1" in (mismatch(ours, encode_metadata(WakuMetadata(cluster_id=1))) or "")
+    assert "cluster None" in (mismatch(ours, b"") or "")
+    assert "not valid protobuf" in (mismatch(ours, b"\xff") or "")

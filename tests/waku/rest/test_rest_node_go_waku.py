@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ class GoWaku:
     def __init__(self, rest, *, relay=True, pushes=(200, True)):
         self.rest, self.relay, self.pushes = rest, relay, pushes
         self.subscribed = False
-        self.waiting = []
+        self.waiting: list[Any] | None = []
         self.sent = []
 
     def __call__(self, method, path, body):
