@@ -210,6 +210,21 @@ def test_a_repair_request_that_is_due_makes_us_speak_however_often_others_do(pee
     assert [entry.message_id for entry in bob.sds(asked[0]).repair_request] == [alice.content()[0].sds_id]
 
 
+@pytest.mark.parametrize("refusal", [{"too_many": True}, {"permanent": True}])
+def test_what_a_sync_message_asked_for_that_never_left_is_asked_for_by_the_next(peer, refusal):
+    alice, bob = peer("alice"), peer("bob")
+    alice.send(b"one")
+    alice.send(b"two")
+    bob.receive(alice.content()[1])
+    for _ in range(600):
+        bob.pass_time(1_000, answer=False)
+        bob.answer(*bob.unanswered, accepted=False, **refusal)
+    refused = len(syncs(bob))
+    assert any(bob.sds(publication).repair_request for publication in syncs(bob))
+    bob.pass_time(60_000)
+    assert bob.sds(syncs(bob)[refused]).repair_request
+
+
 def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst(peer):
     options = ReliableChannelOptions(
         sync_min_interval_ms=10**9, sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000))

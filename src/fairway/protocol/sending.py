@@ -72,6 +72,8 @@ class Sending:
         self.ended = EndedRequests()
         self._active_retries: set[str] = set()
         """SDS ids of segments whose retransmission is queued or in flight."""
+        self._asked_by_sync: tuple[HistoryEntry, ...] = ()
+        """What the newest sync message asks for, until the network took it."""
 
     def apply_sds(self, part: PendingPart, now_ms: int) -> tuple[SentSegment, SdsMessage]:
         """Make the SDS message of a segment; SDS tracks it until the request ends."""
@@ -126,10 +128,15 @@ class Sending:
             else:
                 self._publish(leaving)
 
-    def sync(self, message: SdsMessage, now_ms: int) -> None:
-        """Send a sync message, which nobody acknowledges; a stale one in the queue gives way."""
+    def withdraw_sync(self, now_ms: int) -> None:
+        """Take back a sync message that could not leave yet; the next one is to ask for what it asked for."""
         if self._outbound.limiter.queued(Priority.SYNC):
             self._outbound.limiter.discard(lambda _: True, Priority.SYNC)
+            self._ask_again(now_ms)
+
+    def sync(self, message: SdsMessage, now_ms: int) -> None:
+        """Send a sync message, which nobody acknowledges."""
+        self._asked_by_sync = message.repair_request
         self._transmit(Purpose.SYNC, message.message_id, self._sds.dialect.codec.encode(message), now_ms)
 
     def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
@@ -137,6 +144,8 @@ class Sending:
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
         segment = self._requests.segments.get(sds_id)
         if accepted:
+            if purpose is Purpose.SYNC:
+                self._asked_by_sync = ()
             if purpose is Purpose.RETRY:
                 self._active_retries.discard(sds_id)
             self._accepted(segment, in_flight, now_ms)
@@ -146,6 +155,8 @@ class Sending:
         if not permanent and self._is_still_wanted(purpose, segment) and self._outbound.put_back(in_flight):
             return
         self._active_retries.discard(sds_id)
+        if purpose is Purpose.SYNC:
+            self._ask_again(now_ms)
         if segment is None or purpose not in _FOR_REQUESTS:
             return
         if permanent:
@@ -238,6 +249,10 @@ class Sending:
         self._requests.bring_forward(now_ms + latest)
         self._answers.clock_went_back(now_ms)
         self._outbound.clock_went_back(now_ms)
+
+    def _ask_again(self, now_ms: int) -> None:
+        self._sds.repair.ask_again(self._asked_by_sync, now_ms)
+        self._asked_by_sync = ()
 
     def _is_still_wanted(self, purpose: Purpose, segment: SentSegment | None) -> bool:
         """Return whether something that the node did not take still has to leave."""

@@ -500,6 +500,7 @@ class Stack:
         times = (self.sync_timer.at_ms, self._sync_for_repair_at())
         if any(at is not None and at <= now_ms for at in times):
             self.sync_timer.spoke(now_ms)
+            self._sending.withdraw_sync(now_ms)
             message = self.sds.send_sync(now_ms)
             if message is not None:
                 self._sending.sync(message, now_ms)

@@ -183,8 +183,7 @@ class Checks:
         sent = self._ledger.sent
         due = own = 0
         for message in sent:
-            # Of what could not be sent as a whole nobody waits for the rest.
-            due |= (name in message.present and not message.refused) << message.number
+            due |= (name in message.present and not self._never_went_out(message)) << message.number
             own |= (name == message.sender) << message.number
         given_up = [(loss.place, loss.number) for loss in self._ledger.losses if loss.participant == name]
         known = own
@@ -200,6 +199,13 @@ class Checks:
                     f"({overtaken.bit_count()} in all)"
                 )
                 yield self._violation(Invariant.ORDER, message.deliveries[name][0], name, message, text)
+
+    def _never_went_out(self, message: Sent) -> bool:
+        """Return whether a message could not be sent as a whole, so that nobody waits for the rest of it."""
+        if message.refused:
+            return True
+        gone = message.sender not in self._stayed and not message.deliveries
+        return gone and len(message.chunks_sent) < max(1, message.chunk_count)
 
     def _losses(self) -> Iterator[Violation]:
         for loss in self._ledger.losses:

@@ -12,7 +12,7 @@ what a silent participant's own sync messages take.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fairway.options import RepairConfig
@@ -85,6 +85,14 @@ class Repair:
         for scheduled in due:
             self._back_off(scheduled.message_id, scheduled.asked + 1, now_ms)
         return tuple(scheduled.entry for scheduled in due)
+
+    def ask_again(self, entries: Iterable[HistoryEntry], now_ms: int) -> None:
+        """Take back requests that did not leave: they are due now, and were not made."""
+        for entry in entries:
+            scheduled = self.requests.get(entry.message_id)
+            if scheduled is not None:
+                self.requests.reschedule(entry.message_id, now_ms, max(0, scheduled.asked - 1), scheduled.heard)
+                self._journal.touch(REPAIR_REQUESTS, entry.message_id)
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
         """Somebody else asked for a message: our own request waits as though it had been made.
