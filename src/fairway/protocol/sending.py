@@ -72,8 +72,8 @@ class Sending:
         self.ended = EndedRequests()
         self._active_retries: set[str] = set()
         """SDS ids of segments whose retransmission is queued or in flight."""
-        self._asked_by_sync: tuple[HistoryEntry, ...] = ()
-        """What the newest sync message asks for, until the network took it."""
+        self._unsent_sync: SdsMessage | None = None
+        """The newest sync message, until the network took it."""
 
     def apply_sds(self, part: PendingPart, now_ms: int) -> tuple[SentSegment, SdsMessage]:
         """Make the SDS message of a segment; SDS tracks it until the request ends."""
@@ -129,14 +129,14 @@ class Sending:
                 self._publish(leaving)
 
     def withdraw_sync(self, now_ms: int) -> None:
-        """Take back a sync message that could not leave yet; the next one is to ask for what it asked for."""
+        """Take back a sync message that could not leave yet; the next one is to say what it would have said."""
         if self._outbound.limiter.queued(Priority.SYNC):
             self._outbound.limiter.discard(lambda _: True, Priority.SYNC)
-            self._ask_again(now_ms)
+            self._sync_lost(now_ms)
 
     def sync(self, message: SdsMessage, now_ms: int) -> None:
         """Send a sync message, which nobody acknowledges."""
-        self._asked_by_sync = message.repair_request
+        self._unsent_sync = message
         self._transmit(Purpose.SYNC, message.message_id, self._sds.dialect.codec.encode(message), now_ms)
 
     def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
@@ -145,7 +145,7 @@ class Sending:
         segment = self._requests.segments.get(sds_id)
         if accepted:
             if purpose is Purpose.SYNC:
-                self._asked_by_sync = ()
+                self._unsent_sync = None
             if purpose is Purpose.RETRY:
                 self._active_retries.discard(sds_id)
             self._accepted(segment, in_flight, now_ms)
@@ -156,7 +156,7 @@ class Sending:
             return
         self._active_retries.discard(sds_id)
         if purpose is Purpose.SYNC:
-            self._ask_again(now_ms)
+            self._sync_lost(now_ms)
         if segment is None or purpose not in _FOR_REQUESTS:
             return
         if permanent:
@@ -250,9 +250,10 @@ class Sending:
         self._answers.clock_went_back(now_ms)
         self._outbound.clock_went_back(now_ms)
 
-    def _ask_again(self, now_ms: int) -> None:
-        self._sds.repair.ask_again(self._asked_by_sync, now_ms)
-        self._asked_by_sync = ()
+    def _sync_lost(self, now_ms: int) -> None:
+        if self._unsent_sync is not None:
+            self._sds.take_back(self._unsent_sync, now_ms)
+            self._unsent_sync = None
 
     def _is_still_wanted(self, purpose: Purpose, segment: SentSegment | None) -> bool:
         """Return whether something that the node did not take still has to leave."""

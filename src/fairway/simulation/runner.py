@@ -165,6 +165,11 @@ class Run:
         called: list[str] = []
         if quiet:
             unkept = self._start_all_again()
+            # Whoever speaks cites what nobody cited yet, such as a part of what somebody said who has left: that comes
+            # before all can hear all.
+            self._send(next(iter(self.world.participants)), b"all are up again", ask_all=False)
+            quiet = self._settle(progress)
+        if quiet:
             called = self._call_the_roll()
             quiet = self._settle(progress)
         stirred: list[Violation] = []

@@ -343,3 +343,12 @@ def test_a_provider_that_lost_slots_elsewhere_ends_the_epoch_without_a_busy_loop
     assert len(dispatch_through(manager, provider, 0)) == 1
     assert manager.next_send_at(0) == 1000
     assert len(dispatch_through(manager, provider, 1000)) == 2
+
+
+def test_a_sync_message_gets_out_between_retries_that_never_end():
+    manager = limited_to(None)
+    enqueue_all(manager, Priority.RETRY, [f"retry {number}" for number in range(40)])
+    enqueue_all(manager, Priority.SYNC, ["sync"])
+    left = drain(manager)
+    assert left.index("sync") == 4
+    assert len(left) == 41

@@ -149,8 +149,8 @@ class LimiterMachine(RuleBasedStateMachine):
         assert admission.sequence == expected.sequence
         assert admission.free == expected.free
         more_urgent = [front for priority, front in fronts.items() if priority < admission.priority]
-        # Where nothing limits, the less urgent has a turn after some content, or acknowledgements would starve.
-        has_a_turn = not self.manager.limiting and fronts.keys() >= {Priority.CONTENT} and bool(more_urgent)
+        # Where nothing limits, the less urgent has a turn after some of a class, or acknowledgements would starve.
+        has_a_turn = not self.manager.limiting and bool(more_urgent)
         if expected.free:
             assert has_a_turn or not any(front.free for front in more_urgent)
         else:

@@ -59,8 +59,8 @@ _DROP_REASON: Final = {
 }
 
 
-_CONTENT_IN_A_ROW: Final = 4
-"""Content messages after which one of what else waits goes first."""
+_IN_A_ROW: Final = 4
+"""Transmissions of one class after which one of a less urgent class goes first: acknowledgements must get out, too."""
 _YIELD_MS: Final = 20
 """How soon to look again whether the other channels of the node took what they are owed."""
 _CLAIM_MS: Final = 1_000
@@ -153,7 +153,8 @@ class RateLimitManager(Generic[T]):
         "_admitted",
         "_charged",
         "_config",
-        "_content_run",
+        "_run",
+        "_run_of",
         "_discarded",
         "_displaced",
         "_ephemeral_admitted",
@@ -184,7 +185,8 @@ class RateLimitManager(Generic[T]):
         """The pace of the node, which other channels share."""
         self._member = membership.join(self._quota, self._changed)
         self._upstream = upstream
-        self._content_run = 0
+        self._run_of = Priority.CONTENT
+        self._run = 0
         self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
         self._admitted = dict.fromkeys(Priority, 0)
         self._charged = 0
@@ -268,7 +270,8 @@ class RateLimitManager(Generic[T]):
             self._charge(now_ms)
         self._queue.pop(entry.priority)
         self._admitted[entry.priority] += 1
-        self._content_run = self._content_run + 1 if entry.priority is Priority.CONTENT else 0
+        self._run = self._run + 1 if entry.priority is self._run_of else 1
+        self._run_of = entry.priority
         return Admission(
             item=entry.item,
             priority=entry.priority,
@@ -458,10 +461,10 @@ class RateLimitManager(Generic[T]):
         return None
 
     def _others_turn(self, now_ms: int) -> Waiting[T] | None:
-        """Return what goes before content for once: of what waits beside it, what has waited longest."""
-        if self._content_run < _CONTENT_IN_A_ROW or self.limiting:
+        """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
+        if self._run < _IN_A_ROW or self.limiting:
             return None
-        fronts = [self._queue.front(priority) for priority in Priority if priority is not Priority.CONTENT]
+        fronts = [self._queue.front(priority) for priority in Priority if priority > self._run_of]
         ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
         return min(ready, key=lambda entry: entry.sequence, default=None)
 

@@ -212,6 +212,12 @@ class MessageChannel:
         message = self._compose(f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}", None, now_ms)
         return message if message.causal_history or message.repair_request else None
 
+    def take_back(self, sync: SdsMessage, now_ms: int) -> None:
+        """Note that a sync message never left: what it asked for, and cited beside the newest, is due again."""
+        self.repair.ask_again(sync.repair_request, now_ms)
+        for entry in sync.causal_history[: -self.config.causal_history_size or None]:
+            self.owed.came_again(entry.message_id)
+
     def is_new_content(self, message: SdsMessage) -> bool:
         """Return whether `receive` would take in a content message of another participant, which acknowledges it."""
         if message.kind is not Kind.CONTENT or message.channel_id != self.channel_id:
