@@ -153,8 +153,6 @@ class RateLimitManager(Generic[T]):
         "_admitted",
         "_charged",
         "_config",
-        "_run",
-        "_run_of",
         "_discarded",
         "_displaced",
         "_ephemeral_admitted",
@@ -165,6 +163,8 @@ class RateLimitManager(Generic[T]):
         "_queue",
         "_quota",
         "_refused",
+        "_run",
+        "_run_of",
         "_upstream",
         "pace",
     )
