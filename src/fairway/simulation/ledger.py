@@ -231,6 +231,8 @@ class Ledger(Observer):
         """Store queries that a participant may make in any minute, if that is watched."""
         self.hop_ms = 0
         """How long a query may be under way."""
+        self.tries_are_counted = True
+        """Whether every try of a send is told: one that the cipher does not seal is not."""
         self.hints_are_checked = True
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
@@ -442,7 +444,8 @@ class Ledger(Observer):
                 sent = self._by_request[request_id]
                 sent.ends.append((at_ms, event))
                 sent.in_vain = self._should_have_heard(at_ms, sent)
-                sent.too_soon = max(sent.times_sent.values(), default=0) if self._lives[name] == sent.life else None
+                if self.tries_are_counted and self._lives[name] == sent.life:
+                    sent.too_soon = max(sent.times_sent.values(), default=0)
             case MessageSetAside():
                 self._setting_aside.add(name)
             case MessageSendError(request_id=request_id) if request_id in self._by_request:
@@ -584,7 +587,9 @@ class Ledger(Observer):
         """
         named = [sent for sds_id in message.sds_ids if (sent := self.message_of(sds_id)) is not None]
         alike = self._alike.get((message.sender_id, message.message_id), [])
-        fitting = [sent for sent in (*named, *alike) if sent.payload_id == message.message_id]
+        # What was refused may never have left.
+        possible = (*named, *(sent for sent in alike if not sent.refused))
+        fitting = [sent for sent in possible if sent.payload_id == message.message_id]
         lacking = (sent for sent in fitting if name not in sent.deliveries)
         first = fitting[0] if fitting else None
         return first if again else next(lacking, first)

@@ -125,6 +125,7 @@ class Run:
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
         self.ledger.hints_are_checked = not plan.store_lies
+        self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
