@@ -14,7 +14,10 @@ from fairway.options import ReliableChannelOptions
 
 MakeSettings = Callable[..., ChannelSettings]
 
-QUICK = ReliableChannelOptions(retry_interval_ms=200, sync_min_interval_ms=100, retrieve_frequency_ms=200)
+QUICK = ReliableChannelOptions(
+    retry_interval_ms=200, max_retry_attempts=1_000, sync_min_interval_ms=100, retrieve_frequency_ms=200
+)
+"""Nobody gives up before a test does: a store may take its time to open."""
 
 
 @pytest.fixture

@@ -82,7 +82,9 @@ def in_group_on_disk():
 
     def run_scenario(scenario, *, faults=None, options=QUICK, seed=1, **changes):
         async def whole():
-            async with asyncio.timeout(PATIENCE_S), _group(faults, replace(options, **changes), seed) as group:
+            # Nobody gives up before the test does: a disk may take its time.
+            patient = replace(options, **{"max_retry_attempts": 100_000, **changes})
+            async with asyncio.timeout(PATIENCE_S), _group(faults, patient, seed) as group:
                 await scenario(group)
 
         asyncio.run(whole())

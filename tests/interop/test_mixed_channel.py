@@ -143,8 +143,7 @@ async def converse(js, channel, *, seed, count, pause_s):
             receipt = await channel.send(ours)
             wanted.add(receipt.message_id)
             await asyncio.sleep(pause_s)
-        js.tell("send", payload=text(LAST + b"js"))
-        await channel.send(LAST + b"py")
+        said_last = False
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 js_got = {
@@ -153,14 +152,16 @@ async def converse(js, channel, *, seed, count, pause_s):
                 js_acked = {event["id"] for event in js.of("message-acknowledged")}
                 assert not js.of("ended"), js.state()
                 done = (
-                    got[-1:] == [LAST + b"js"]
-                    and digest(LAST + b"py") in js_got
-                    and len(got) > count
+                    len(got) >= count
                     and set(map(digest, from_us)) <= js_got
                     and set(map(js_id, from_js)) <= js_acked
                     and wanted <= acknowledged
                 )
-                if done:
+                if done and not said_last:
+                    said_last = True
+                    js.tell("send", payload=text(LAST + b"js"))
+                    await channel.send(LAST + b"py")
+                if done and LAST + b"js" in got and digest(LAST + b"py") in js_got:
                     break
                 await asyncio.sleep(0.1)
     except TimeoutError:

@@ -210,13 +210,14 @@ def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, 
             assert connection.muxer.split("/")[1] == muxer
             rng = random.Random(f"pair/{muxer}/{seed}")
             wanted = {}
-            # py-libp2p drops what is published faster than it writes, so it is given time.
+            # py-libp2p drops what is published faster than it writes, so each message waits for the one before.
             for number in range(30):
                 node = (ours, theirs)[number % 2]
                 data = rng.randbytes((10, 1_000, 100_000)[number % 3])
                 wanted[data] = node
                 await node.publish(data)
-                await asyncio.sleep(0.01)
+                other = theirs if node is ours else ours
+                await until(lambda other=other, data=data: data in other.got())
             await until(
                 lambda: (
                     {data for data, author in wanted.items() if author is theirs} <= set(ours.got())
@@ -231,12 +232,13 @@ def test_py_libp2p_gossipsub_and_our_relay_exchange_messages_both_ways(py_peer, 
 
 async def settled_around(near, far, lonely):
     """Wait until the near node has met both, and has got over it that one of them is in no mesh."""
+    # At a heartbeat it takes the node into its mesh, is refused, and keeps off for a minute.
+    await until(lambda: lonely.pubsub.statistics().backoffs)
     async with asyncio.timeout(PATIENCE_S):
-        quiet = 0
-        while quiet < 4:  # longer than a heartbeat, at which it would take the node into its mesh
+        while True:
             mesh, subscribers = await near.mesh()
-            quiet = quiet + 1 if mesh == {far.peer_id} and lonely.peer_id in subscribers else 0
-            await asyncio.sleep(0.4)
+            if mesh == {far.peer_id} and lonely.peer_id in subscribers:
+                return
 
 
 async def gossip_alone(start, script, seed):

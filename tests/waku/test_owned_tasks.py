@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairway.waku.owned_tasks import OwnedTasks
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 
 async def for_ever():
@@ -115,7 +115,7 @@ def test_what_a_task_raises_is_told_once_when_it_ends_and_a_cancellation_is_not(
         error = ValueError("unforeseen")
         tasks.spawn(fail(error))
         tasks.spawn(for_ever())
-        await asyncio.sleep(0.01)
+        await until(lambda: told)
         assert told == [error]
         await tasks.close()
         assert told == [error]
