@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -34,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
+    # A shell starts what runs in its background with interrupts ignored, and so would every process of the tests.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # pytest-xdist would begin with the group of the most tests
     steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
