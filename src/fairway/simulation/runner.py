@@ -63,6 +63,8 @@ _AT_REST_MS: Final = 10_000
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
+_MOMENT_MS: Final = 1_000
+"""Within this time what is asked of a program reaches it."""
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
 
@@ -204,6 +206,8 @@ class Run:
     def _settle(self, progress: Progress) -> bool:
         """Go on until the world is quiet, at most as long as it may take; return whether it is."""
         plan, began_ms = self.plan, self.world.now_ms
+        # What was just asked of programs has not reached them yet.
+        self._run(_MOMENT_MS)
         while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
             progress(plan.duration_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, plan.settle_ms - (self.world.now_ms - began_ms)))
