@@ -20,13 +20,12 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
-from fairway.errors import ConfigurationError, NetworkError
+from fairway.errors import NetworkError
 from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.time_away import PageRead, Step, TimeAway
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
-from fairway.wire.waku_message import message_hash
 
 _NS_PER_MS: Final = 1_000_000
 _ANSWER_TIMEOUT_S: Final = 30.0
@@ -238,7 +237,4 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
             and (not timestamp_ns or question.start_ns is None or timestamp_ns >= question.start_ns)
             and (not timestamp_ns or question.end_ns is None or timestamp_ns < question.end_ns)
         )
-    try:
-        return asked_for and message_hash(message.pubsub_topic, message.message) == message.message_hash
-    except ConfigurationError:
-        return False  # no WakuMessage has such fields
+    return asked_for and message.is_genuine

@@ -104,7 +104,8 @@ class Effects:
 
     def tell(self, *events: Event) -> None:
         """Add events for the application."""
-        self._effects += [Emit(event=event) for event in events]
+        if events:
+            self._effects += [Emit(event=event) for event in events]
 
     def take(self, changes: tuple[Change, ...]) -> tuple[Effect, ...]:
         """Return everything, what must be durable first, and begin anew."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from fairway.errors import ConfigurationError
 from fairway.events import NodeHealth as NodeHealth  # noqa: PLC0414 - part of this interface, too
 from fairway.waku.subscription import Subscription
 from fairway.wire.lightpush import ClientAction, client_action
@@ -30,6 +31,20 @@ class RoutedMessage:
     encoded: bytes
     message_hash: bytes
     """32 bytes."""
+    _is_genuine: bool | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether the hash is that of the message, which is worked out once."""
+        if self._is_genuine is None:
+            object.__setattr__(self, "_is_genuine", self._has_its_hash())
+        return bool(self._is_genuine)
+
+    def _has_its_hash(self) -> bool:
+        try:
+            return message_hash(self.pubsub_topic, self.message) == self.message_hash
+        except ConfigurationError:
+            return False  # no WakuMessage has such fields
 
     @classmethod
     def of(cls, pubsub_topic: str, message: WakuMessage, encoded: bytes | None = None) -> Self:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Self
 
 import numpy as np
@@ -27,14 +28,18 @@ _FIRST_COLUMN: Final = (2, 2, 3, 4, 5, 6, 8, 9, 11, 12, 13, 15)
 """Fewest bits per element that the error table of Nim's bloom filter lists for 1, 2, ... 12 hash functions."""
 _LAST_COLUMN: Final = 32
 """Its widest column: 4 bytes per element."""
+_REMEMBERED_IDS: Final = 16_384
+"""Ids whose base hashes are remembered: all channels of a process on a topic, and all lives of one, hash the same."""
 
 
+@lru_cache(_REMEMBERED_IDS)
 def murmur_base_hashes(text: str) -> tuple[int, int]:
     """Return the two base hashes of the Waku wire: murmur3 as a *signed* 32-bit integer, made positive."""
     first, second = murmur3_pair(text.encode(), _SUFFIX)
     return min(first, 0x1_0000_0000 - first), min(second, 0x1_0000_0000 - second)
 
 
+@lru_cache(_REMEMBERED_IDS)
 def farm_base_hashes(text: str) -> tuple[int, int]:
     """Return the two base hashes of the Logos wire: FarmHash as a *signed* 64-bit integer, made positive."""
     data = text.encode()
