@@ -334,7 +334,7 @@ class Checks:
         sent = self._ledger.message_of(sds_id)
         if sent is None:
             return (
-                sds_id in self._ledger.ephemeral_ids
+                sds_id in self._ledger.ephemeral_ids | self._ledger.forged
                 or sds_id in self._world.participants[name].stack.sds.dependencies.settled
             )
         if name == sent.sender:

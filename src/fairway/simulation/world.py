@@ -470,7 +470,10 @@ class _WatchedStore(ChannelStore):
         self._written = written
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        return self._store.open(channel_id, sender_id, content_topic)
+        stored = self._store.open(channel_id, sender_id, content_topic)
+        # A write may be on the disk although the machine crashed before it said so.
+        self._written(Write(changes=tuple(stored.changes)))
+        return stored
 
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
         if write.changes:
