@@ -79,8 +79,8 @@ class Observer:
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Take notice that what a participant gave to its store is durable."""
 
-    def turned_away(self, at_ms: int, name: str, detail: str) -> None:
-        """Take notice of what the network did not take from a participant, and why."""
+    def turned_away(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Take notice of what the network did not take from a participant."""
 
     def queried(self, at_ms: int, name: str) -> None:
         """Take notice that a participant asks the store for a page."""
@@ -447,9 +447,9 @@ class World:
         for observer in self.observers:
             observer.written(self.now_ms, name, write)
 
-    def _refused(self, node: str, detail: str) -> None:
+    def _refused(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
-            observer.turned_away(self.now_ms, node, detail)
+            observer.turned_away(self.now_ms, node, message)
 
     def _queried(self, node: str) -> None:
         for observer in self.observers:

@@ -95,8 +95,8 @@ class LocalNetwork:
         self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the receiving node, message) when no copy of a message is on its way to a node that
         subscribed to it, for the network lost it."""
-        self.refusal_observers: list[Callable[[str, str], None]] = []
-        """Called with (name of the publishing node, what it was told) for everything that the network did not take."""
+        self.refusal_observers: list[Callable[[str, RoutedMessage], None]] = []
+        """Called with (name of the publishing node, message) for everything that the network did not take."""
         self.query_observers: list[Callable[[str], None]] = []
         """Called with the name of the asking node for every page that the store is asked for."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
@@ -211,7 +211,7 @@ class LocalNetwork:
         if refusal is not None:
             self._counts["refused"] += 1
             for told in self.refusal_observers:
-                told(publisher.name, refusal[0].detail)
+                told(publisher.name, message)
             return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)
