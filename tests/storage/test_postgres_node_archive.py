@@ -58,6 +58,9 @@ def with_archive(server, work, retention=None, **options):
 
 
 async def all_pages(archive, query):
+    # A query waits two seconds for what is being written, and no longer.
+    while (await archive.statistics()).waiting:  # noqa: ASYNC110 - an archive tells nobody when it has written all
+        await asyncio.sleep(0.005)
     found, cursor = [], None
     for _ in range(1_000):
         page = await archive.page(query, cursor)
