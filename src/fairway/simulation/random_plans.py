@@ -82,6 +82,7 @@ _SIZES: Final = {
 """How likely a world has how many participants. One of 1,000 costs as much as hundreds of 5."""
 
 _FEW: Final = 12
+_OFTEN: Final = 0.5
 _FEW_LOGOS: Final = 4
 _SLIGHT: Final = 0.3
 _SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8)
@@ -118,6 +119,9 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
     for draw in _TROUBLES:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
+    if not is_long and _generator(seed, "whether _short_patience").random() < _OFTEN:
+        # Few worlds are such that it can be on, so that in those it often is.
+        plan |= _short_patience(_generator(seed, "_short_patience"), plan) | given
     if is_long:
         # A member that forges two messages a minute for days costs as much as all else.
         plan |= {"hostile": 0} | given
@@ -431,6 +435,5 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _hostile,
     _rate_limit,
     _busy_nodes,
-    _short_patience,
     _short_history,
 )
