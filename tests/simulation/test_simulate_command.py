@@ -213,7 +213,7 @@ def test_what_was_recorded_is_gone_on_with_and_shown_as_tables(tmp_path):
     shown = run("--tables", str(record))
     assert shown.exit_code == 0, shown.output
     assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert "lost is noticed" in shown.stdout
+    assert "loss is noticed" in shown.stdout
     told = json.loads(run("--tables", str(record), "--tables", str(record), "--json").stdout)
     assert (told["worlds"], told["broken"]) == (6, [])
     assert told["figures"]["30"]["messages"] == 2 * sum(row["messages"] for row in rows)

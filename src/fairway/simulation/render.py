@@ -125,10 +125,10 @@ def furps_table(figures: Mapping[int, Figures]) -> Table:
     table = table_of("How soon, where S = 5 s", ("loss", " a message", *_OF_FURPS), left=(1,), is_narrow=True)
     for loss, of in figures.items():
         rows = (
-            ("has a recipient", of.first, of.first.count),
-            ("whose sender knows", of.known, of.known.count),
-            ("lost is noticed", of.noticed, of.losses),
-            ("is at everybody's", of.last, of.last.count),
+            ("at a recipient", of.first, of.first.count),
+            ("sender knows it", of.known, of.known.count),
+            ("loss is noticed", of.noticed, of.losses),
+            ("at everybody's", of.last, of.last.count),
         )
         for number, (title, durations, count) in enumerate(rows):
             table.add_row(
