@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -281,7 +281,9 @@ class World:
         self._kill(participant)
         if look is not None:
             store = self._store(name)
-            look(self._within(store.open, self.channel_id, name, self.content_topic))
+            # A fault that is due may strike here as at any other opening: then there is nothing to see.
+            with suppress(StorageError):
+                look(self._within(store.open, self.channel_id, name, self.content_topic))
             self._within(store.close)
         self._begin_again(participant)
 
@@ -472,7 +474,7 @@ class _WatchedStore(ChannelStore):
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         stored = self._store.open(channel_id, sender_id, content_topic)
         # A write may be on the disk although the machine crashed before it said so.
-        self._written(Write(changes=tuple(stored.changes)))
+        self._written(Write(changes=stored.changes, delivered=stored.inbox))
         return stored
 
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
