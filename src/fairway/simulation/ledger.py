@@ -592,8 +592,8 @@ class Ledger(Observer):
         """
         named = [sent for sds_id in message.sds_ids if (sent := self.message_of(sds_id)) is not None]
         alike = self._alike.get((message.sender_id, message.message_id), [])
-        # What was refused may never have left.
-        possible = (*named, *(sent for sent in alike if not sent.refused))
+        # What was refused may never have left, and is meant only if nothing else can be.
+        possible = (*named, *sorted(alike, key=lambda sent: sent.refused))
         fitting = [sent for sent in possible if sent.payload_id == message.message_id]
         lacking = (sent for sent in fitting if name not in sent.deliveries)
         first = fitting[0] if fitting else None
