@@ -48,6 +48,9 @@ _GOODBYE_S: Final = 1.0
 _TURN: Final = 64
 """Messages processed before others on the event loop get a turn."""
 
+_CLOCK_READ_MS: Final = 50_000
+"""How often the clock is read in a silent channel: one that was set is believed only once that has lasted."""
+
 _LOG: Final = logging.getLogger("fairway.channel.node")
 
 Outward = Publish | QueryStore | AwaitCipher | Event | Delivered
@@ -340,15 +343,16 @@ class Engine:
         await self.commits.room(0)
 
     def _arm(self) -> None:
-        """Let the timer go off no later than the protocol wants to be called next.
+        """Let the timer go off no later than the protocol wants to be called next, nor than the clock is to be read.
 
         One that goes off sooner stays: nearly every message puts off what is due next, and it looks again then.
         """
-        at_ms = self.stack.next_deadline() if self._is_running else None
-        if at_ms is None:
+        if not self._is_running:
             return
+        at_ms, now_ms = self.stack.next_deadline(), self._clock()
+        wait_ms = _CLOCK_READ_MS if at_ms is None else min(_CLOCK_READ_MS, max(0, at_ms - now_ms))
         loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(0, at_ms - self._clock()) / 1_000
+        at_s = loop.time() + wait_ms / 1_000
         if self._timer is not None:
             if self._timer.when() <= at_s:
                 return

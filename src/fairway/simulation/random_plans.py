@@ -44,6 +44,8 @@ _EPOCHS_OF_A_BURST: Final = 4
 """In so many epochs of the rate limit what was sent in bursts is to get out."""
 _SLOW_PER_HOUR: Final = 900
 """What a slow uplink lets out in half an hour; where more is to be said in an hour it would never come to rest."""
+_SHORT_PATIENCE_MS: Final = 900_000
+"""Longer than a repair takes: a request and its answer wait up to five minutes each."""
 _FORGED_MS: Final = 600_000
 """How long is waited for what was forged: longer than anything honest is out of reach."""
 _ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
@@ -273,8 +275,8 @@ def _short_patience(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
         return {}
     return {
         "absences_per_hour": rng.choice((2.0, 6.0)),
-        "absence_ms": 900_000,
-        "lost_timeout_ms": 300_000,
+        "absence_ms": 2 * _SHORT_PATIENCE_MS,
+        "lost_timeout_ms": _SHORT_PATIENCE_MS,
         "clock_jumps_per_hour": rng.choice((0.0, 4.0)),
     }
 
