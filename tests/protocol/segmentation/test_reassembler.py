@@ -340,6 +340,27 @@ def test_two_forged_segments_of_each_slot_do_not_either(receiver, send, segment_
     assert bob.delivered == [("alice", payload)]
 
 
+def test_forged_parity_that_nothing_was_made_of_is_no_part_of_the_message(receiver, send, segment_format, relabel):
+    """Else the honest segment in its place looks like a message of its own, that never becomes whole."""
+    bob = receiver(segment_format)
+    payload = payload_of(1_500)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.4)
+    is_parity = [segment_format.decode(message.content).is_parity for message in messages]
+    data = [message for message, parity in zip(messages, is_parity, strict=True) if not parity]
+    parity = messages[len(data) :]
+    assert len(parity) > 1
+    segment = segment_format.decode(parity[-1].content)
+    wrong = segment_format.encode(relabel(segment, payload=bytes([segment.payload[0] ^ 1]) + segment.payload[1:]))
+    forged = relabel(parity[-1], content=wrong, sds_id="forged")
+    outcomes = [bob.receive(message) for message in (forged, *data)]
+    (completed,) = [outcome for outcome in outcomes if isinstance(outcome, MessageCompleted)]
+    assert "forged" not in completed.sds_ids
+    assert "forged" in completed.forged_ids
+    assert [type(bob.receive(message)) for message in parity] == [SegmentSurplus] * len(parity)
+    assert bob.delivered == [("alice", payload)]
+    assert bob.statistics.open_sets == 0
+
+
 def test_parity_finds_a_forged_segment_out(receiver, send, segment_format, relabel):
     bob = receiver(segment_format)
     payload = payload_of(1_500)

@@ -139,7 +139,27 @@ def _assemble(choice: _Choice) -> Assembled | Unassembled:
 
 
 def _assembled(choice: _Choice, payload: bytes, *, recovered: bool) -> Assembled:
-    return Assembled(payload=payload, recovered=recovered, used=choice.contents)
+    return Assembled(payload=payload, recovered=recovered, used=_genuine(choice, payload))
+
+
+def _genuine(choice: _Choice, payload: bytes) -> Mapping[Slot, bytes]:
+    """Return the segments of a choice that belong to the payload that it gave: what parity must be follows from it.
+
+    Of more segments than it takes, some parity had no part in it, or only where zeros fill the last segment up.
+    """
+    count = choice.data_count
+    if not choice.parity or not 0 < choice.parity_count <= count:
+        return choice.contents
+    true: dict[int, list[bytes]] = {}
+    for size in set(map(len, choice.parity.values())):
+        if size and not size % leopard.SHARD_ALIGNMENT and (count - 1) * size < len(payload) <= count * size:
+            shards = [payload[at : at + size].ljust(size, b"\0") for at in range(0, len(payload), size)]
+            true[size] = leopard.encode(shards, choice.parity_count)
+    return {
+        slot: content
+        for slot, content in choice.contents.items()
+        if not slot.is_parity or (len(content) in true and true[len(content)][slot.number] == content)
+    }
 
 
 def _shard_bytes(choice: _Choice) -> int | None:
