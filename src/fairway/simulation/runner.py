@@ -168,6 +168,7 @@ class Run:
         called: list[str] = []
         if quiet:
             unkept = self._start_all_again()
+            self._run(_MOMENT_MS)
             # Whoever speaks cites what nobody cited yet, such as a part of what somebody said who has left: that comes
             # before all can hear all.
             self._send(next(iter(self.world.participants)), b"all are up again", ask_all=False)
@@ -280,6 +281,7 @@ class Run:
         # Where a limit holds, ephemeral messages are the first that are dropped.
         said = [] if self.plan.rate_limit is not None or self.plan.tight_quotas else names
         for name in said:
+            self.ledger.ephemeral_sent += 1
             self.world.send_ephemeral(name, f"{name} says in passing".encode())
         self._run(_GRACE_MS)
         yield from unrest(before, self.ledger, self.world)
