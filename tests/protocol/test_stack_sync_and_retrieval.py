@@ -225,6 +225,20 @@ def test_what_a_sync_message_asked_for_that_never_left_is_asked_for_by_the_next(
     assert bob.sds(syncs(bob)[refused]).repair_request
 
 
+def test_somebody_whose_clock_is_behind_is_answered(peer, start_ms):
+    alice, bob = peer("alice"), peer("bob", now_ms=start_ms - 600_000)
+    alice.send(b"one")
+    alice.send(b"two")
+    alice.answer()
+    bob.receive(alice.content()[1])
+    bob.pass_time(130_000)
+    asking = [publication for publication in syncs(bob) if bob.sds(publication).repair_request]
+    assert asking
+    alice.receive(asking[0])
+    alice.pass_time(130_000)
+    assert [publication.sds_id for publication in alice.published(Purpose.REPAIR)] == [alice.content()[0].sds_id]
+
+
 def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst(peer):
     options = ReliableChannelOptions(
         sync_min_interval_ms=10**9, sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000))
