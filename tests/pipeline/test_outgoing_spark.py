@@ -108,6 +108,7 @@ def test_a_schedule_that_cannot_be_is_refused(given, why):
         scheduled(None, **given)
 
 
+@pytest.mark.full
 def test_what_goes_out_comes_in_again_as_it_was_and_bad_rows_say_why(spark):
     dice = random.Random(5)
     good = [
