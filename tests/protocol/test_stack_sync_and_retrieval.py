@@ -277,6 +277,16 @@ def test_after_a_time_offline_sync_messages_go_on(peer):
     assert syncs(bob)
 
 
+def test_who_is_never_connected_for_long_is_heard_all_the_same(peer):
+    _, bob = acquainted(peer, "alice", "bob")
+    for _ in range(20):
+        bob.connect(False)
+        bob.pass_time(60_000)
+        bob.connect()
+        bob.pass_time(1_000)
+    assert len(syncs(bob)) >= 5
+
+
 @pytest.mark.parametrize("interval_ms", [1, 2, 30_000])
 def test_the_timer_is_always_later_than_now(interval_ms):
     timer = SyncTimer(interval_ms, Jitter(b"seed"), 0)

@@ -144,7 +144,7 @@ class Sending:
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
         segment = self._requests.segments.get(sds_id)
         if accepted:
-            if purpose is Purpose.SYNC:
+            if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
                 self._unsent_sync = None
             if purpose is Purpose.RETRY:
                 self._active_retries.discard(sds_id)

@@ -290,8 +290,8 @@ class Stack:
         """
         if not (connected and self._outbound.connected):
             self._query_on_connect.was_offline(now_ms)
-            # Who returns makes himself heard: others may not know yet what was said here, or here what they said.
-            self.sync_timer.restart(now_ms)
+            # Others may not know yet what was said here, or we what they said.
+            self.sync_timer.returned(now_ms)
         self._outbound.connected = connected
         self._say_what_can_come(now_ms)
         self._leave(now_ms)

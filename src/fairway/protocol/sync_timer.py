@@ -56,6 +56,11 @@ class SyncTimer:
         self._idle_rounds = 0
         self.at_ms = self._draw(now_ms, NORMAL)
 
+    def returned(self, now_ms: int) -> None:
+        """Speak soon, and at once if that was due meanwhile: who returns makes himself heard."""
+        self._idle_rounds = 0
+        self._bring_forward(self._draw(now_ms, NORMAL))
+
     def spoke(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
         self._earn_credit(now_ms)
