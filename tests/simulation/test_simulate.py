@@ -136,7 +136,7 @@ def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
     )
     assert not report.quiet
     assert not report.ok
-    assert "not quiet after 0 minutes" in report.violations[0].sentence
+    assert "nothing came for 0 minutes, and it is not quiet" in report.violations[0].sentence
     assert "open sends" in report.violations[0].sentence
 
 

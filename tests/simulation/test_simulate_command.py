@@ -63,7 +63,7 @@ def test_json_is_one_object_with_everything():
 def test_a_violation_is_printed_with_the_command_that_runs_it_again_and_ends_in_exit_code_1():
     result = run(*QUIET_NEVER)
     assert result.exit_code == 1
-    assert "violated: the channel comes to rest: not quiet after 0 minutes" in result.stdout
+    assert "violated: the channel comes to rest: nothing came for 0 minutes, and it is not quiet" in result.stdout
     again = next(line for line in result.stdout.splitlines() if line.startswith("run it again: fairway simulate "))
     assert run(*shlex.split(again)[5:]).stdout == result.stdout
 

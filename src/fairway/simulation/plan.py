@@ -174,7 +174,7 @@ class SimulationPlan:
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
     """How long a cited message may be missing before it is declared lost; 0 = for ever."""
     settle_ms: int = 3 * HOUR_MS
-    """How long the world may take to become quiet afterwards."""
+    """How long nothing may be delivered afterwards, before the world is quiet."""
 
     def __post_init__(self) -> None:
         _require(2 <= self.participants <= _MAX_PARTICIPANTS, self, "participants", f"2 to {_MAX_PARTICIPANTS}")

@@ -56,6 +56,8 @@ _SYNC_MS: Final = 30_000
 _KEY: Final = bytes(range(32))
 _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
+_LONGEST_SETTLING: Final = 9
+"""How many times the longest wait without a delivery the world may take in all."""
 _CLOCK_NOTICED_MS: Final = 120_000
 """A clock that was set is followed within this time."""
 _AT_REST_MS: Final = 10_000
@@ -93,7 +95,7 @@ def _heard_of_ms(plan: SimulationPlan) -> int:
     """Return how long acknowledgements take at most to find their way, where nobody is away."""
     if plan.delivery is Delivery.ARRIVAL:
         # What was handed over on arrival may still wait for its place, and is not acknowledged before.
-        return plan.duration_ms + plan.settle_ms
+        return plan.duration_ms + (_LONGEST_SETTLING + 1) * plan.settle_ms
     loss = plan.loss
     return _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
@@ -205,13 +207,22 @@ class Run:
         )
 
     def _settle(self, progress: Progress) -> bool:
-        """Go on until the world is quiet, at most as long as it may take; return whether it is."""
+        """Go on until the world is quiet, or nothing has come for too long; return whether it is quiet.
+
+        Who walks back through what was said while he was away, with no store, takes a while for each step. How long
+        everything took the figures tell.
+        """
         plan, began_ms = self.plan, self.world.now_ms
         # What was just asked of programs has not reached them yet.
         self._run(_MOMENT_MS)
-        while not (quiet := self._is_quiet()) and self.world.now_ms - began_ms < plan.settle_ms:
+        end_ms, least = began_ms + plan.settle_ms, self._lacking()
+        while not (quiet := self._is_quiet()) and self.world.now_ms < end_ms:
             progress(plan.duration_ms, plan.duration_ms)
-            self._run(min(_SAMPLE_MS, plan.settle_ms - (self.world.now_ms - began_ms)))
+            self._run(min(_SAMPLE_MS, end_ms - self.world.now_ms))
+            lacking = self._lacking()
+            if lacking < least:
+                least = lacking
+                end_ms = min(self.world.now_ms, began_ms + _LONGEST_SETTLING * plan.settle_ms) + plan.settle_ms
         return quiet
 
     def _start_all_again(self) -> list[Violation]:
@@ -416,7 +427,10 @@ class Run:
         return AesGcm(_KEY).decrypt(payload) if self.plan.encrypted else payload
 
     def _is_quiet(self) -> bool:
-        return not self._waiting() and Checks(self.ledger, self.world, self.start_ms).lacking() == 0
+        return not self._waiting() and self._lacking() == 0
+
+    def _lacking(self) -> int:
+        return Checks(self.ledger, self.world, self.start_ms).lacking()
 
     def _waiting(self) -> list[str]:
         """Return what each participant waits for."""
@@ -436,14 +450,13 @@ class Run:
         return waiting
 
     def _unrest(self) -> Violation:
-        lacking = Checks(self.ledger, self.world, self.start_ms).lacking()
-        text = "; ".join([f"{lacking} deliveries are lacking", *self._waiting()])
+        text = "; ".join([f"{self._lacking()} deliveries are lacking", *self._waiting()])
         return Violation(
             invariant=Invariant.QUIET,
             at_ms=self.world.now_ms - self.start_ms,
             participant=None,
             request_id=None,
-            sentence=f"not quiet after {self.plan.settle_ms / 60_000:.0f} minutes: {text}",
+            sentence=f"nothing came for {self.plan.settle_ms / 60_000:.0f} minutes, and it is not quiet: {text}",
         )
 
     def _wall_ms(self, name: str) -> int | None:
