@@ -14,11 +14,13 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
 )
-from fairway.options import Delivery, Profile, RateLimitConfig, ReliableChannelOptions
+from fairway.options import Delivery, Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation import World
 from fairway.simulation.invariants import Checks, Invariant, Peaks
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
+from fairway.simulation.program import Habits, Reading
+from fairway.waku.local import NetworkFaults
 
 MINUTE_MS = 60_000
 
@@ -36,7 +38,8 @@ class Story:
         self.world.run(1_000)
 
     def holds(self, name, sds_id):
-        return sds_id in (self.world.participants.get(name) or self.world.departed[name]).stack.sds.history
+        sds = (self.world.participants.get(name) or self.world.departed[name]).stack.sds
+        return sds_id in sds.history or sds_id in sds.dependencies.incoming
 
     def join(self, name):
         self.ledger.joined(self.world.now_ms, name)
@@ -233,6 +236,37 @@ def test_an_acknowledgement_of_a_segment_by_somebody_who_has_none_is_found(story
     story.tell("alice", replace(acknowledged, acknowledged_by=("carol",)))
     assert story.found() == [(Invariant.ACKNOWLEDGED, "alice")]
     assert sent.claimed == {"bob", "carol"}
+
+
+def readers_who_never_come_to_it_where_answers_are_lost(tell_a_story, answer_loss):
+    """Begin a story of messages of several segments, which wait for slow readers once they are there."""
+    return tell_a_story(
+        options=ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=256, parity_rate=0.25)),
+        faults=NetworkFaults(loss=0.3, answer_loss=answer_loss),
+        habits_of=lambda _: Habits(reading=Reading.MESSAGES, slow_ms=600 * MINUTE_MS),
+    )
+
+
+def test_a_delivery_report_is_right_although_its_sender_does_not_know_all_that_the_network_took(tell_a_story):
+    story = readers_who_never_come_to_it_where_answers_are_lost(tell_a_story, 0.7)
+    for number in range(10):
+        story.send("alice", bytes([number]) * 1_000, ["bob", "carol"])
+        story.world.run(1_000)
+    story.world.run(3 * MINUTE_MS)
+    told = [claim for claim in story.ledger.claims if claim.whole]
+    assert [claim for claim in told if not claim.true] == []
+    assert any(claim.participant not in story.ledger.sent[claim.number].deliveries for claim in told)
+
+
+def test_a_delivery_report_is_found_false_although_its_sender_does_not_know_what_the_network_took(tell_a_story):
+    story = readers_who_never_come_to_it_where_answers_are_lost(tell_a_story, 1.0)
+    story.world.cut_off("carol")
+    story.say("alice", b"bye" * 300)
+    request = story.ledger.sent[0]
+    ids = {"request_id": request.request_id, "message_id": request.payload_id}
+    story.tell("alice", MessageDelivered(**ids, delivered_to=("carol",), at_ms=story.world.now_ms))
+    assert (Invariant.ACKNOWLEDGED, "alice") in story.found()
+    assert [claim.true for claim in story.ledger.claims if claim.participant == "carol"] == [False]
 
 
 @pytest.mark.parametrize(

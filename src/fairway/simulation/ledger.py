@@ -31,6 +31,7 @@ from fairway.events import (
     RequestSent,
 )
 from fairway.protocol.effects import Change, Purpose
+from fairway.protocol.requests import SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.world import Observer
@@ -78,7 +79,7 @@ class Sent:
     accepted_ms: int | None = None
     """When the sender was told that it is kept; None if it never was, as when its program was killed before."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
-    """Ids of its segments so far, with whether each is parity."""
+    """Ids of its segments that the network took, with whether each is parity."""
     deliveries: dict[str, list[int]] = field(default_factory=dict)
     """When each participant was handed it as new; more than one time is a fault."""
     first_acknowledged_ms: int | None = None
@@ -208,6 +209,8 @@ class Ledger(Observer):
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, Sent] = {}
         self._owner: dict[str, Sent] = {}
+        self._segments: dict[str, tuple[Sent, bool]] = {}
+        """What participants keep about their segments, by SDS id: the send of each, and whether it is parity."""
         self._carried: dict[bytes, str] = {}
         """SDS id in each published WakuMessage with content, by its hash."""
         self._first: dict[bytes, str] = {}
@@ -367,6 +370,9 @@ class Ledger(Observer):
     def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
         """Write down what of a participant no crash forgets."""
         self._durable.update((name, change.key) for change in write.changes if change.row is not None)
+        for change in write.changes:
+            if change.table == SEGMENTS and change.row is not None and (sent := self._by_request.get(change.row[0])):
+                self._segments[change.key] = (sent, change.row[2])
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
@@ -396,7 +402,7 @@ class Ledger(Observer):
                 if request_id in self._by_request:
                     self._by_request[request_id].chunk_count = chunk.total_chunks
             case MessageSent(request_id=request_id, message_hash=message_hash, chunk_info=chunk):
-                sds_id = self._carried.get(message_hash)
+                made = self._segments.get(self._carried.get(message_hash, ""))
                 sent = self._by_request.get(request_id)
                 if message_hash not in self._taken:
                     text = "a segment is told as sent that the network never took"
@@ -406,9 +412,9 @@ class Ledger(Observer):
                 if sent is not None and not chunk.is_parity:
                     sent.chunks_sent.add(chunk.chunk_index)
                     sent.chunk_count = chunk.total_chunks
-                if sds_id is not None and sent is not None:
-                    self._owner[sds_id] = sent
-                    sent.sds_ids[sds_id] = chunk.is_parity
+                if made is not None and (made[0] is not sent or made[1] is not chunk.is_parity):
+                    text = "a segment is told as sent under the hash of another one"
+                    self.false_words.append((at_ms, name, request_id, text))
             case RequestSent(request_id=request_id):
                 sent = self._by_request[request_id]
                 if self._lives[name] == sent.life and len(sent.chunks_sent) < sent.chunk_count:
@@ -535,6 +541,11 @@ class Ledger(Observer):
         if not content:
             return Purpose.SYNC, content, bloom
         self._carried[message.message_hash] = opened.message_id
+        if (made := self._segments.get(opened.message_id)) is not None:
+            # Whoever hears it has it, also where its sender is never told that the network took it.
+            sent, is_parity = made
+            self._owner[opened.message_id] = sent
+            sent.sds_ids[opened.message_id] = is_parity
         author = self._authors.get(opened.message_id)
         if author is None:
             self._authors[opened.message_id] = name
@@ -601,7 +612,7 @@ class Ledger(Observer):
 
     def _has_whole(self, name: str, sent: Sent) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""
-        data = sum(not is_parity for is_parity in sent.sds_ids.values())
+        data = max(sent.chunk_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
         return sum(self._holds(name, sds_id) for sds_id in sent.sds_ids) >= data
 
     def _claim_segment(self, at_ms: int, sent: Sent, names: tuple[str, ...]) -> None:
@@ -609,7 +620,5 @@ class Ledger(Observer):
         for name in names:
             if name not in sent.claimed:
                 sent.claimed.add(name)
-                # Where the network's answer was lost, nobody is told which segments are whose.
-                is_unknown = len(sent.chunks_sent) < sent.chunk_count
-                true = name in sent.deliveries or is_unknown or any(self._holds(name, each) for each in sent.sds_ids)
+                true = name in sent.deliveries or any(self._holds(name, sds_id) for sds_id in sent.sds_ids)
                 self.claims.append(Claim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true))
