@@ -140,6 +140,29 @@ def test_a_hook_that_fails_ends_the_request_and_leaks_nothing(peer):
     alice.check_rows()
 
 
+def test_what_a_message_would_have_cited_that_was_never_sealed_the_next_life_cites(peer):
+    others = [peer(f"p{number}", SMALL, encryption=SlowCipher()) for number in range(6)]
+    bob = peer("bob", SMALL, encryption=SlowCipher())
+    awaiter = Awaiter(bob)
+    for other in others:
+        other.send(b"hello")
+        Awaiter(other).all()
+        bob.receive(*other.content())
+        awaiter.all()
+    read = {record.message_id for record in bob.stack.sds.history}
+    bob.send(b"poison")
+    awaiter.close()
+    bob = bob.restart(encryption=SlowCipher(poison=b"poison"))
+    awaiter = Awaiter(bob)
+    awaiter.all()
+    assert not bob.published()
+    bob.send(b"hello")
+    awaiter.all()
+    [said] = [bob.stack.sds.dialect.codec.decode(p.message.payload[6:][::-1]) for p in bob.content()]
+    assert len(read) == 6
+    assert {entry.message_id for entry in said.causal_history} == read
+
+
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), EncryptionError("no")])
 def test_a_hook_that_was_cancelled_is_a_hook_that_failed(peer, error):
     alice, alices, _, _ = pair(peer)

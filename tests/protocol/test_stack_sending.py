@@ -290,6 +290,28 @@ def test_a_hook_that_fails_to_seal_ends_the_request_and_nothing_leaves_in_clear(
     assert alice.stack.statistics().history == 0
 
 
+def test_what_a_message_that_could_not_be_sealed_would_have_cited_and_asked_for_the_next_one_does(peer):
+    """Else whoever misses what nobody else cites is delivered a later message before it."""
+    cipher = BrokenCipher(good=0)
+    alice = peer(encryption=cipher)
+    for number in range(6):
+        other = peer(f"p{number}", encryption=BrokenCipher(good=2))
+        other.send(b"lost")
+        other.send(b"read")
+        alice.receive(other.content()[0] if number else other.content()[1])
+    read = {record.message_id for record in alice.stack.sds.history}
+    alice.now_ms += 60_000
+    assert alice.stack.next_deadline() < alice.now_ms, "a repair is due"
+    alice.send(b"secret")
+    assert not alice.published()
+    cipher.good = 1
+    alice.send(b"hello")
+    said = alice.sds(alice.content()[0])
+    assert len(read) == 5
+    assert {entry.message_id for entry in said.causal_history} == read
+    assert len(said.repair_request) == 1
+
+
 def test_of_a_message_with_one_segment_that_cannot_be_sealed_no_later_one_leaves(peer):
     alice = peer(options=SMALL_SEGMENTS, encryption=BrokenCipher(good=3))
     alice.send(FILE)

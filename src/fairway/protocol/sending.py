@@ -99,13 +99,13 @@ class Sending:
     ) -> None:
         """Seal a segment's SDS message (seed 002: per segment, after SDS); if that fails, its request ends."""
 
-        def failed(error: Exception, _: int) -> None:
-            self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error))
+        def failed(error: Exception, now: int) -> None:
+            self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now)
 
         try:
             encoded = self._sds.dialect.codec.encode(message)
         except FairwayError as error:
-            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error))
+            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
             return
         self._ciphering.seal(encoded, then=then, failed=failed, now_ms=now_ms, is_content=True)
 
@@ -114,7 +114,8 @@ class Sending:
         if segment.sds_id not in self._requests.segments:
             return
         if self._outbound.is_too_large(sealed):
-            self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, f"{len(sealed)} bytes sealed do not fit the network")
+            detail = f"{len(sealed)} bytes sealed do not fit the network"
+            self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
             return
         self._sds.broadcast(message, None)
         self._enqueue(Purpose.CONTENT, segment.sds_id, sealed, now_ms, first_segment=segment.chunk_index == 0)
@@ -124,7 +125,7 @@ class Sending:
         """Hand out everything that may leave now."""
         for leaving in self._outbound.dispatch(now_ms):
             if isinstance(leaving, Refused):
-                self._refused(leaving)
+                self._refused(leaving, now_ms)
             else:
                 self._publish(leaving)
 
@@ -160,7 +161,7 @@ class Sending:
         if segment is None or purpose not in _FOR_REQUESTS:
             return
         if permanent:
-            self._fail(segment, SendErrorReason.REJECTED, detail)
+            self._fail(segment, SendErrorReason.REJECTED, detail, now_ms)
         else:
             self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
@@ -173,7 +174,7 @@ class Sending:
         for event in self._requests.review(review, now_ms):
             self._effects.tell(event)
             if isinstance(event, MessageDelivered):
-                self._close(event.request_id, delivered=True)
+                self._close(event.request_id, now_ms, delivered=True)
                 return
         if first_sign and segment.retry_at is not None and self._requests.waits_longer(segment):
             self._requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
@@ -212,7 +213,7 @@ class Sending:
                         request, f"not acknowledged after {self._max_retries} retransmissions"
                     )
                 )
-                self._close(request.request_id)
+                self._close(request.request_id, now_ms)
             elif segment.attempts and not self._may_repeat(segment.sds_id):
                 held = True
                 self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_BOUND_MS)
@@ -286,6 +287,8 @@ class Sending:
         def failed(_: Exception, now: int) -> None:
             self._tally.add("not_sealed")
             self._active_retries.discard(sds_id)
+            if purpose is Purpose.SYNC:
+                self._sync_lost(now)
             segment = self._requests.segments.get(sds_id)
             if segment is not None and purpose in _FOR_REQUESTS:
                 # An attempt like any other, so that a cipher that is broken for good ends the request.
@@ -325,10 +328,10 @@ class Sending:
         interval = self._options.retry_interval_ms or _ANSWERED_WITHIN_MS
         return now_ms + interval * (2 if self._requests.waits_longer(segment) else 1)
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, refused: Refused, now_ms: int) -> None:
         segment = self._requests.segments.get(refused.transmission.sds_id)
         if segment is not None and refused.transmission.purpose in _FOR_REQUESTS:
-            self._fail(segment, refused.reason, refused.detail)
+            self._fail(segment, refused.reason, refused.detail, now_ms)
         else:
             self._tally.add("refused")
 
@@ -347,13 +350,13 @@ class Sending:
                 self._requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
             self._effects.tell(*self._requests.accepted(sds_id, message_hash))
 
-    def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str) -> None:
+    def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> None:
         if segment.sds_id not in self._requests.segments:
             return
         self._effects.tell(*self._requests.send_error(segment, reason, detail))
-        self._close(segment.request_id, failed=True)
+        self._close(segment.request_id, now_ms, failed=True)
 
-    def _close(self, request_id: str, *, delivered: bool = False, failed: bool = False) -> None:
+    def _close(self, request_id: str, now_ms: int, *, delivered: bool = False, failed: bool = False) -> None:
         request = self._requests.open[request_id]
         if len(request.segments) < request.part_count:
             self._outbox.drop(request_id)
@@ -363,6 +366,8 @@ class Sending:
             waiting = self._sds.forget_outgoing(segment.sds_id)
             if waiting is not None:
                 waited[segment.sds_id] = Waited(waiting.sequence, waiting.acknowledged_by)
+                if segment.sds_id not in self._sds.history:
+                    self._sds.take_back(waiting.message, now_ms)
             self._active_retries.discard(segment.sds_id)
             if failed or segment.attempts:
                 self._outbound.discard(segment.sds_id)

@@ -61,13 +61,14 @@ def test_a_peer_far_ahead_does_not_take_over_what_others_cite(new_channel, send,
     for number in range(5):
         bob.receive(a_message(f"m{number}", sender="mallory", lamport=start + YEAR + number), None, start)
     # Once each, beside the newest, like everything that nobody else cites.
-    once = [e.message_id for e in bob.send(b"x", start).causal_history]
-    assert once == ["m0", "m1", "m2", "m3", "m4", *honest]
-    assert [e.message_id for e in bob.send(b"x", start).causal_history] == honest
+    once = send(bob, b"x", start)
+    assert [e.message_id for e in once.causal_history] == ["m0", "m1", "m2", "m3", "m4", *honest]
+    newest = [*honest[1:], once.message_id]
+    assert [e.message_id for e in bob.send(b"y", start).causal_history] == newest
 
     # Once the wall clock is there, they are messages like others.
     later = start + YEAR
-    assert [e.message_id for e in bob.send(b"y", later).causal_history] == ["m2", "m3", "m4"]
+    assert [e.message_id for e in bob.send(b"z", later).causal_history] == [once.message_id, "m2", "m3", "m4"]
 
 
 def test_within_the_tolerance_nothing_is_passed_over(new_channel, a_message, start):

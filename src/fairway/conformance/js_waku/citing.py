@@ -24,6 +24,10 @@ class JsCitations(OwedCitations):
         is_content: bool,
     ) -> tuple[HistoryEntry, ...]:
         """Return the newest entries."""
-        if super().pay(newest, history, is_content=is_content) != newest:
+        owed = super().pay(newest, history, is_content=is_content)
+        if owed != newest:
             self._notice(Fault.LEFT_UNCITED)
+        if is_content:
+            # Noticed once.
+            self.cited(owed)
         return newest

@@ -212,10 +212,10 @@ class MessageChannel:
         message = self._compose(f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}", None, now_ms)
         return message if message.causal_history or message.repair_request else None
 
-    def take_back(self, sync: SdsMessage, now_ms: int) -> None:
-        """Note that a sync message never left: what it asked for, and cited beside the newest, is due again."""
-        self.repair.ask_again(sync.repair_request, now_ms)
-        for entry in sync.causal_history[: -self.config.causal_history_size or None]:
+    def take_back(self, message: SdsMessage, now_ms: int) -> None:
+        """Note that an own message never left: what it asked for, and cited beside the newest, is due again."""
+        self.repair.ask_again(message.repair_request, now_ms)
+        for entry in message.causal_history[: -self.config.causal_history_size or None]:
             self.owed.came_again(entry.message_id)
 
     def is_new_content(self, message: SdsMessage) -> bool:

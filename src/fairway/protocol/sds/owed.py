@@ -79,14 +79,13 @@ class OwedCitations:
     ) -> tuple[HistoryEntry, ...]:
         """Return what the next message cites: ``beside``, what is owed, oldest first, and the newest entries.
 
-        A sync message settles nothing about what is uncited, for no repair brings it to whoever misses it.
+        It settles nothing about what is uncited: a content message does so when it enters the history, for what cannot
+        be sealed never leaves; and a sync message never does, for no repair brings it to whoever misses it.
         """
         entries = newest if self._is_enough(newest) else self._with_owed(newest, history, is_content=is_content)
         if beside:
             cited = {entry.message_id for entry in entries}
             entries = (*(entry for entry in beside if entry.message_id not in cited), *entries)
-        if is_content:
-            self.cited(entries)
         return entries
 
     def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
