@@ -5,7 +5,7 @@ kept is not taken in at all, and comes again, by a retry or from a store. Segmen
 also while SDS holds them back. That is what makes parity useful under causal order: a set that completes ends the
 waiting for its own lost segments (`fairway.protocol.siblings`). The message is delivered when SDS has released the
 first of its segments that came, for that one waits for whatever was sent before; whoever has read the message cites
-one that comes later, so that no reply can overtake it.
+one that comes later, even if that one still waits for something, so that no reply can overtake it.
 """
 
 from __future__ import annotations
@@ -199,6 +199,13 @@ class Inbound:
             )
         ]
 
+    def resume(self) -> None:
+        """Note anew, after a restart, of which messages that were delivered segments still wait."""
+        waiting = {sds_id for awaiting in self.arrivals.awaiting.values() for sds_id in awaiting.sds_ids}
+        for sds_ids in self.reassembler.completed():
+            if not self._on_arrival and waiting.isdisjoint(sds_ids):
+                self._sds.handed_over(sds_ids)
+
     def expire(self, now_ms: int) -> list[Event]:
         """Give up sets that gained nothing for too long, by the clock that runs while something can come."""
         dependencies = self._sds.dependencies
@@ -245,6 +252,8 @@ class Inbound:
 
     def _deliver(self, complete: Awaiting) -> MessageReceived:
         self.siblings.delivered(complete)
+        if not self._on_arrival:
+            self._sds.handed_over(complete.sds_ids)
         return self._received(complete)
 
     def _urgency(self, message: SdsMessage) -> Urgency:

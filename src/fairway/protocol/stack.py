@@ -394,6 +394,7 @@ class Stack:
         Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
+        self._inbound.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
         self._sending.resume(now_ms)

@@ -11,6 +11,7 @@ history, and whatever the network can make larger is bounded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from sys import intern
 from typing import Final
@@ -140,6 +141,9 @@ class MessageChannel:
         """
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
+        for record in self.owed.read.values():
+            # What is cited comes before, in everybody's log.
+            self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
         message_id = self._make_id(content, now_ms)
         waiting = self.outgoing.messages.get(message_id)
@@ -217,6 +221,21 @@ class MessageChannel:
         self.repair.ask_again(message.repair_request, now_ms)
         for entry in message.causal_history[: -self.config.causal_history_size or None]:
             self.owed.came_again(entry.message_id)
+
+    def handed_over(self, message_ids: Sequence[str]) -> None:
+        """Note that the application has the message of these segments; what it says from now on stands after them.
+
+        Some may wait still for what their author read amid sending them. Everything that he had sent before them is
+        here, so that to cite them acknowledges nothing of his that is not.
+        """
+        parked = self.dependencies.incoming.parked
+        last = next((parked[message_id] for message_id in reversed(message_ids) if message_id in parked), None)
+        if last is not None:
+            message = last.message
+            record = HistoryRecord(
+                message.lamport_timestamp or 0, message.message_id, last.retrieval_hint, message.sender_id
+            )
+            self.owed.handed_over(record)
 
     def is_new_content(self, message: SdsMessage) -> bool:
         """Return whether `receive` would take in a content message of another participant, which acknowledges it."""

@@ -5,6 +5,9 @@
   notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
   next, and from then on everybody who follows the citations comes upon it. Only what is in the history itself counts as
   having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.
+* A segment that waits, of a message that the application was handed, which waits only for what its first segment does
+  (`fairway.protocol.inbound`). Else a reply could be delivered before that message, to whoever has only the first. The
+  last such segment suffices, for it cites those before it.
 * A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof.
 
 The spec allows it ("MAY be more" than the recommended two). Where participants speak in turn, nothing is added.
@@ -13,13 +16,16 @@ The spec allows it ("MAY be more" than the recommended two). Where participants 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.wire.sds import HistoryEntry
 
+_T = TypeVar("_T")
+
 _MAX_OWED: Final = 1_000
-"""Ids remembered for either reason; beyond it the oldest are forgotten."""
+"""Ids remembered for each reason; beyond it the oldest are forgotten."""
 _MAX_HEADS: Final = 100
 """Messages without a successor that one content message cites, some 110 bytes each."""
 _MAX_PER_MESSAGE: Final = 20
@@ -48,6 +54,8 @@ class OwedCitations:
     def __init__(self) -> None:
         self._came_again: OrderedDict[str, None] = OrderedDict()
         self._uncited: OrderedDict[str, None] = OrderedDict()
+        self.read: OrderedDict[str, HistoryRecord] = OrderedDict()
+        """Segments of messages that were handed over, which have not entered the history yet and are not cited."""
 
     def __len__(self) -> int:
         """Return how many messages that came again are not cited since."""
@@ -55,19 +63,24 @@ class OwedCitations:
 
     def came_again(self, message_id: str) -> None:
         """Note that a copy of a message came that was received before."""
-        _remember(self._came_again, message_id)
+        _remember(self._came_again, message_id, None)
+
+    def handed_over(self, record: HistoryRecord) -> None:
+        """Note a segment that waits although its message was handed to the application."""
+        _remember(self.read, record.message_id, record)
 
     def entered(self, message_id: str) -> None:
         """Note that a message entered the history, which nobody has cited yet."""
-        _remember(self._uncited, message_id)
+        self.read.pop(message_id, None)
+        _remember(self._uncited, message_id, None)
 
     def cited(self, entries: tuple[HistoryEntry, ...]) -> None:
         """Note what a content message of the history cites, whoever sent it: each is known to have a successor."""
-        uncited = self._uncited
-        for entry in reversed(entries):
-            if not uncited:
-                return
-            uncited.pop(entry[0], None)
+        for ids in (self._uncited, self.read):
+            for entry in reversed(entries):
+                if not ids:
+                    break
+                ids.pop(entry[0], None)
 
     def pay(
         self,
@@ -91,13 +104,15 @@ class OwedCitations:
     def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
         """Return whether all that is owed is the newest message, as when participants speak in turn."""
         beside = len(self._uncited) - bool(newest and newest[-1].message_id in self._uncited)
-        return not self._came_again and not beside
+        return not self._came_again and not self.read and not beside
 
     def _with_owed(
         self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
     ) -> tuple[HistoryEntry, ...]:
         chosen: dict[str, HistoryRecord] = {}
         skipped = {entry.message_id for entry in newest}
+        if is_content:
+            chosen.update(islice(reversed(self.read.items()), _MAX_PER_MESSAGE))
         # Heads come first: a message is ordered after all that its sender had sent or read only if it cites every head
         # of that, of which his own last message is one.
         heads = reversed(self._uncited) if is_content else list(self._uncited)
@@ -114,8 +129,8 @@ class OwedCitations:
         return (*(record.entry for record in sorted(chosen.values())), *newest)
 
 
-def _remember(ids: OrderedDict[str, None], message_id: str) -> None:
-    ids[message_id] = None
+def _remember(ids: OrderedDict[str, _T], message_id: str, value: _T) -> None:
+    ids[message_id] = value
     if len(ids) > _MAX_OWED:
         ids.popitem(last=False)
 

@@ -187,6 +187,12 @@ class Reassembler:
         gone = self._give_up(oldest, LossReason.SEGMENTS_EVICTED)
         return gone if isinstance(gone, SetLost) else None
 
+    def completed(self) -> Iterator[tuple[str, ...]]:
+        """Yield the SDS ids of each message that became whole and is remembered, in chunk order."""
+        for ended in self._ended:
+            if ended.state is SetState.COMPLETED:
+                yield ended.sds_ids
+
     def next_deadline(self) -> int | None:
         """Return when `expire` will next have something to do, in ms; None if nothing is incomplete."""
         return self._open.next_deadline()
