@@ -40,6 +40,21 @@ def test_without_a_limit_everything_leaves_at_once_and_in_order_of_priority():
     assert manager.next_send_at(0) is None
 
 
+@pytest.mark.parametrize("limit", [None, 12], ids=["no quota", "a quota"])
+def test_a_repair_gets_out_amid_a_long_burst_through_a_slow_node_as_long_as_its_share_of_a_quota_lasts(limit):
+    manager = RateLimitManager(RateLimitConfig(enabled=limit is not None, messages_per_epoch=limit))
+    manager.pace.refused(manager.pace.spend(0), 0, too_many=True)
+    enqueue_all(manager, Priority.CONTENT, range(20))
+    enqueue_all(manager, Priority.REPAIR, "abcd")
+    left = []
+    for now_ms in range(0, RateLimitConfig().epoch_ms, 1_000):
+        left += drain(manager, now_ms)
+    if limit is None:
+        assert left == [*range(4), "a", *range(4, 8), "b", *range(8, 12), "c", *range(12, 16), "d", *range(16, 20)]
+    else:
+        assert left == [*range(4), "a", *range(4, 8), "b", *range(8, 10)]
+
+
 def test_what_exceeds_the_limit_waits_for_the_next_epoch():
     manager = limited_to(3)
     enqueue_all(manager, Priority.CONTENT, "abcde")

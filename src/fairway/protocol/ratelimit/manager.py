@@ -16,9 +16,9 @@ The channels of one node share its rate limit and the pace at which it takes mes
 (`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
 
 Content that has not been made into messages yet may wait above this queue (``upstream``); it has the claim of
-content, and the caller takes it when `has_room_for_content` says so. Where no quota limits, but the node is slow,
-every so many content messages one of the others goes first: a long burst must not keep acknowledgements and repairs
-from everybody else for as long as it lasts.
+content, and the caller takes it when `has_room_for_content` says so. Where the node is slow, or no quota limits, every
+so many content messages one of the others goes first: a long burst must not keep acknowledgements and repairs from
+everybody else for as long as it lasts. They go as long as their share of a quota lasts.
 
 Invariant: a charge is part of `state`, and handed to ``on_change``, before the item that it pays for is
 handed out. So a crash between the two costs a slot and never lends one. Items are opaque: whoever enqueues
@@ -462,7 +462,7 @@ class RateLimitManager(Generic[T]):
 
     def _others_turn(self, now_ms: int) -> Waiting[T] | None:
         """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
-        if self._run < _IN_A_ROW or self.limiting:
+        if self._run < _IN_A_ROW or (self.limiting and not self.pace.limiting):
             return None
         fronts = [self._queue.front(priority) for priority in Priority if priority > self._run_of]
         ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
