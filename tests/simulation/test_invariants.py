@@ -323,6 +323,21 @@ def test_a_send_that_fails_because_somebody_was_away_or_left_is_right(story, gon
     assert sent.in_vain == ()
 
 
+def test_a_hint_to_nothing_is_found_but_not_one_to_what_a_slow_node_never_passed_on(tell_a_story):
+    story = tell_a_story()
+    story.world.network.limit_uplink("alice", 0.5)
+    for number in range(10):
+        story.send("alice", b"%d" % number)
+    story.world.run(2 * MINUTE_MS)
+    assert (Invariant.WIRE, "alice") not in story.found()
+    story.world.network.limit_uplink("alice", None)
+    sds = story.world.participants["alice"].stack.sds
+    last = list(sds.history)[-1]
+    sds.history.replace(last._replace(retrieval_hint=bytes(32)))
+    story.say("alice", b"bye")
+    assert (Invariant.WIRE, "alice") in story.found()
+
+
 def test_more_transmissions_than_an_epoch_allows_are_found(tell_a_story):
     limit = RateLimitConfig(enabled=True, messages_per_epoch=20)
     story = tell_a_story(options=ReliableChannelOptions(rate_limit=limit))

@@ -240,8 +240,8 @@ class Ledger(Observer):
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
         """Pages that each participant asked the store for."""
-        self._refused: set[bytes] = set()
-        """Hashes of what the network did not take, of which a sender may not know yet when it cites it."""
+        self._handed_over: set[bytes] = set()
+        """Hashes of all that was handed to a node, of which its sender may not know whether it went any further."""
         self.overasked: list[tuple[int, str, int]] = []
         """Who asked the store for more pages in a minute than allowed: (when, who, how many)."""
         self._queried: dict[str, deque[int]] = {}
@@ -376,10 +376,10 @@ class Ledger(Observer):
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
-    def turned_away(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down what the network did not take."""
-        self._refused.add(message.message_hash)
-        self._trace.update(f"{at_ms} {name} is turned away with {message.message_hash.hex()}\n".encode())
+    def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Write down what somebody gave to its node."""
+        self._handed_over.add(message.message_hash)
+        self._trace.update(f"{at_ms} {name} hands over {message.message_hash.hex()}\n".encode())
 
     def queried(self, at_ms: int, name: str) -> None:
         """Count a page that somebody asks the store for."""
@@ -579,12 +579,7 @@ class Ledger(Observer):
             yield "an ephemeral message is cited"
         for entry in opened.causal_history if self.hints_are_checked else ():
             hint = entry.retrieval_hint
-            if (
-                hint is not None
-                and hint not in self._taken
-                and hint not in self._refused
-                and entry.message_id not in self.forged
-            ):
+            if hint is not None and hint not in self._handed_over and entry.message_id not in self.forged:
                 yield "a retrieval hint leads to nothing that anybody ever handed to the network"
 
     def _compare_lamports(self, at_ms: int, name: str, opened: SdsMessage) -> None:

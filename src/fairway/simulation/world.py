@@ -79,8 +79,8 @@ class Observer:
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Take notice that what a participant gave to its store is durable."""
 
-    def turned_away(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Take notice of what the network did not take from a participant."""
+    def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Take notice of what a participant hands to its node, whether the network takes it or not."""
 
     def queried(self, at_ms: int, name: str) -> None:
         """Take notice that a participant asks the store for a page."""
@@ -168,7 +168,7 @@ class World:
         )
         self.network.observers.append(self._published)
         self.network.loss_observers.append(self._lost)
-        self.network.refusal_observers.append(self._refused)
+        self.network.sending_observers.append(self._handed_over)
         self.network.query_observers.append(self._queried)
         self.observers: list[Observer] = []
         self.options = options or ReliableChannelOptions()
@@ -449,9 +449,9 @@ class World:
         for observer in self.observers:
             observer.written(self.now_ms, name, write)
 
-    def _refused(self, node: str, message: RoutedMessage) -> None:
+    def _handed_over(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
-            observer.turned_away(self.now_ms, node, message)
+            observer.handed_over(self.now_ms, node, message)
 
     def _queried(self, node: str) -> None:
         for observer in self.observers:

@@ -95,8 +95,8 @@ class LocalNetwork:
         self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the receiving node, message) when no copy of a message is on its way to a node that
         subscribed to it, for the network lost it."""
-        self.refusal_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the publishing node, message) for everything that the network did not take."""
+        self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
+        """Called with (name of the node, message) for everything that a program hands to its node, taken or not."""
         self.query_observers: list[Callable[[str], None]] = []
         """Called with the name of the asking node for every page that the store is asked for."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
@@ -205,13 +205,16 @@ class LocalNetwork:
 
     # What nodes ask of their network.
 
+    def handed_over(self, publisher: LocalNode, message: RoutedMessage) -> None:
+        """Tell observers of what a program handed to its node."""
+        for observer in self.sending_observers:
+            observer(publisher.name, message)
+
     def publish(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int]:
         """Spread a message, and return the answer and how many milliseconds that takes."""
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
-            for told in self.refusal_observers:
-                told(publisher.name, message)
             return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)

@@ -178,6 +178,7 @@ class LocalNode(WatchedNode):
     async def send(self, message: RoutedMessage) -> SendResult:
         """Broadcast a message. Where hops take time, so does the answer; the message is on its way before."""
         self._loop = asyncio.get_running_loop()
+        self._network.handed_over(self, message)
         wait_s = self._wait_for_uplink(self._loop.time())
         if wait_s > REQUEST_TIMEOUT_S:
             await asyncio.sleep(REQUEST_TIMEOUT_S)
