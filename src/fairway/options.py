@@ -144,7 +144,8 @@ class SdsConfig:
     """Participants whose bloom filters must hold a message before that alone acknowledges it."""
     lost_timeout_ms: int = 3_600_000
     """A dependency missing for this long is declared lost and its dependants are delivered; 0 = never. Only time counts
-    in which it could come: connected, and not while a store is read; it adds up over connections and restarts."""
+    in which it could come: connected, and not while a store is read; it adds up over connections and restarts. It
+    begins anew when the dependency came and found no room, and is four times as long then at most."""
     lamport_tolerance_ms: int = 3_600_000
     """Received Lamport timestamps move the own clock at most to now plus this; 0 = no bound."""
     max_causal_history: int = 1_000

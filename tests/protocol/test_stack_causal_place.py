@@ -228,6 +228,30 @@ def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes
     assert bob.payloads() == payloads
 
 
+def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
+    """It finds room once that has come, and maybe nobody else cites it."""
+    options = ReliableChannelOptions(
+        segmentation=SegmentationConfig(segment_size_bytes=1_000, parity_rate=0, max_buffered_bytes=10_000)
+    )
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(11):
+        mallory = peer(f"mallory {number}", options)
+        mallory.send(bytes([number]) * 3_000)
+        bob.receive(wrap(bob, dataclasses.replace(mallory.sds(mallory.content()[0]), causal_history=())))
+    payloads = [bytes(range(250)) * 16, b"after"]
+    for payload in payloads:
+        alice.send(payload)
+    *segments, after = alice.content()
+    bob.receive(after)
+    assert bob.stack.sds.dependencies.incoming.missing.keys() == {alice.sds(s).message_id for s in segments[2:]}
+    bob.receive(segments[3])
+    assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_BYTES, bound=10_000)]
+    assert bob.stack.sds.dependencies.incoming.missing.keys() == {alice.sds(s).message_id for s in segments[1:]}
+    bob.check_rows()
+    bob.receive(*segments)
+    assert bob.payloads() == payloads, "what lacks nothing finds room"
+
+
 def test_repairs_for_others_are_answered_with_the_original_bytes(peer):
     alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
     alice.send(b"one")

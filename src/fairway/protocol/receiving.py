@@ -149,6 +149,7 @@ class Receiving:
                 self._tally.add("not_kept")
                 if isinstance(answer, SegmentDiscarded) and answer.full is not None:
                     self._query_on_connect.turn_away(carrier.message_hash, now_ms)
+                    self.process(self._sds.refused(message, now_ms), now_ms)
                 return
             kept = answer
         # Nothing but content is cited, asked for, or turned away.

@@ -315,11 +315,86 @@ def test_even_what_is_waited_for_is_bounded_and_that_is_the_reason_if_it_is_give
         bob.receive(a_message(f"m{number}", f"m{number - 1}"), None, start)
     assert list(bob.dependencies.incoming.parked) == [f"m{n}" for n in range(20, 10, -1)]
     assert ready(bob.receive(a_message("m0"), None, start)) == ["m0"]
-    outcomes = sweep_until(bob, start, start + AN_HOUR + 1)
-    [lost] = found(outcomes, DependenciesLost)
-    assert {entry.message_id for entry in lost.entries} == {f"m{number}" for number in range(1, 11)}
-    assert lost.reason is LossReason.NO_ROOM
+    outcomes = sweep_until(bob, start, start + 4 * AN_HOUR + 60_000)
+    lost = found(outcomes, DependenciesLost)
+    assert sorted(lost_ids(outcomes)) == sorted(f"m{number}" for number in range(1, 11))
+    assert {outcome.reason for outcome in lost} == {LossReason.NO_ROOM}
     assert ready(outcomes) == [f"m{n}" for n in range(11, 21)]
+
+
+def asked_for(channel):
+    return {scheduled.message_id for scheduled in channel.repair.requests}
+
+
+def test_what_found_no_room_is_asked_for_again_once_it_can_be_delivered_and_not_before(
+    new_channel, a_message, ready, start
+):
+    bob = new_channel("bob", max_incoming_buffer=2)
+    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 9))]
+    for message in reversed(chain[1:]):
+        bob.receive(message, None, start)
+    bob.sweep_incoming(start + 1)
+    assert asked_for(bob) == {"m0"}, "whatever else comes finds no room"
+    for number, message in enumerate(chain[:4]):
+        bob.receive(message, None, start + 2)
+        bob.sweep_incoming(start + 3)
+        assert asked_for(bob) == {f"m{number + 1}"}
+        assert bob.repair.next_request_at() == start + 3, "nothing else can be delivered"
+    assert ready(bob.receive(chain[4], None, start + 4)) == [f"m{n}" for n in range(4, 9)]
+
+
+def test_of_what_found_no_room_as_much_is_asked_for_as_there_is_room_again(new_channel, a_message, ready, start):
+    bob = new_channel("bob", max_incoming_buffer=2)
+    for number in range(2):
+        bob.receive(a_message(f"c{number}", f"b{number}"), None, start)
+    bob.receive(a_message("sync-1", *(f"d{number}" for number in range(7)), content=None), None, start)
+    for number in range(7):
+        bob.receive(a_message(f"d{number}", "e"), None, start)
+    bob.sweep_incoming(start + 1)
+    assert asked_for(bob) == {"b0", "b1", "e"}, "two more found room since messages were waiting for them"
+    assert ready(bob.receive(a_message("b0"), None, start + 2)) == ["b0", "c0"]
+    for later_ms in range(3, 9):
+        bob.sweep_incoming(start + later_ms)
+    assert asked_for(bob) == {"b1", "d6", "e"}
+    bob.receive(a_message("d6", "e"), None, start + 10)
+    assert len(bob.dependencies.incoming) == 4
+
+
+def test_a_message_that_came_and_found_no_room_is_not_given_up_while_others_keep_it_out(
+    new_channel, a_message, sweep_until, ready, start
+):
+    """Somebody invents what others must wait for, until all room is taken; that must not cost an honest message."""
+    bob, outcomes = new_channel("bob", max_incoming_buffer=2), []
+    for number in range(2):
+        bob.receive(a_message(f"forged {number}", f"invented {number}", sender="mallory"), None, start)
+    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 9))]
+    bob.receive(a_message("sync-1", "m8", content=None), None, start)
+    for message in reversed(chain[1:]):
+        bob.receive(message, None, start)
+    outcomes += sweep_until(bob, start, start + AN_HOUR - 60_000)
+    bob.receive(chain[0], None, start + AN_HOUR - 60_000)
+    outcomes += sweep_until(bob, start + AN_HOUR - 60_000, start + AN_HOUR + 120_000)
+    assert sorted(lost_ids(outcomes)) == ["invented 0", "invented 1"]
+    for message in chain:
+        outcomes += bob.receive(message, None, start + AN_HOUR + 180_000)
+    assert ready(outcomes)[-8:] == [f"m{n}" for n in range(1, 9)]
+
+
+def test_what_comes_again_and_again_and_finds_no_room_each_time_is_given_up_in_the_end(
+    new_channel, a_message, sweep_until, start
+):
+    """Its sender may cite something else that nobody has each time, and so keep out all others for ever."""
+    bob, lost, now_ms = new_channel("bob", max_incoming_buffer_bytes=1_000), [], start
+    bob.receive(a_message("a", "b", sender="mallory"), None, start)
+    for time in range(10):
+        again = a_message("b", f"invented {time}", sender="mallory", content=bytes(3_000))
+        assert ignored_as(bob.receive(again, None, now_ms)) == [Ignored.NO_ROOM]
+        lost += lost_ids(sweep_until(bob, now_ms, now_ms + AN_HOUR // 2))
+        now_ms += AN_HOUR // 2
+        if "b" in lost:
+            break
+    assert 3 * AN_HOUR < now_ms - start <= 4 * AN_HOUR + AN_HOUR // 2
+    assert "b" in lost
 
 
 def test_forged_circles_keep_nobody_out_for_long(new_channel, a_message, ready, start):

@@ -300,6 +300,10 @@ class MessageChannel:
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         return outcomes
 
+    def refused(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Note that the layer above has no room for a message, which so was not received; it can come again."""
+        return self.dependencies.turned_away(message, now_ms, waits=False)
+
     def is_ahead_of(self, message: SdsMessage, now_ms: int) -> bool:
         """Return whether the sender of a message with causal history seems to lack the newest of what is here.
 

@@ -16,7 +16,7 @@ from fairway.events import Limit, LossReason
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
-from fairway.protocol.sds.incoming import IncomingBuffer, Parked
+from fairway.protocol.sds.incoming import IncomingBuffer, MissingMessage, Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import (
     DependenciesLost,
@@ -45,6 +45,9 @@ _ASKED_AT_ONCE: Final = 60
 """Missing messages up to which a sweep adds further ones to those that are asked for."""
 FOR_PROGRESS: Final = 2
 """How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
+_LONGEST_TURNED_AWAY: Final = 4
+"""How many lost timeouts a message may be missing in all that comes and finds no room: anybody can make a message come
+as often as he likes, and each time cite something else that nobody has."""
 _RELIEVED: Final = 0.9
 """A bound bites no longer when so much of it, or less, is in use."""
 
@@ -132,8 +135,6 @@ class Dependencies:
             bounds[Limit.MISSING_MESSAGES] //= 2
         exceeded = {limit for limit, bound in bounds.items() if used[limit] > bound * factor}
         self._biting |= exceeded
-        if exceeded and awaited is not None:
-            awaited.turned_away = True
         return bool(exceeded)
 
     def limits(self) -> list[tuple[Limit, int, bool]]:
@@ -205,19 +206,30 @@ class Dependencies:
                 continue
             if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
                 self._journal.touch(MISSING, entry.message_id)
-            at_ms = None if entry.message_id in unplanned else self._repair.schedule_request(entry, now_ms)
+            is_planned = entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None
+            at_ms = self._repair.schedule_request(entry, now_ms) if is_planned else None
             if at_ms is not None:
                 outcomes.append(RepairScheduled(message_id=entry.message_id, at_ms=at_ms))
         return outcomes
 
-    def turned_away(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Ask for what a message cites that found no room, if messages here wait for it.
+    def turned_away(self, message: SdsMessage, now_ms: int, *, waits: bool = True) -> list[SdsOutcome]:
+        """Note that a message came and found no room; ask for what it cites, if messages here wait for it.
 
-        It finds room once nothing that it cites is lacking; and maybe nobody else cites that.
+        It finds room once nothing that it cites is lacking; and maybe nobody else cites that. It can come again, so
+        that it is waited for as though it were missing from now on; if it ``waits`` for what it lacks or for room in
+        the incoming buffer, it is not asked for before either is there (`_ask_again`).
         """
-        if message.message_id not in self.incoming.missing:
+        missing = self.incoming.missing.get(message.message_id)
+        if missing is None:
             return []
+        self.let_time_pass(now_ms)
         unmet = self.unmet(message.message_id, self.cited(message))
+        missing.turned_away = True
+        self._begin_anew(missing)
+        if waits and unmet and missing.lacks is None:
+            # What it cites last comes last.
+            missing.lacks = unmet[-1].message_id
+            self._repair.forget(message.message_id)
         return self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
@@ -259,9 +271,10 @@ class Dependencies:
         # An own message may enter the history after somebody cited it, which is not the time to deliver others'.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
+        self._ask_again(now_ms)
         timeout = self._config.lost_timeout_ms
         if timeout:
-            known = self.incoming.missing.items()
+            known = [(i, m) for i, m in self.incoming.missing.items() if m.lacks is None or self._waited_longest(m)]
             overdue = [(m.since_waited_ms, i) for i, m in known if waited_ms - m.since_waited_ms > timeout]
             # In an order that does not depend on whether the program was restarted meanwhile.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
@@ -269,13 +282,51 @@ class Dependencies:
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         if self._repair.config.enabled and len(self._repair.requests) < _ASKED_AT_ONCE:
-            unasked = (m.entry for i, m in self.incoming.missing.items() if i not in self._repair.requests)
+            asked_for = (m for m in self.incoming.missing.values() if m.lacks is None)
+            unasked = (m.entry for m in asked_for if m.entry.message_id not in self._repair.requests)
             for entry in list(islice(unasked, _ASKED_AT_ONCE - len(self._repair.requests))):
                 self._repair.schedule_request(entry, now_ms)
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
         return outcomes
+
+    def _ask_again(self, now_ms: int) -> None:
+        """Ask for what found no room: what can be delivered as soon as it comes, and as much as there is room for."""
+        incoming = self.incoming
+        waiting = [(missing, missing.lacks) for missing in incoming.missing.values() if missing.lacks is not None]
+        if not waiting:
+            return
+        asked = sum(missing.turned_away and missing.lacks is None for missing in incoming.missing.values())
+        room = self._room() - asked
+        # What was found out last to be missing was mostly sent first, and releases most.
+        for missing, lacks in reversed(waiting):
+            is_met = lacks in self._history or lacks in self.settled
+            if is_met or room > 0:
+                missing.lacks = None
+                self._begin_anew(missing)
+                self._repair.schedule_request(missing.entry, now_ms, at_once=is_met)
+                room -= 1
+
+    def _room(self) -> int:
+        """Return for how many messages that are waited for there is room, if they are like those that are parked."""
+        bounds, count = self._bounds(), len(self.incoming)
+        room = FOR_PROGRESS * bounds[Limit.INCOMING_BUFFER] - count
+        if count:
+            free_bytes = FOR_PROGRESS * bounds[Limit.INCOMING_BUFFER_BYTES] - self.incoming.parked_bytes
+            room = min(room, free_bytes * count // self.incoming.parked_bytes)
+        return room if len(self.incoming.missing) < bounds[Limit.MISSING_MESSAGES] else 0
+
+    def _begin_anew(self, missing: MissingMessage) -> None:
+        """Give a message the time to come again, unless it has been given that for too long."""
+        if not self._waited_longest(missing):
+            self.incoming.begin_anew(missing, self.clock.waited_ms)
+            self._journal.touch(MISSING, missing.entry.message_id)
+
+    def _waited_longest(self, missing: MissingMessage) -> bool:
+        """Return whether a message was waited for as long as any is that came and found no room."""
+        longest_ms = (_LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
+        return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
     def _may_track_more(self, message_id: str) -> bool:
         """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not."""
@@ -287,8 +338,9 @@ class Dependencies:
         if not timeout:
             return None
         for missing in self.incoming.missing.values():
-            return self.clock.reaches_at(missing.since_waited_ms + timeout + 1)
-        for parked in self.incoming.parked.values():
+            if missing.lacks is None:
+                return self.clock.reaches_at(missing.since_waited_ms + timeout + 1)
+        for parked in () if self.incoming.missing else self.incoming.parked.values():
             return self.clock.reaches_at(parked.since_waited_ms + timeout + 1)
         return None
 

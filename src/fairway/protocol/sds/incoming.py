@@ -42,9 +42,13 @@ class MissingMessage:
     since_ms: int
     """When that was noticed."""
     since_waited_ms: int
-    """The waiting clock at that time."""
+    """The waiting clock when it began to be waited for: at that time, or when it last came and found no room."""
+    first_waited_ms: int
+    """The waiting clock when that was noticed."""
     turned_away: bool = False
     """Whether it came and there was no room for it."""
+    lacks: str | None = None
+    """What it waits for itself and so found no room; it need not come before that has, or there is room."""
 
 
 class IncomingBuffer:
@@ -101,11 +105,19 @@ class IncomingBuffer:
         known = self.missing.get(message_id)
         if known is None:
             entry = HistoryEntry(message_id, hint or None, sender_id or None)
-            self.missing[message_id] = MissingMessage(entry=entry, since_ms=now_ms, since_waited_ms=waited_ms)
+            self.missing[message_id] = MissingMessage(
+                entry=entry, since_ms=now_ms, since_waited_ms=waited_ms, first_waited_ms=waited_ms
+            )
             return True
         old = known.entry
         known.entry = HistoryEntry(message_id, hint or old.retrieval_hint, old.sender_id or sender_id or None)
         return known.entry != old
+
+    def begin_anew(self, missing: MissingMessage, waited_ms: int) -> None:
+        """Wait for a message as though it were missing from now on: it can come, for it came."""
+        message_id = missing.entry.message_id
+        missing.since_waited_ms = waited_ms
+        self.missing[message_id] = self.missing.pop(message_id)
 
     def settle(self, message_id: str) -> list[Parked]:
         """Nobody needs to wait for an id any more; return the parked messages that wait for nothing now.

@@ -64,11 +64,11 @@ class Repair:
         self._credit_bytes = _FIRST_CREDIT_BYTES
         self._credited_ms: int | None = None
 
-    def schedule_request(self, entry: HistoryEntry, now_ms: int) -> int | None:
-        """Plan to ask for a missing message; return T_req if that is new."""
+    def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> int | None:
+        """Plan to ask for a missing message, at T_req or ``at_once``; return when, if that is new."""
         if not self.config.enabled:
             return None
-        at_ms = now_ms + self._request_offset(entry.message_id)
+        at_ms = now_ms if at_once else now_ms + self._request_offset(entry.message_id)
         added, evicted = self.requests.add(entry, at_ms)
         if evicted is not None:
             self._journal.touch(REPAIR_REQUESTS, evicted)

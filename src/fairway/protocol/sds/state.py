@@ -153,12 +153,13 @@ class SdsState:
             channel.dependencies.clock.waited_ms = operator.index(waited_ms)
         # What an earlier version stored has waited for an unknown time, by a wall clock that is far ahead of this one.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
-        for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=lambda item: (item[1][2:], item[0])):
-            [since_waited_ms] = waited or [latest_ms]
+        for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=_since):
+            since_waited_ms = min([*waited, latest_ms])
             incoming.missing[key] = MissingMessage(
                 entry=HistoryEntry(key, hint, sender),
                 since_ms=since_ms,
-                since_waited_ms=min(since_waited_ms, latest_ms),
+                since_waited_ms=since_waited_ms,
+                first_waited_ms=since_waited_ms,
             )
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.dialect.codec.decode(encoded)
@@ -238,3 +239,9 @@ class SdsState:
             return None
         _, hint, sender = scheduled.entry
         return (hint, sender, scheduled.at_ms, scheduled.asked, scheduled.heard)
+
+
+def _since(item: tuple[str, Row]) -> tuple[Row, Row, str]:
+    """Return by what missing messages are ordered: since when they are waited for."""
+    key, (_, _, since_ms, *waited) = item
+    return tuple(waited), (since_ms,), key
