@@ -8,15 +8,18 @@ import random
 import shlex
 import sys
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tests.mutants.catalogue import TESTS, WORLDS, Mutant, misfits, mutants
-from tests.mutants.planting import Effort, Garden, Run, Verdict
+from tests.mutants.planting import Effort, Garden, Verdict, World
 
 _EFFORT = Effort()
 
@@ -31,9 +34,9 @@ def main(words: Sequence[str] | None = None) -> int:
     run.add_argument("--count", type=int, metavar="K", help="only so many, drawn at random")
     run.add_argument("--seed", type=int, default=1, help="what the draw follows from")
     run.add_argument("--by", choices=(WORLDS, TESTS, "all"), default="all", help="only those that these catch")
-    run.add_argument("--worlds", type=int, default=_EFFORT.worlds, help="worlds for each, at most")
+    run.add_argument("--worlds", type=int, default=_EFFORT.worlds, help="worlds to choose from")
     run.add_argument("--first-seed", type=int, default=_EFFORT.first_seed, help="seed of the first world")
-    run.add_argument("--budget-s", type=float, default=_EFFORT.budget_s, help="for each, no world begins later")
+    run.add_argument("--budget-s", type=float, default=_EFFORT.budget_s, help="CPU time for each")
     run.add_argument("--world-s", type=float, default=_EFFORT.world_s, help="a world that takes longer hangs")
     run.add_argument(
         "--plan",
@@ -45,6 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     run.add_argument("--all-worlds", action="store_true", help="go on after the first world that breaks")
     run.add_argument("--jobs", type=int, default=1, help="mutants side by side")
     run.add_argument("--least", type=float, default=0.95, help="share that worlds must catch for exit code 0")
+    run.add_argument("--record", type=Path, metavar="FILE", help="write down what came of each, and go on from there")
     run.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     options = parser.parse_args(words)
     found = mutants()
@@ -81,18 +85,20 @@ def _run(chosen: list[Mutant], options: argparse.Namespace) -> int:
         all_worlds=options.all_worlds,
     )
     console = Console(stderr=True, highlight=False)
-    baseline: Run | None = None
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        garden = Garden(Path(folder), effort)
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
+        Garden(Path(folder), effort, jobs=options.jobs) as garden,
+        Record(options.record, garden.fingerprint) as record,
+    ):
         if any(mutant.caught_by == WORLDS for mutant in chosen):
-            baseline = garden.baseline()
-            _tell_baseline(console, baseline)
-        verdicts = _try_all(garden, chosen, options.jobs, console)
+            garden.baseline(mutants(), known=record.worlds, told=record.note_world)
+            _tell_baseline(console, garden.worlds)
+        verdicts = _try_all(garden, chosen, options.jobs, console, record)
     share = _share(verdicts)
     if options.json:
         answer = {
             "effort": {name: getattr(effort, name) for name in effort.__slots__},
-            "baseline": None if baseline is None else {"worlds": baseline.worlds, "broken": list(baseline.broken)},
+            "baseline": [world.as_json() for world in garden.worlds],
             "mutants": [verdict.as_json() for verdict in verdicts],
             "share_caught_by_worlds": share,
         }
@@ -100,19 +106,64 @@ def _run(chosen: list[Mutant], options: argparse.Namespace) -> int:
     else:
         print(table(verdicts))
     missed_by_tests = any(not verdict.caught for verdict in verdicts if verdict.mutant.caught_by == TESTS)
-    false_alarm = baseline is not None and bool(baseline.broken)
+    false_alarm = any(world.broken for world in garden.worlds)
     return int(missed_by_tests or false_alarm or (share is not None and share < options.least))
 
 
-def _try_all(garden: Garden, chosen: list[Mutant], jobs: int, console: Console) -> list[Verdict]:
+class Record:
+    """A file with what came of each world and each bug, one JSON object a line, from which a later run goes on.
+
+    Worlds count for the same sources and plans only; bugs count until their line is taken out of the file.
+    """
+
+    def __init__(self, path: Path | None, fingerprint: str) -> None:
+        self._path = path
+        self._fingerprint = fingerprint
+        self._file: TextIO | None = None
+        self._lock = threading.Lock()
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path and path.exists() else []
+        self.worlds = [row for row in rows if row.get("fingerprint") == fingerprint]
+        self._verdicts = {row["name"]: row for row in rows if "name" in row}
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._file = self._path.open("a", encoding="utf-8", buffering=1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def verdict(self, mutant: Mutant) -> Verdict | None:
+        """Return what became of a bug before."""
+        row = self._verdicts.get(mutant.name)
+        return None if row is None else Verdict.of_json(row, mutant)
+
+    def note_world(self, world: World) -> None:
+        """Write down a world as it is without a bug."""
+        self._write(world.as_json() | {"fingerprint": self._fingerprint})
+
+    def note(self, verdict: Verdict) -> None:
+        """Write down what became of a bug."""
+        self._write(verdict.as_json())
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self._file is not None:
+            with self._lock:
+                self._file.write(json.dumps(row) + "\n")
+
+
+def _try_all(garden: Garden, chosen: list[Mutant], jobs: int, console: Console, record: Record) -> list[Verdict]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("mutants, {task.description}"), TimeElapsedColumn())
-    verdicts: dict[str, Verdict] = {}
+    verdicts = {mutant.name: known for mutant in chosen if (known := record.verdict(mutant)) is not None}
+    rest = [mutant for mutant in chosen if mutant.name not in verdicts]
     pool = ThreadPoolExecutor(jobs)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(chosen))
+        task = progress.add_task("", total=len(rest))
         try:
-            for done in as_completed([pool.submit(garden.try_out, mutant) for mutant in chosen]):
+            for done in as_completed([pool.submit(garden.try_out, mutant) for mutant in rest]):
                 verdict = done.result()
+                record.note(verdict)
                 verdicts[verdict.mutant.name] = verdict
                 caught = sum(one.caught for one in verdicts.values())
                 progress.update(task, advance=1, description=f"{caught} caught")
@@ -123,33 +174,46 @@ def _try_all(garden: Garden, chosen: list[Mutant], jobs: int, console: Console) 
     return [verdicts[mutant.name] for mutant in chosen]
 
 
-def _tell_baseline(console: Console, baseline: Run) -> None:
-    if not baseline.broken:
-        console.print(f"without a bug {baseline.worlds} worlds hold ({baseline.seconds:.0f} s)", markup=False)
-        return
-    console.rule("FALSE ALARM: worlds break without any planted bug")
-    console.print(f"{len(baseline.broken)} of {baseline.worlds} worlds: {baseline.broken}", markup=False)
-    for sentence in (*baseline.sentences, baseline.replay):
-        console.print(sentence, markup=False, soft_wrap=True)
-    console.rule()
+def _tell_baseline(console: Console, worlds: list[World]) -> None:
+    cpu_s = sum(world.cpu_s for world in worlds)
+    broken = [world for world in worlds if world.broken]
+    told = f"without a bug {len(worlds) - len(broken)} of {len(worlds)} worlds hold ({cpu_s:.0f} s)"
+    console.print(told, markup=False)
+    if broken:
+        console.rule("FALSE ALARM: worlds break without any planted bug, and are left out")
+        for world in broken:
+            for sentence in (world.replay, *world.sentences):
+                console.print(sentence, markup=False, soft_wrap=True)
+        console.rule()
+
+
+def _counted(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return those that worlds are to catch; what has no effect does not count."""
+    return [one for one in verdicts if one.mutant.caught_by == WORLDS and (one.caught or not one.mutant.survives)]
 
 
 def _share(verdicts: list[Verdict]) -> float | None:
-    """Return the share that worlds catch of those that they should; what has no effect does not count."""
-    counted = [one for one in verdicts if one.mutant.caught_by == WORLDS and (one.caught or not one.mutant.survives)]
+    counted = _counted(verdicts)
     return sum(one.caught for one in counted) / len(counted) if counted else None
 
 
 def table(verdicts: list[Verdict]) -> str:
-    """Return what became of each bug, caught ones first, and the shares at the end."""
+    """Return what became of each bug, caught ones first, what each area and invariant caught, and the share."""
     lines: list[str] = []
     for title, kind in (("caught", True), ("SURVIVED", False)):
         some = [verdict for verdict in verdicts if verdict.caught is kind]
         if some:
             lines += ["", f"{title}: {len(some)}", *map(_line, some)]
-    share = _share(verdicts)
-    if share is not None:
-        lines += ["", f"worlds alone catch {share:.1%} of the bugs that have an effect"]
+    counted = _counted(verdicts)
+    if counted:
+        tried = Counter(verdict.mutant.area for verdict in counted)
+        caught = Counter(verdict.mutant.area for verdict in counted if verdict.caught)
+        by = Counter(name for verdict in counted for name in verdict.invariants)
+        lines += ["", "caught by worlds, of those with an effect"]
+        lines += [f"  {area:<62} {caught[area]:>4}/{tried[area]}" for area in sorted(tried)]
+        lines += ["", "noticed by (a world may break several)"]
+        lines += [f"  {name:<62} {count:>4}" for name, count in by.most_common()]
+        lines += ["", f"worlds alone catch {caught.total() / tried.total():.1%} of the bugs that have an effect"]
     return "\n".join(lines)
 
 
@@ -163,8 +227,9 @@ def _line(verdict: Verdict) -> str:
         what = f"without effect: {mutant.survives}"
     else:
         what = f"survived; a user suffers: {mutant.harm}"
-    alarms = f" (breaks without the bug, too: worlds {', '.join(map(str, verdict.false_alarms))})"
-    return f"  {name:<62} {where:>13} {run.seconds:6.0f} s  {what}{alarms if verdict.false_alarms else ''}"
+        if mutant.caught_by == WORLDS:
+            what += f" ({run.passing} worlds pass its place, in {run.changed} of {run.worlds} something went otherwise)"
+    return f"  {name:<62} {where:>13} {run.seconds:6.0f} s  {what}"
 
 
 if __name__ == "__main__":

@@ -1,32 +1,45 @@
 """Plant a bug in a copy of the sources, and see whether worlds, or the tests named for it, notice.
 
-Every catch is checked: the world that broke is run once more without the bug, and counts only if it holds then.
+First worlds are run without a bug (`Garden.baseline`): those that break are left out, and of the others it is known
+what each costs and which of the places it passes where bugs are to be planted. A bug is then tried in the worlds that
+pass its place, cheap ones first, and those first that caught others of its kind.
 """
 
 from __future__ import annotations
 
+import ast
 import compileall
-import json
+import hashlib
 import os
+import pickle
+import queue
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
-from tests.mutants.catalogue import ROOT, SOURCES, TESTS, Mutant
+import typer
+from tests.mutants.catalogue import ROOT, SOURCES, TESTS, WORLDS, Mutant
+from tests.mutants.nursery import PASSED, Nursery, Request, Result
 
-_START_S: Final = 60.0
-"""What a process may take beside the worlds it runs."""
+from fairway.cli._plan_options import with_plan
+from fairway.simulation.plan import replay_command
+from fairway.simulation.random_plans import draw_plan
+
 _TESTS_S: Final = 900.0
 _FAILED: Final = re.compile(r"(FAILED|ERROR) \S+\.py")
 CRASHED: Final = "the simulator itself ends"
-HUNG: Final = "the simulator hangs"
+HUNG: Final = "the tests hang"
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,31 +47,73 @@ class Effort:
     """How hard each bug is looked for."""
 
     worlds: int = 60
-    """Worlds at most."""
+    """Worlds that are run without a bug, to choose from."""
     first_seed: int = 1
-    budget_s: float = 20.0
-    """No world begins later than that."""
+    budget_s: float = 30.0
+    """CPU time for each bug: as many worlds as take so much without it."""
     world_s: float = 60.0
-    """A world that takes longer counts as one that hangs."""
-    plan: tuple[str, ...] = ("--participants", "4", "--hours", "0.1", "--settle-ms", "3600000")
+    """A world that takes more CPU time counts as one that hangs."""
+    plan: tuple[str, ...] = ("--participants", "3", "--settle-ms", "3600000")
     """What all worlds have in common: few participants and minutes, for most bugs show in many small worlds sooner
     than in few large ones."""
     all_worlds: bool = False
     """Whether to go on after the first world that breaks, to see how many do."""
 
 
+@dataclass(slots=True, kw_only=True)
+class World:
+    """A world as it is without a bug."""
+
+    seed: int
+    plan: bytes
+    """Its plan, pickled."""
+    replay: str
+    cpu_s: float
+    broken: tuple[str, ...] = ()
+    """The invariants that break in it."""
+    sentences: tuple[str, ...] = ()
+    trace_hash: str = ""
+    passes: frozenset[str] = frozenset()
+    """Names of the bugs whose places it passes."""
+    caught: Counter[str] = field(default_factory=Counter)
+    """Bugs that it caught so far, by area."""
+    tried: Counter[str] = field(default_factory=Counter)
+
+    def worth(self, area: str) -> float:
+        """Return how likely it catches a bug of an area for each second that it takes, by what it caught before."""
+        caught = 2 * self.caught[area] + self.caught.total()
+        tried = 2 * self.tried[area] + self.tried.total()
+        return (1 + caught) / (4 + tried) / max(self.cpu_s, 0.1)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as what JSON can hold."""
+        return {
+            "world": self.seed,
+            "replay": self.replay,
+            "cpu_s": round(self.cpu_s, 2),
+            "broken": list(self.broken),
+            "sentences": list(self.sentences),
+            "trace_hash": self.trace_hash,
+            "passes": sorted(self.passes),
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What came of running worlds."""
+    """What came of looking for one bug."""
 
     worlds: int
     """Worlds that were run."""
-    broken: dict[int, tuple[str, ...]]
+    broken: Mapping[int, tuple[str, ...]]
     """The invariants that broke, by seed of the world; under -1 what broke outside of any."""
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
     """Of the first broken world."""
-    seconds: float
+    seconds: float = 0.0
     replay: str = ""
+    passing: int = 0
+    """Worlds, of all that there are, that pass the place of the bug."""
+    changed: int = 0
+    """Worlds, of those that were run, in which something went otherwise than without the bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +123,6 @@ class Verdict:
     mutant: Mutant
     caught: bool
     run: Run
-    false_alarms: tuple[int, ...] = ()
-    """Seeds of worlds that break without the bug as well."""
 
     @property
     def invariants(self) -> tuple[str, ...]:
@@ -78,39 +131,69 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as what JSON can hold."""
+        run = self.run
         return {
             "name": self.mutant.name,
             "area": self.mutant.area,
             "caught_by": self.mutant.caught_by,
             "caught": self.caught,
-            "worlds": self.run.worlds,
-            "broken_worlds": len(self.run.broken),
+            "worlds": run.worlds,
+            "passing": run.passing,
+            "changed": run.changed,
+            "broken": {str(seed): list(names) for seed, names in run.broken.items()},
             "invariants": list(self.invariants),
-            "sentences": list(self.run.sentences),
-            "replay": self.run.replay,
-            "seconds": round(self.run.seconds, 1),
+            "sentences": list(run.sentences),
+            "replay": run.replay,
+            "seconds": round(run.seconds, 1),
             "survives": self.mutant.survives,
-            "false_alarms": list(self.false_alarms),
         }
 
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any], mutant: Mutant) -> Verdict:
+        """Return what `as_json` wrote down."""
+        run = Run(
+            worlds=row["worlds"],
+            passing=row["passing"],
+            changed=row["changed"],
+            broken={int(seed): tuple(names) for seed, names in row["broken"].items()},
+            sentences=tuple(row["sentences"]),
+            replay=row["replay"],
+            seconds=row["seconds"],
+        )
+        return cls(mutant=mutant, caught=row["caught"], run=run)
 
-Runner = Callable[[Path, Effort, "int | None"], Run]
-"""Runs worlds of the sources in a folder; with a seed only that one."""
+
+class Runner(Protocol):
+    """What runs worlds of the sources in a folder."""
+
+    def run(self, request: Request, told: Callable[[Result], object]) -> str:
+        """Run worlds, and tell each result as it comes; return why it ended early, or nothing."""
+
+    def close(self) -> None:
+        """End whatever runs."""
 
 
-@dataclass(slots=True)
 class Garden:
-    """A copy of the sources as they are now, in which bugs are planted one at a time."""
+    """A copy of the sources as they are now, in which bugs are planted one at a time, on so many places at once."""
 
-    folder: Path
-    effort: Effort
-    run: Runner = field(default_factory=lambda: simulate)
-    sources: Path = SOURCES
-    _holds: dict[int, bool] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        shutil.copytree(self.sources, self.clean / "fairway", ignore=shutil.ignore_patterns("__pycache__"))
+    def __init__(
+        self,
+        folder: Path,
+        effort: Effort,
+        *,
+        jobs: int = 1,
+        runner: Callable[[], Runner] = Nursery,
+        sources: Path = SOURCES,
+    ) -> None:
+        self.folder = folder
+        self.effort = effort
+        self.worlds: list[World] = []
+        self._sources = sources
+        self._jobs = jobs
+        self._new_runner = runner
+        self._runners: queue.SimpleQueue[Runner] = queue.SimpleQueue()
+        self._begun: list[Runner] = []
+        shutil.copytree(sources, self.clean / "fairway", ignore=shutil.ignore_patterns("__pycache__"))
         # Compiled once, what does not change need not be compiled for each bug.
         compileall.compile_dir(self.clean, quiet=1)
 
@@ -119,27 +202,157 @@ class Garden:
         """The copy without a bug."""
         return self.folder / "clean"
 
-    def baseline(self) -> Run:
-        """Run the same worlds without any bug: none may break."""
-        found = self.run(self.clean, self.effort, None)
-        self._holds |= dict.fromkeys(found.broken, False)
-        if found.broken:
-            # The first world that breaks tells nothing then.
-            self.effort = replace(self.effort, all_worlds=True)
-        return found
+    @property
+    def fingerprint(self) -> str:
+        """What tells these sources and plans from others."""
+        digest = hashlib.sha256(repr(self.effort.plan).encode())
+        for path in sorted((self.clean / "fairway").rglob("*.py")):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for runner in self._begun:
+            runner.close()
+
+    def baseline(
+        self,
+        mutants: Sequence[Mutant],
+        *,
+        known: Sequence[Mapping[str, Any]] = (),
+        told: Callable[[World], object] = lambda _: None,
+    ) -> list[World]:
+        """Run the worlds without any bug, but for those that are known; return them all."""
+        given = plan_fields(self.effort.plan)
+        folder = self._mark(mutants)
+        found = {row["world"]: row for row in known}
+        worlds: dict[int, World] = {}
+        for seed in range(self.effort.first_seed, self.effort.first_seed + self.effort.worlds):
+            plan = draw_plan(seed, **given)
+            worlds[seed] = World(seed=seed, plan=pickle.dumps(plan), replay=replay_command(plan), cpu_s=0.0)
+            if seed in found:
+                _fill(worlds[seed], found[seed])
+        rest = [world for seed, world in worlds.items() if seed not in found]
+
+        def run(some: list[World]) -> None:
+            def note(result: Result) -> None:
+                world = some[result.place]
+                world.cpu_s = result.cpu_s
+                world.broken = _names(result)
+                world.sentences = _sentences(result)
+                world.trace_hash = result.trace_hash
+                world.passes = result.passed
+                told(world)
+
+            with self._runner() as runner:
+                ended = runner.run(
+                    Request(
+                        folder=folder,
+                        plans=[world.plan for world in some],
+                        world_s=self.effort.world_s,
+                        is_patient=True,
+                    ),
+                    note,
+                )
+            if ended:
+                raise RuntimeError(f"worlds without a bug: {ended}")
+
+        with ThreadPoolExecutor(self._jobs) as pool:
+            list(pool.map(run, filter(None, (rest[start :: self._jobs] for start in range(self._jobs)))))
+        self.worlds = list(worlds.values())
+        return self.worlds
 
     def try_out(self, mutant: Mutant) -> Verdict:
         """Plant a bug and say whether it is noticed."""
         planted = self._plant(mutant)
+        began_s = time.monotonic()
         try:
             if mutant.caught_by == TESTS:
                 run = run_tests(planted, ("--full", *mutant.tests))
-                return Verdict(mutant=mutant, caught=bool(run.broken), run=run)
-            run = self.run(planted, self.effort, None)
+            else:
+                run = self._run_worlds(mutant, planted, began_s)
         finally:
             shutil.rmtree(planted, ignore_errors=True)
-        false_alarms = tuple(seed for seed in run.broken if not self._holds_without(seed))
-        return Verdict(mutant=mutant, caught=len(run.broken) > len(false_alarms), run=run, false_alarms=false_alarms)
+        return Verdict(mutant=mutant, caught=bool(run.broken), run=run)
+
+    def _run_worlds(self, mutant: Mutant, planted: Path, began_s: float) -> Run:
+        passing, chosen = self._chosen(mutant)
+        broken: dict[int, tuple[str, ...]] = {}
+        results: list[Result] = []
+
+        def note(result: Result) -> None:
+            world = chosen[result.place]
+            results.append(result)
+            world.tried[mutant.area] += 1
+            if result.violations:
+                world.caught[mutant.area] += 1
+                broken[world.seed] = _names(result)
+
+        with self._runner() as runner:
+            ended = runner.run(
+                Request(
+                    folder=planted,
+                    plans=[world.plan for world in chosen],
+                    world_s=self.effort.world_s,
+                    is_patient=self.effort.all_worlds,
+                ),
+                note,
+            )
+        first = next((result for result in results if result.violations), None)
+        if ended:
+            broken[-1] = (CRASHED,)
+        return Run(
+            worlds=len(results),
+            broken=broken,
+            sentences=_sentences(first) if first else (ended,) * bool(ended),
+            seconds=time.monotonic() - began_s,
+            replay=chosen[first.place].replay if first else "",
+            passing=passing,
+            changed=sum(result.trace_hash != chosen[result.place].trace_hash for result in results),
+        )
+
+    def _chosen(self, mutant: Mutant) -> tuple[int, list[World]]:
+        """Return how many worlds pass the place of a bug, and those in which it is tried, in this order."""
+        possible = [world for world in self.worlds if mutant.name in world.passes and not world.broken]
+        chosen: list[World] = []
+        spent_s = 0.0
+        for world in sorted(possible, key=lambda world: -world.worth(mutant.area)):
+            if chosen and spent_s + world.cpu_s > self.effort.budget_s:
+                continue
+            spent_s += world.cpu_s
+            chosen.append(world)
+        return len(possible), chosen
+
+    @contextmanager
+    def _runner(self) -> Iterator[Runner]:
+        """Lend a process that runs worlds, a new one where all are busy."""
+        try:
+            runner = self._runners.get_nowait()
+        except queue.Empty:
+            runner = self._new_runner()
+            self._begun.append(runner)
+        try:
+            yield runner
+        finally:
+            self._runners.put(runner)
+
+    def _mark(self, mutants: Iterable[Mutant]) -> Path:
+        """Return a copy that says which bugs' places it passes."""
+        by_file: dict[str, list[Mutant]] = defaultdict(list)
+        for mutant in mutants:
+            if mutant.caught_by == WORLDS:
+                by_file[mutant.file].append(mutant)
+        folder = self.folder / "marked"
+        if not folder.exists():
+            shutil.copytree(self.clean, folder, copy_function=os.link)
+            for file, some in by_file.items():
+                path = folder / "fairway" / file
+                source = path.read_text(encoding="utf-8")
+                path.unlink()
+                path.write_text(marked(source, some), encoding="utf-8")
+        return folder
 
     def _plant(self, mutant: Mutant) -> Path:
         folder = self.folder / mutant.name
@@ -151,47 +364,81 @@ class Garden:
         path.write_text(mutant.planted_in(source), encoding="utf-8")
         return folder
 
-    def _holds_without(self, seed: int) -> bool:
-        """Return whether a world holds without any bug."""
-        if seed < 0:
-            return True
-        with self._lock:
-            if seed not in self._holds:
-                self._holds[seed] = not self.run(self.clean, self.effort, seed).broken
-            return self._holds[seed]
+
+def plan_fields(words: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a plan that options of ``fairway simulate`` give."""
+    given: dict[str, Any] = {}
+
+    def keep(fields: dict[str, Any]) -> None:
+        given.update(fields)
+
+    program = typer.Typer()
+    program.command()(with_plan(keep))
+    typer.main.get_command(program)(list(words), standalone_mode=False)
+    return given
 
 
-def simulate(sources: Path, effort: Effort, seed: int | None = None) -> Run:
-    """Run ``fairway simulate`` of the sources in a folder."""
-    words = ["--jobs", "1", "--json", "--no-shrink", "--world-s", f"{effort.world_s:g}"]
-    if seed is None:
-        words += ["--worlds", f"{effort.worlds}", "--budget-s", f"{effort.budget_s:g}"]
-        words += ["--first-seed", f"{effort.first_seed}", *["--keep-going"] * effort.all_worlds]
-    else:
-        words += ["--worlds", "1", "--first-seed", f"{seed}"]
-    words += effort.plan
-    began_s = time.monotonic()
-    status, out, error = _call(
-        sources, ["-m", "fairway", "simulate", *words], effort.budget_s + 2 * effort.world_s + _START_S
-    )
-    seconds = time.monotonic() - began_s
-    try:
-        answer = json.loads(out)
-    except ValueError:
-        name = HUNG if status is None else CRASHED
-        return Run(worlds=0, broken={-1: (name,)}, sentences=(_last_line(error),), seconds=seconds)
-    broken: dict[int, tuple[str, ...]] = {}
-    for world in answer["broken"]:
-        names = (violation["invariant"] for violation in world["violations"])
-        broken[world["plan"]["seed"]] = tuple(dict.fromkeys(names))
-    first: dict[str, Any] = answer["broken"][0] if answer["broken"] else {"violations": [], "replay": ""}
-    return Run(
-        worlds=answer["worlds"],
-        broken=broken,
-        sentences=tuple(violation["sentence"] for violation in first["violations"][:3]),
-        seconds=seconds,
-        replay=first["replay"],
-    )
+def marked(source: str, mutants: Iterable[Mutant]) -> str:
+    """Return the source of a module so that it says which bugs it passes: the statements that each changes."""
+    tree = ast.parse(source)
+    names: dict[ast.stmt, list[str]] = defaultdict(list)
+    for mutant in mutants:
+        low, high = _changed(source, mutant)
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= high]
+        changed = [node for node in found if low <= _last_line_of(node)]
+        # What is no statement, such as a handler of exceptions, is a part of the one around it.
+        around = [node for node in found if low <= (node.end_lineno or 0)]
+        for node in changed or around[-1:]:
+            names[node].append(mutant.name)
+    return ast.unparse(ast.fix_missing_locations(_Marker(names).visit(tree)))
+
+
+class _Marker(ast.NodeTransformer):
+    """Puts before statements what adds names to a set."""
+
+    def __init__(self, names: Mapping[ast.stmt, Sequence[str]]) -> None:
+        self._names = names
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        super().generic_visit(node)
+        if not isinstance(node, ast.stmt) or node not in self._names:
+            return node
+        return [*(ast.parse(f"{PASSED}.add({name!r})").body[0] for name in self._names[node]), node]
+
+
+def _last_line_of(node: ast.stmt) -> int:
+    """Return the last line of a statement, of a block that of its head."""
+    body = [each.lineno for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
+    return max(node.lineno, min(body) - 1) if body else node.end_lineno or node.lineno
+
+
+def _changed(source: str, mutant: Mutant) -> tuple[int, int]:
+    """Return the first and the last line, from 1, that a bug changes; of what is put between two lines both."""
+    old, new = mutant.old.splitlines(), mutant.new.splitlines()
+    first = source[: source.index(mutant.old)].count("\n") + 1
+    at_start = sum(1 for _ in takewhile(_is_same, zip(old, new, strict=False)))
+    rest = min(len(old), len(new)) - at_start
+    pairs = zip(old[::-1][:rest], new[::-1][:rest], strict=True)
+    low, high = first + at_start, first + len(old) - 1 - sum(1 for _ in takewhile(_is_same, pairs))
+    return min(low, high), max(low, high)
+
+
+def _is_same(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _fill(world: World, row: Mapping[str, Any]) -> None:
+    world.cpu_s = row["cpu_s"]
+    world.broken, world.sentences = tuple(row["broken"]), tuple(row["sentences"])
+    world.trace_hash, world.passes = row["trace_hash"], frozenset(row["passes"])
+
+
+def _names(result: Result) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name, _ in result.violations))
+
+
+def _sentences(result: Result) -> tuple[str, ...]:
+    return tuple(sentence for _, sentence in result.violations[:_SHOWN])
 
 
 def run_tests(sources: Path, tests: Sequence[str]) -> Run:
@@ -236,7 +483,7 @@ def _call(sources: Path, words: Sequence[str], timeout_s: float) -> tuple[int | 
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """End a process and those that it started: a world runs in a process of its own."""
+    """End a process and those that it started."""
     os.killpg(process.pid, 9)
 
 
