@@ -231,7 +231,7 @@ def test_no_text_names_a_path_of_one_machine():
     assert wrong == []
 
 
-PUBLIC_BY_DOCUMENTATION = {"_replace", "_asdict", "_fields"}  # of a named tuple
+PUBLIC_BY_DOCUMENTATION = {"_replace", "_asdict", "_fields", "_exit"}  # of a named tuple, and of a process
 MAY_REACH_INSIDE = {
     # asyncio has no other way to let go of the pipes of a process that was killed.
     "tests/interop/conftest.py": {"_transport"},
