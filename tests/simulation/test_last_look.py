@@ -10,8 +10,10 @@ from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change
+from fairway.protocol.journal import Journal
 from fairway.protocol.query_budget import QueryBudget
 from fairway.protocol.requests import Requests
+from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.send_request import SendRequest
 from fairway.protocol.sending import Sending
@@ -68,6 +70,12 @@ def test_a_row_that_is_never_deleted_is_seen(monkeypatch):
 
     monkeypatch.setattr(MemoryStore, "submit", keep_all)
     assert Invariant.KEPT in broken()
+
+
+def test_a_row_that_was_under_way_for_a_moment_and_never_reached_the_store_is_seen_without_a_crash(monkeypatch):
+    touch = Journal.touch
+    monkeypatch.setattr(Journal, "touch", lambda self, table, key: table == OUTGOING or touch(self, table, key))
+    assert broken(replace(PLAN, loss=0.5)) == {Invariant.KEPT}
 
 
 def test_a_message_that_is_read_and_stays_in_the_inbox_is_seen(monkeypatch):

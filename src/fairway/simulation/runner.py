@@ -11,7 +11,8 @@ import logging
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -25,6 +26,7 @@ from fairway.protocol.journal import Row
 from fairway.protocol.outbound import RATE_LIMIT
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.stack_state import JITTER
+from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
@@ -33,7 +35,7 @@ from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Asking, Deed, names_of, write_script
-from fairway.simulation.world import DEFAULT_CHANNEL_ID, World
+from fairway.simulation.world import DEFAULT_CHANNEL_ID, Participant, World
 from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
 from fairway.waku.local import NetworkFaults
@@ -62,6 +64,8 @@ _CLOCK_NOTICED_MS: Final = 120_000
 """A clock that was set is followed within this time."""
 _AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
+_INBOX: Final = "inbox"
+_IDLE_LOOKS: Final = 10
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
@@ -110,6 +114,8 @@ class Run:
         self.is_healed = False
         """Whether nothing goes wrong any more."""
         self._unkept_before: list[Violation] = []
+        self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
+        self._looks = 0
         self._clocks_set: dict[str, int] = {}
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
@@ -248,24 +254,56 @@ class Run:
         if channel is None or channel.statistics().uncommitted:
             self.world.crash(name)
             return []
-        was = {(row.table, row.key): row.row for row in participant.stack.snapshot()}
-        unfinished = channel.statistics().unfinished
+        held = self._held(participant)
         found: list[Violation] = []
-        self.world.crash(name, lambda stored: found.extend(self._unkept(name, was, unfinished, stored)))
+
+        def look(stored: Stored) -> None:
+            kept = {(row.table, row.key): row.row for row in stored.changes}
+            found.extend(self._unkept(name, held, kept, len(stored.inbox)))
+
+        self.world.crash(name, look)
         return found
 
+    @staticmethod
+    def _held(participant: Participant) -> tuple[dict[tuple[str, str], Row | None], int]:
+        """Return the rows of what a running program holds, and how many messages it has not finished with."""
+        channel = participant.channel
+        rows = {(row.table, row.key): row.row for row in participant.stack.snapshot()}
+        return rows, 0 if channel is None else channel.statistics().unfinished
+
+    def _look_into_one(self) -> None:
+        """See that what a participant holds, another one each time, is what it gave to its store.
+
+        As that takes time, those who wait for nothing are passed over but for now and then.
+        """
+        self._looks += 1
+        name = sorted(self.world.participants)[self._looks % len(self.world.participants)]
+        participant = self.world.participants[name]
+        if participant.channel is None or participant.channel.statistics().uncommitted:
+            return
+        if self._waits_for(participant.stack.statistics()) or self._looks % _IDLE_LOOKS == 0:
+            held, kept = self._held(participant), participant.kept
+            self._unkept_before += self._unkept(name, held, kept.rows, len(kept.inbox))
+
     def _unkept(
-        self, name: str, was: dict[tuple[str, str], Row | None], unfinished: int, stored: Stored
+        self,
+        name: str,
+        held: tuple[dict[tuple[str, str], Row | None], int],
+        kept: Mapping[tuple[str, str], Row | None],
+        unread: int,
     ) -> Iterator[Violation]:
-        kept = {(row.table, row.key): row.row for row in stored.changes}
+        """Yield how what is kept is not what is held; of one table of one participant once."""
+        was, unfinished = held
         places = sorted(place for place in was.keys() | kept.keys() if was.get(place) != kept.get(place))
-        tables = sorted({table for table, _ in places} - _UNSTEADY)
-        for table in tables:
+        tables = {table for table, _ in places} - _UNSTEADY - self._told_unkept[name]
+        self._told_unkept[name] |= tables
+        for table in sorted(tables):
             rows = [key for of, key in places if of == table]
             told = f"{len(rows)} rows of {table!r} that {name} kept are not what they were, such as {rows[0][:40]!r}"
             yield self._kept_violation(name, told)
-        if len(stored.inbox) != unfinished:
-            yield self._kept_violation(name, f"{name} kept {len(stored.inbox)} unread messages and had {unfinished}")
+        if unread != unfinished and _INBOX not in self._told_unkept[name]:
+            self._told_unkept[name].add(_INBOX)
+            yield self._kept_violation(name, f"{name} kept {unread} unread messages and had {unfinished}")
 
     def _kept_violation(self, name: str, sentence: str) -> Violation:
         at_ms = self.world.now_ms - self.start_ms
@@ -316,6 +354,7 @@ class Run:
                 self.ledger.troubled(self.world.now_ms, participant.name)
             if participant.channel is not None:
                 self.peaks.note(participant.stack.statistics())
+        self._look_into_one()
 
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms
@@ -442,12 +481,16 @@ class Run:
             held = participant.stack.statistics()
             if participant.channel.status is not ChannelStatus.SYNCED:
                 waiting.append(f"{name} says that it is {participant.channel.status.value}")
-            elif held.open_requests or held.missing or held.parked or held.queued:
+            elif self._waits_for(held):
                 waiting.append(
                     f"{name} has {held.open_requests} open sends, {held.missing} missing, {held.parked} parked and "
                     f"{held.queued} queued messages"
                 )
         return waiting
+
+    @staticmethod
+    def _waits_for(held: StackStatistics) -> int:
+        return held.open_requests or held.missing or held.parked or held.queued
 
     def _unrest(self) -> Violation:
         text = "; ".join([f"{self._lacking()} deliveries are lacking", *self._waiting()])

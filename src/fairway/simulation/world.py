@@ -23,6 +23,7 @@ from fairway.events import Event, MessageReceived
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.journal import Row
 from fairway.protocol.stack import Stack
 from fairway.simulation.network import LocalNetwork, LocalNode, NetworkFaults
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
@@ -93,6 +94,32 @@ class Observer:
 
 
 @dataclass(slots=True)
+class Kept:
+    """What a store keeps, by what was given to it and became durable."""
+
+    rows: dict[tuple[str, str], Row | None] = field(default_factory=dict)
+    """By table and key."""
+    inbox: set[int] = field(default_factory=set)
+    """Numbers of messages that were delivered and not finished with, nor set aside."""
+
+    def opened(self, stored: Stored) -> None:
+        """Begin with what is there when the store is opened."""
+        self.rows = {(change.table, change.key): change.row for change in stored.changes}
+        self.inbox = {number for number, _ in stored.inbox}
+
+    def written(self, write: Write) -> None:
+        """Take a write that became durable."""
+        for change in write.changes:
+            if change.row is None:
+                self.rows.pop((change.table, change.key), None)
+            else:
+                self.rows[change.table, change.key] = change.row
+        self.inbox.update(number for number, _ in write.delivered)
+        self.inbox.difference_update(write.finished)
+        self.inbox.difference_update(each.number for each in write.handling if each.set_aside is not None)
+
+
+@dataclass(slots=True)
 class Participant:
     """One participant in a world, over all its lives."""
 
@@ -113,6 +140,8 @@ class Participant:
     """Whether its program lives."""
     events: list[tuple[int, Event]] = field(default_factory=list)
     """Everything that its application was told, in all lives."""
+    kept: Kept = field(default_factory=Kept)
+    """What its store keeps, by what was given to it."""
 
     @property
     def channel(self) -> ReliableChannel | None:
@@ -375,7 +404,9 @@ class World:
             channel_id=self.channel_id,
             content_topic=self.content_topic,
             options=participant.options,
-            store=_WatchedStore(participant.store, partial(self._kept, name), partial(self._written, name)),
+            store=_WatchedStore(
+                participant.store, participant.kept, partial(self._kept, name), partial(self._written, name)
+            ),
             encryption=self._encryption(name),
         )
 
@@ -464,15 +495,18 @@ class _WatchedStore(ChannelStore):
     def __init__(
         self,
         store: ChannelStore,
+        kept: Kept,
         watch: Callable[[Sequence[Change]], object],
         written: Callable[[Write], object],
     ) -> None:
         self._store = store
+        self._kept = kept
         self._watch = watch
         self._written = written
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         stored = self._store.open(channel_id, sender_id, content_topic)
+        self._kept.opened(stored)
         # A write may be on the disk although the machine crashed before it said so.
         self._written(Write(changes=stored.changes, delivered=stored.inbox))
         return stored
@@ -483,6 +517,7 @@ class _WatchedStore(ChannelStore):
 
         def told(error: StorageError | None) -> None:
             if error is None:
+                self._kept.written(write)
                 self._written(write)
             done(error)
 
