@@ -102,6 +102,28 @@ def test_what_a_sender_was_held_up_with_is_not_announced_as_lost(receiver, send,
     assert {key for key in changed if bob.reassembler.row(key) is not None} == kept
 
 
+@pytest.mark.parametrize("how_late", [0, 1_000_000], ids=["in the run", "long after"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["the forged one first", "the true one first"])
+def test_a_forgery_in_the_place_of_what_a_sender_was_held_up_with_does_not_keep_that_out(
+    receiver, send, relabel, segment_format, how_late, is_first
+):
+    """Which of the two is the rest of a message that was delivered long ago nobody can tell any more."""
+    bob = receiver(segment_format)
+    true = held_up(bob, send(PAYLOAD, segment_format=segment_format), relabel)[-1]
+    wrong = true.content[:-1] + bytes([true.content[-1] ^ 1])
+    forged = relabel(true, content=wrong, sds_id="forged", order_key=true.order_key - 1_000_000 + how_late)
+    outcomes = [bob.receive(message) for message in ((forged, true) if is_first else (true, forged))]
+    assert all(isinstance(outcome, SegmentStored | SegmentSurplus) for outcome in outcomes)
+    again = receiver(segment_format)
+    again.reassembler.load(list(bob.reassembler.rows()))
+    for one in (bob, again):
+        assert all(isinstance(o, SetMerged) for o in one.reassembler.expire(bob.config.reassembly_timeout_ms + 1))
+        assert one.statistics.open_sets == 0
+        one.receive(*send(PAYLOAD, segment_format=segment_format, base=3_000_000))
+    assert [len(one.delivered) for one in (bob, again)] == [2, 1]
+    assert list(bob.reassembler.rows()) == list(again.reassembler.rows())
+
+
 def test_a_late_segment_finds_its_completed_set_while_a_second_sending_is_open(receiver, send):
     bob = receiver()
     first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)

@@ -7,7 +7,8 @@ sending are a run, so a segment's base (see `SegmentSet`) is near those of its o
 
 A sender who is held up between two segments, by a rate limit or a slow uplink, leaves a gap in the run. What comes
 after it opens a set, as a further sending would; but as long as that set holds nothing that the complete one held
-already, it may be its rest, and is no message of its own.
+already, it may be its rest, and is no message of its own. Two such sets may differ in what they hold in a place, for
+one of them may be forged; what proves which is no longer here, so that neither keeps the other out.
 
 A sender whose order keys mean nothing is still served: a segment goes to the nearest open set, however far.
 """
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 MAX_COUNTS: Final = 16
-"""Open sets of one payload of one sender whose segments contradict each other about their number.
+"""Open sets of one payload of one sender whose segments contradict each other, about their number or as rests of one.
 
-LIP-243 calls each a different set. A forger who claims another number must not keep the honest segments out, nor may he
-open any number of sets under one hash.
+LIP-243 calls each of the former a different set. A forger must not keep the honest segments out, nor may he open any
+number of sets under one hash.
 """
 
 
@@ -71,7 +72,9 @@ def place(
     still_open = [known for known in generations if known.is_open]
     # Each sending of a payload has the same bytes in the same slot, so that other bytes are no other sending.
     disputed = [known for known in still_open if known in agreeing and known.payload_of(slot) != segment.payload]
-    if disputed:
+    whole = [known for known in agreeing if slot not in known.ids]
+    are_rests = any(all(known.may_be_rest_of(complete) for known in disputed) for complete in whole)
+    if disputed and not (are_rests and len(still_open) < MAX_COUNTS):
         return Place.DISPUTE, min(disputed, key=lambda known: known.distance(segment, order_key))
     if len(still_open) >= MAX_COUNTS and not any(known in agreeing for known in still_open):
         return Place.MISMATCH, still_open[0]

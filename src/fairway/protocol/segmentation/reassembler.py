@@ -265,6 +265,7 @@ class Reassembler:
         if Slot.of(segment) not in target.ids:
             # Its slot is taken from now on, so that a later sending's segment is not mistaken for it.
             target.put(segment, sds_id, order_key)
+            target.late.add(Slot.of(segment))
             self._remember(target, 1)
         return SegmentSurplus(set_key=target.key)
 
@@ -385,8 +386,10 @@ class Reassembler:
         for slot in rest.ids:
             self._on_change(records.segment_row_key(rest, slot))
         self._on_change(records.set_row_key(rest))
-        complete.ids.update(rest.ids)
-        self._remember(complete, len(rest.ids))
+        new = {slot: sds_id for slot, sds_id in rest.ids.items() if slot not in complete.ids}
+        complete.ids.update(new)
+        complete.late.update(new)
+        self._remember(complete, len(new))
         return rest.sds_ids
 
     def _give_up(self, incomplete: SegmentSet, reason: LossReason) -> SetLost | SetMerged:

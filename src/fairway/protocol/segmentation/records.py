@@ -74,7 +74,7 @@ def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    ids = tuple((*slot, kept.ids[slot]) for slot in sorted(kept.ids)) if not kept.is_open else ()
+    ids = () if kept.is_open else tuple(_id_row(kept, slot) for slot in sorted(kept.ids))
     return (
         kept.key.sender_id,
         kept.key.payload_hash,
@@ -110,6 +110,7 @@ def _set_of(row: Row) -> SegmentSet:
             str(state),
             tuple(ids),
         ):
+            filled = [_filled(entry) for entry in ids]
             return SegmentSet(
                 key=SetKey(
                     sender_id=sender_id,
@@ -124,16 +125,24 @@ def _set_of(row: Row) -> SegmentSet:
                 grown_ms=grown_ms,
                 turn=turn,
                 state=SetState(state),
-                ids=dict(map(_slot_and_id, ids)),
+                ids={slot: sds_id for slot, sds_id, _ in filled},
+                late={slot for slot, _, is_late in filled if is_late},
             )
         case _:
             raise SnapshotError("a stored segment set cannot be read")
 
 
-def _slot_and_id(entry: RowValue) -> tuple[Slot, str]:
+def _id_row(kept: SegmentSet, slot: Slot) -> Row:
+    row = (slot.is_parity, slot.number, kept.ids[slot])
+    return (*row, True) if slot in kept.late else row
+
+
+def _filled(entry: RowValue) -> tuple[Slot, str, bool]:
     match entry:
         case (bool(is_parity), int(index), str(sds_id)):
-            return Slot(is_parity, index), sds_id
+            return Slot(is_parity, index), sds_id, False
+        case (bool(is_parity), int(index), str(sds_id), True):
+            return Slot(is_parity, index), sds_id, True
         case _:
             raise SnapshotError("the ids of a stored segment set cannot be read")
 

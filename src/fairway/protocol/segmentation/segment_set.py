@@ -81,6 +81,8 @@ class SegmentSet:
     """Payloads of the data segments, by index; empty once the set has ended."""
     parity: dict[int, bytes] = field(default_factory=dict)
     """Payloads of the parity segments, by index; empty once the set has ended."""
+    late: set[Slot] = field(default_factory=set)
+    """Slots that were filled once the set was whole, by what nobody could check any more."""
     name: str = field(init=False)
     """The key as a string, unique among sets."""
 
@@ -116,12 +118,17 @@ class SegmentSet:
         self.aside.clear()
 
     def may_be_rest_of(self, complete: SegmentSet, more: Slot | None = None) -> bool:
-        """Return whether what is here, with one more slot, may be what a complete set of the payload had not got."""
+        """Return whether what is here may be what a complete set of the payload had not got.
+
+        With one more slot it would be whole: then it is a message of its own if any slot was filled before. Without, it
+        is not, and what came late may be forged, and this be what it stands for.
+        """
         slots = self.ids.keys() if more is None else self.ids.keys() | {more}
+        filled = complete.ids.keys() if more is not None else complete.ids.keys() - complete.late
         return (
             complete.state is SetState.COMPLETED
             and self.data_count in {0, complete.data_count}
-            and complete.ids.keys().isdisjoint(slots)
+            and filled.isdisjoint(slots)
         )
 
     def agrees_with(self, segment: Segment, *, self_describing: bool) -> bool:
