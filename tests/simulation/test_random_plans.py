@@ -84,6 +84,15 @@ def test_some_worlds_are_of_few_who_say_little_for_days_so_that_a_hour_of_them_c
     assert max(draw_plan(seed, participants=2).duration_ms for seed in range(200)) <= 4 * HOUR_MS
 
 
+def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_that_honest_messages_take_long_to_repair(plans):
+    forgers = [plan for plan in plans if plan.hostile]
+    patience = {
+        loss: {p.lost_timeout_ms for p in forgers if p.loss == loss and not p.cipher_failures} for loss in (0, 0.5)
+    }
+    assert patience == {0: {600_000}, 0.5: {CALM.lost_timeout_ms}}
+    assert len({plan.lost_timeout_ms for plan in forgers}) > 3
+
+
 def test_in_a_calm_world_nothing_goes_wrong_but_what_is_given():
     for seed in range(50):
         plan = draw_plan(seed, **calm_but({"loss": 0.3, "max_delay_ms": 250}))

@@ -7,6 +7,7 @@ kind is added. A world's duration follows from how much is transmitted in it, so
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -47,7 +48,11 @@ _SLOW_PER_HOUR: Final = 900
 _SHORT_PATIENCE_MS: Final = 900_000
 """Longer than a repair takes: a request and its answer wait up to five minutes each."""
 _FORGED_MS: Final = 600_000
-"""How long is waited for what was forged: longer than anything honest is out of reach."""
+"""How long is waited at least for what was forged: longer than anything honest is out of reach."""
+_REPAIRED_MS: Final = {Profile.WAKU: 300_000, Profile.LOGOS: 600_000}
+"""Within this time a repair is asked for and answered once."""
+_UNREPAIRED: Final = 1e-3
+"""Chance that an honest message is given up with what was forged, since all requests for it or answers got lost."""
 _ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
 """Troubles without which the store has what anybody may miss."""
 _DELAYING: Final = (
@@ -183,8 +188,11 @@ def _now_and_then(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     """Let nobody wait long for what was invented, nor be out of reach for nearly as long."""
+    # A request and its answer have to come through, and to be opened.
+    repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
+    tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
     return {
-        "lost_timeout_ms": _FORGED_MS,
+        "lost_timeout_ms": min(max(_FORGED_MS, tries * _REPAIRED_MS[plan["profile"]]), CALM.lost_timeout_ms),
         "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
         "partition_ms": min(plan.get("partition_ms", CALM.partition_ms), _FORGED_MS // 5),
     }
