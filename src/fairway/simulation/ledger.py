@@ -579,7 +579,11 @@ class Ledger(Observer):
             yield "an ephemeral message is cited"
         for entry in opened.causal_history if self.hints_are_checked else ():
             hint = entry.retrieval_hint
-            if hint is not None and hint not in self._handed_over and entry.message_id not in self.forged:
+            if hint is None or hint in self._handed_over or entry.message_id in self.forged:
+                continue
+            cited_message = self._owner.get(entry.message_id)
+            # What was made before a crash cites what was to leave before it, and leaves only after it under another.
+            if cited_message is None or cited_message.sender != name or cited_message.life == self._lives[name]:
                 yield "a retrieval hint leads to nothing that anybody ever handed to the network"
 
     def _compare_lamports(self, at_ms: int, name: str, opened: SdsMessage) -> None:
