@@ -76,7 +76,8 @@ class SegmentationConfig:
     reassembly_timeout_ms: int = 86_400_000
     """A set that gained no segment for so long, in which some could come, is given up; retries end long before this."""
     max_sets_per_sender: int = 1_000
-    """Incomplete sets kept per sender; beyond it none is begun until one is whole."""
+    """Incomplete sets kept per sender; beyond it none is begun until one is whole, unless others wait for it or it
+    waits for nothing: then bytes alone bound it."""
     max_buffered_bytes_per_sender: int = 33_554_432
     """Payload kept per sender in incomplete sets, 1 KiB a segment added; new ones are begun up to half of it."""
     max_buffered_bytes: int = 268_435_456

@@ -410,3 +410,18 @@ def test_a_buffer_beyond_its_bound_is_found(held):
     (violation,) = peaks.beyond(options, senders=2)
     assert violation.invariant is Invariant.BOUNDS
     assert "1,000,000,000" in violation.sentence
+
+
+def test_messages_begun_beyond_their_senders_quota_since_others_wait_for_them_are_no_fault():
+    options = ReliableChannelOptions()
+    assert list(Peaks(open_sets=options.segmentation.max_sets_per_sender * 2 + 1).beyond(options, senders=2)) == []
+
+
+def test_what_segments_cost_beside_their_payload_counts_towards_the_bound(story):
+    held = story.world.participants["alice"].stack.statistics()
+    bound = 3 * story.world.options.segmentation.max_buffered_bytes
+    peaks = Peaks()
+    for segments, faults in ((1, 0), (2, 1)):
+        full = replace(held.reassembly, buffered_bytes=bound - 1_024, open_segments=segments)
+        peaks.note(replace(held, reassembly=full))
+        assert len(list(peaks.beyond(story.world.options, senders=2))) == faults

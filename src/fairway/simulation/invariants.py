@@ -23,7 +23,7 @@ from fairway.protocol.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
-from fairway.protocol.segmentation.open_sets import Urgency
+from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.ledger import Ledger, Presence, Sent
 from fairway.simulation.world import World
@@ -421,6 +421,7 @@ class Peaks:
     missing: int = 0
     open_sets: int = 0
     buffered_bytes: int = 0
+    """With what each segment costs beside its payload."""
     queued: int = 0
     open_requests: int = 0
 
@@ -429,18 +430,22 @@ class Peaks:
         self.parked = max(self.parked, held.parked)
         self.missing = max(self.missing, held.missing)
         self.open_sets = max(self.open_sets, held.reassembly.open_sets)
-        self.buffered_bytes = max(self.buffered_bytes, held.reassembly.buffered_bytes)
+        buffered = held.reassembly.buffered_bytes + SEGMENT_OVERHEAD_BYTES * held.reassembly.open_segments
+        self.buffered_bytes = max(self.buffered_bytes, buffered)
         self.queued = max(self.queued, held.queued)
         self.open_requests = max(self.open_requests, held.open_requests)
 
     def beyond(self, options: ReliableChannelOptions, senders: int) -> Iterator[Violation]:
         """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were."""
         segmentation = options.segmentation
+        # What others wait for, or waits for nothing, is begun beyond the sets of its sender: there only bytes bound it.
+        begun_bytes = Urgency.NEXT.value * segmentation.max_buffered_bytes
+        sets = max(segmentation.max_sets_per_sender * senders, begun_bytes // SEGMENT_OVERHEAD_BYTES)
         for what, most, bound in (
             ("parked messages", self.parked, FOR_PROGRESS * options.sds.max_incoming_buffer),
             ("missing messages", self.missing, options.max_missing),
-            ("incomplete segment sets", self.open_sets, segmentation.max_sets_per_sender * senders),
-            ("bytes in incomplete sets", self.buffered_bytes, Urgency.NEXT.value * segmentation.max_buffered_bytes),
+            ("incomplete segment sets", self.open_sets, sets),
+            ("bytes in incomplete sets", self.buffered_bytes, begun_bytes),
             ("queued transmissions", self.queued, options.rate_limit.max_queued),
         ):
             if most > bound:
