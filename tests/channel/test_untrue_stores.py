@@ -10,7 +10,7 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import MessageReceived
-from fairway.options import ReliableChannelOptions
+from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.testing import virtual_time
 from fairway.waku import StoreQuery
 from fairway.waku.local import LocalNetwork, NetworkFaults
@@ -73,6 +73,25 @@ async def test_what_was_sent_while_away_comes_whole_from_a_store_that_lied_at_fi
         async with await join(network, "bob") as bob:
             assert await heard_within(bob, HOUR_S) == PAYLOADS
         assert network.asked < 30
+
+
+@virtual_time()
+async def test_what_a_full_buffer_waits_for_is_found_where_its_sender_said_it_again():
+    with LocalNetwork() as network:
+        async with await join(network, "alice") as alice:
+            network.faults = NetworkFaults(store_loss=1)
+            await (await alice.send(PAYLOADS[0])).sent()
+            network.faults = NetworkFaults()
+            for payload in PAYLOADS[1:]:
+                await (await alice.send(payload)).sent()
+            # Nobody hears her, so that she sends all of it again: the first message is in the store behind the others.
+            await asyncio.sleep(90)
+        # Longer ago than what is missing is looked for by time.
+        await asyncio.sleep(3 * HOUR_S)
+        few = ReliableChannelOptions(sds=SdsConfig(max_incoming_buffer=5))
+        async with await join(network, "bob", options=few) as bob:
+            assert await heard_within(bob, HOUR_S / 2) == PAYLOADS
+            assert bob.statistics().store_queries < 120
 
 
 class Forger(LocalNetwork):

@@ -41,11 +41,47 @@ def test_a_store_that_has_nothing_is_asked_twice():
     assert [away.take(page(), NOW), away.take(page(), NOW)] == [Step.ON, Step.DONE]
 
 
-def test_what_was_not_taken_in_whole_is_asked_for_again():
+def test_what_was_not_taken_in_whole_is_asked_for_again_after_ever_longer_pauses():
     away = reading()
     away.take(page(2_000, cursor=b"more"), NOW)
     assert away.take(page(3_000, cursor=b"yet more", was_taken_in=False), NOW) is Step.AGAIN
-    assert (away.cursor, away.start_ns) == (b"more", 2_000)
+    # What came before its first message was taken in.
+    assert (away.cursor, away.start_ns, away.from_ns, away.pause_s) == (None, 3_000, 3_000, 1)
+    assert away.take(page(3_000, cursor=b"yet more"), NOW) is Step.ON
+
+
+def test_what_makes_room_may_stand_pages_behind_what_found_none():
+    """The store has the third page of a message that everything on the first one waits for."""
+    pages = {None: (2_000, b"1"), b"1": (3_000, b"2"), b"2": (4_000, b"3"), b"3": (5_000, None)}
+    away, has_room, asked, pauses = reading(), False, [], []
+    for _ in range(20):
+        here = away.cursor or (None if away.from_ns < 3_000 else b"%d" % (away.from_ns // 1_000 - 2))
+        at, cursor = pages[here]
+        asked.append(at)
+        has_room |= at == 4_000
+        step = away.take(page(at, cursor=cursor, was_taken_in=has_room or at > 2_000), NOW)
+        if step is Step.AGAIN:
+            assert away.start_ns == 2_000, "what is read ahead is not yet read"
+            pauses.append(away.pause_s)
+        if step is Step.DONE:
+            break
+    # Nothing, then one page, then three: there it was.
+    assert asked[:7] == [2_000, 2_000, 3_000, 2_000, 3_000, 4_000, 5_000]
+    assert pauses == [1, 2, 4]
+    assert step is Step.DONE
+    assert away.start_ns == 5_000
+
+
+def test_a_reading_that_takes_the_place_of_another_looks_ahead_where_that_had_got_to():
+    older, newer = reading(), reading()
+    for at in (2_000, 2_000, 3_000, 2_000, 3_000):
+        older.take(page(at, cursor=b"%d" % at, was_taken_in=False), NOW)
+    assert (older.start_ns, older.from_ns) == (2_000, 3_000)
+    newer.go_on_from(older)
+    assert (newer.start_ns, newer.from_ns) == (START, 3_000)
+    assert newer.take(page(4_000, cursor=b"4000"), NOW) is Step.ON
+    assert newer.take(page(4_500, cursor=b"4500"), NOW) is Step.AGAIN
+    assert newer.from_ns == START
 
 
 def test_a_page_with_something_false_is_asked_for_once_more_and_no_more():

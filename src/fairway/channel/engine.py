@@ -81,6 +81,7 @@ class Engine:
             self._pubsub_topic,
             QueryBudget(options.max_store_queries_per_minute),
             clock,
+            max_hashes=options.max_hashes_per_query,
             reading=stack,
             found=partial(self._receive, from_store=True),
             settled=self._settled,

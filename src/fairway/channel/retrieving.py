@@ -1,8 +1,8 @@
 """Store queries: page after page, no more often than allowed.
 
-The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.time_away`), each
-page only once the one before was taken in whole: while there is no room for what it brought, it is asked for again.
-Whatever else is to be asked goes between its pages, for that may be what makes room.
+The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.time_away`), and
+while there is no room for what a page brought, it is asked for again, after ever longer pauses. Whatever else is to be
+asked goes between its pages, for that may be what makes room; queries by hash that wait together become one.
 
 A query by time for what is missing goes backwards and stops after a page with which the channel reached ground that it
 knows: a message of it with causal history came, and nothing that was cited is missing. While something is missing it
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
@@ -32,8 +31,6 @@ _ANSWER_TIMEOUT_S: Final = 30.0
 _MAX_PAGES: Final = 100_000
 """A store that never comes to an end is not asked for ever."""
 _MAX_WAITING: Final = 1_000
-_FIRST_RETRY_S: Final = 1.0
-_LAST_RETRY_S: Final = 60.0
 
 
 class Reading(Protocol):
@@ -62,6 +59,7 @@ class Retriever:
         budget: QueryBudget,
         clock: Clock,
         *,
+        max_hashes: int,
         reading: Reading,
         found: Callable[[RoutedMessage], None],
         settled: Callable[[], Awaitable[None]],
@@ -71,7 +69,8 @@ class Retriever:
     ) -> None:
         """``found`` takes each message, ``settled`` waits until all of them are processed.
 
-        ``progressed`` takes a time in nanoseconds up to which the time away was read.
+        ``progressed`` takes a time in nanoseconds up to which the time away was read. At most ``max_hashes`` messages
+        are asked for at once.
         """
         self.queries = 0
         """Pages asked for."""
@@ -93,83 +92,104 @@ class Retriever:
         self._caught_up = caught_up
         self._limited = limited
         self._is_limited = False
-        self._waiting: deque[QueryStore | TimeAway] = deque()
+        self._max_hashes = max_hashes
+        self._waiting: deque[QueryStore] = deque()
+        self._time_away: TimeAway | None = None
+        """The time away, as long as it is not read."""
+        self._pause: asyncio.TimerHandle | None = None
+        """Set while the time away is not read on."""
+        self._has_read = False
+        """Whether the last page was one of the time away."""
         self._arrived = asyncio.Event()
-        self._reachable = asyncio.Event()
-        """Set when a store node became reachable anew, for whoever pauses after a failure."""
 
     def put(self, query: QueryStore) -> None:
         """Ask something, after what waits already; a newer question about the time away replaces an older one."""
         if query.catch_up:
-            self._waiting = deque(waiting for waiting in self._waiting if not isinstance(waiting, TimeAway))
-            self._waiting.appendleft(TimeAway(query))
-            self._reachable.set()
+            reading = TimeAway(query)
+            if self._time_away is not None:
+                reading.go_on_from(self._time_away)
+            self._time_away = reading
+            self._end_pause()
         elif query not in self._waiting and len(self._waiting) < _MAX_WAITING:
             self._waiting.append(query)
         self._arrived.set()
 
     async def run(self) -> None:
-        """Ask until cancelled."""
-        retry_s = _FIRST_RETRY_S
-        while True:
-            while not self._waiting:
-                self._arrived.clear()
-                await self._arrived.wait()
-            query = self._waiting.popleft()
-            step, got_on = Step.AGAIN, False
-            try:
-                if isinstance(query, TimeAway):
-                    before_ns = query.start_ns
-                    step = await self._catch_up(query)
-                    got_on = step is Step.DONE or query.start_ns > before_ns
-                else:
-                    await self._ask(query)
-                    step, got_on = Step.DONE, True
-            except (NetworkError, TimeoutError):
-                self.failures += 1
-                if isinstance(query, TimeAway):
-                    # Of everything else the protocol keeps track itself, and asks again.
-                    query.failed()
-                    self._go_on_later(query)
-            if got_on:
-                retry_s = _FIRST_RETRY_S
-            if step is not Step.AGAIN:
-                continue
-            self._reachable.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(retry_s):
-                    await self._reachable.wait()
-            retry_s = _FIRST_RETRY_S if self._reachable.is_set() else min(_LAST_RETRY_S, 2 * retry_s)
+        """Ask until cancelled: in turn what waits, and a page of the time away."""
+        try:
+            while True:
+                await self._do_next()
+        finally:
+            self._end_pause()
 
-    async def _catch_up(self, reading: TimeAway) -> Step:
-        """Read one page of the time away, and return what to do next."""
+    async def _do_next(self) -> None:
+        reading = self._time_away
+        if reading is not None and self._pause is None and not (self._waiting and self._has_read):
+            self._has_read = True
+            await self._read_on(reading)
+        elif self._waiting:
+            self._has_read = False
+            try:
+                await self._ask(self._next())
+            except (NetworkError, TimeoutError):
+                # Of what is missing the protocol keeps track itself, and asks again.
+                self.failures += 1
+        else:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self._arrived.set()
+
+    def _next(self) -> QueryStore:
+        """Take what waits longest, and what else can be asked with it: while queries wait their turn, more come."""
+        query = self._waiting.popleft()
+        hashes = dict.fromkeys(query.message_hashes)
+        if hashes:
+            for other in [waiting for waiting in self._waiting if waiting.message_hashes]:
+                together = hashes | dict.fromkeys(other.message_hashes)
+                if len(together) <= self._max_hashes:
+                    hashes = together
+                    self._waiting.remove(other)
+            query = QueryStore(message_hashes=tuple(hashes))
+        return query
+
+    async def _read_on(self, reading: TimeAway) -> None:
+        """Read one page of the time away, and note when to read the next one."""
         question = StoreQuery(
             pubsub_topic=self._pubsub_topic,
             content_topics=(self._content_topic,),
-            start_ns=reading.start_ns,
+            start_ns=reading.from_ns,
             end_ns=reading.end_ns,
         )
         before_ns = reading.start_ns
-        page, is_doubtful = await self._page(question, reading.cursor)
-        read = PageRead(
-            found=[(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages],
-            cursor=page.cursor,
-            is_doubtful=is_doubtful,
-            was_taken_in=not any(self._reading.was_turned_away(message.message_hash) for message in page.messages),
-        )
-        step = reading.take(read, self._clock() * _NS_PER_MS)
+        try:
+            page, is_doubtful = await self._page(question, reading.cursor)
+        except (NetworkError, TimeoutError):
+            self.failures += 1
+            reading.failed()
+            step = Step.AGAIN
+        else:
+            read = PageRead(
+                found=[(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages],
+                cursor=page.cursor,
+                is_doubtful=is_doubtful,
+                was_taken_in=not any(self._reading.was_turned_away(message.message_hash) for message in page.messages),
+            )
+            step = reading.take(read, self._clock() * _NS_PER_MS)
         if step is Step.DONE:
             self._caught_up(reading.query)
-            return step
-        if reading.start_ns > before_ns:
+        elif reading.start_ns > before_ns:
             self._progressed(reading.start_ns)
-        self._go_on_later(reading)
-        return step
-
-    def _go_on_later(self, reading: TimeAway) -> None:
-        """Go on with the time away after what else waits, unless a newer question about it came."""
-        if not any(isinstance(waiting, TimeAway) for waiting in self._waiting):
-            self._waiting.append(reading)
+        if reading is not self._time_away:
+            return
+        if step is Step.DONE:
+            self._time_away = None
+        elif step is Step.AGAIN:
+            self._pause = asyncio.get_running_loop().call_later(reading.pause_s, self._end_pause)
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
         """Ask for a page, when that is allowed, and take in what it brings.
