@@ -190,7 +190,8 @@ class Run:
         else:
             self._run(_GRACE_MS)
         checks = Checks(self.ledger, self.world, self.start_ms)
-        others = max(1, len(self.ledger.presences) - 1)
+        # A forger speaks under a name of his own, and under that of whoever hears him.
+        others = max(1, len(self.ledger.presences) - 1) + 2 * bool(plan.hostile)
         violations = [
             *self._unkept_before,
             *unkept,
