@@ -223,6 +223,17 @@ def test_the_first_hash_that_the_node_took_stays_the_hint(peer):
     assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint == alice.content()[0].message_hash
 
 
+def test_a_hint_from_before_a_crash_that_nobody_confirmed_is_told_to_nobody(peer):
+    alice = peer()
+    alice.send(b"one")
+    before = alice.content()[0]
+    alice.now_ms += 1_000
+    alice = alice.restart()
+    alice.send(b"two")
+    again, second = alice.content()
+    assert alice.sds(second).causal_history[0].retrieval_hint == again.message_hash != before.message_hash
+
+
 def test_a_hint_from_before_a_crash_that_nobody_confirmed_gives_way_to_a_confirmed_one(peer):
     alice = peer()
     alice.send(b"one")

@@ -233,6 +233,10 @@ class Sending:
 
     def resume(self, now_ms: int) -> None:
         """After a restart, send what was accepted and never left, in its order, and plan the retries."""
+        for segment in self._requests.segments.values():
+            if not segment.accepted:
+                # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
+                self._withdraw_hint(segment.sds_id)
         unsent = [segment for segment in self._requests.segments.values() if not segment.attempts]
         order = {request_id: place for place, request_id in enumerate(self._requests.open)}
         for segment in sorted(unsent, key=lambda s: (order[s.request_id], s.chunk_index)):
@@ -338,10 +342,8 @@ class Sending:
     def _accepted(self, segment: SentSegment | None, in_flight: InFlight, now_ms: int) -> None:
         purpose, sds_id, message_hash = in_flight.purpose, in_flight.sds_id, in_flight.message_hash
         if segment is not None and not segment.accepted:
-            # A hint that nobody confirmed, such as one from before a crash, gives way to one that leads somewhere.
-            record = self._sds.history.get(sds_id)
-            if record is not None and record.retrieval_hint is not None:
-                self._sds.withdraw_hint(sds_id, record.retrieval_hint)
+            # A hint that nobody confirmed gives way to one that leads somewhere.
+            self._withdraw_hint(sds_id)
         self._sds.add_hint(sds_id, message_hash)
         if purpose in _FOR_REQUESTS:
             if segment is not None:
@@ -349,6 +351,11 @@ class Sending:
                 # the node took it nobody could have received it.
                 self._requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
             self._effects.tell(*self._requests.accepted(sds_id, message_hash))
+
+    def _withdraw_hint(self, sds_id: str) -> None:
+        record = self._sds.history.get(sds_id)
+        if record is not None and record.retrieval_hint is not None:
+            self._sds.withdraw_hint(sds_id, record.retrieval_hint)
 
     def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> None:
         if segment.sds_id not in self._requests.segments:

@@ -209,8 +209,9 @@ class Ledger(Observer):
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, Sent] = {}
         self._owner: dict[str, Sent] = {}
-        self._segments: dict[str, tuple[Sent, bool]] = {}
-        """What participants keep about their segments, by SDS id: the send of each, and whether it is parity."""
+        self._segments: dict[str, tuple[Sent, bool, int]] = {}
+        """What participants keep about their segments, by SDS id: the send of each, whether it is parity, and the life
+        in which it was made."""
         self._carried: dict[bytes, str] = {}
         """SDS id in each published WakuMessage with content, by its hash."""
         self._first: dict[bytes, str] = {}
@@ -357,11 +358,14 @@ class Ledger(Observer):
             self._lost[name, sds_id] = at_ms
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
-        """Write down what of that a participant notices: what it keeps tells what it knows."""
-        if self._lost:
-            for change in changes:
-                if change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
-                    self.noticed_ms.append(at_ms - lost_ms)
+        """Write down whose its segments are, and what it notices of what was lost."""
+        for change in changes:
+            if change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
+                sent = self._by_request.get(change.row[0])
+                if sent is not None:
+                    self._segments[change.key] = (sent, change.row[2], self._lives[name])
+            elif change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
+                self.noticed_ms.append(at_ms - lost_ms)
 
     def unnoticed(self) -> list[tuple[str, str]]:
         """Return what was lost on its way to those who stayed, and never noticed: (participant, SDS id)."""
@@ -370,9 +374,6 @@ class Ledger(Observer):
     def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
         """Write down what of a participant no crash forgets."""
         self._durable.update((name, change.key) for change in write.changes if change.row is not None)
-        for change in write.changes:
-            if change.table == SEGMENTS and change.row is not None and (sent := self._by_request.get(change.row[0])):
-                self._segments[change.key] = (sent, change.row[2])
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
@@ -543,7 +544,7 @@ class Ledger(Observer):
         self._carried[message.message_hash] = opened.message_id
         if (made := self._segments.get(opened.message_id)) is not None:
             # Whoever hears it has it, also where its sender is never told that the network took it.
-            sent, is_parity = made
+            sent, is_parity, _ = made
             self._owner[opened.message_id] = sent
             sent.sds_ids[opened.message_id] = is_parity
         author = self._authors.get(opened.message_id)
@@ -577,7 +578,9 @@ class Ledger(Observer):
             yield "a message cites itself"
         if not self.ephemeral_ids.isdisjoint(cited):
             yield "an ephemeral message is cited"
-        for entry in opened.causal_history if self.hints_are_checked else ():
+        # What was made before a crash may cite what that kept from the node.
+        is_old = opened.message_id in self._segments and self._segments[opened.message_id][2] < self._lives[name]
+        for entry in opened.causal_history if self.hints_are_checked and not is_old else ():
             hint = entry.retrieval_hint
             if hint is None or hint in self._handed_over or entry.message_id in self.forged:
                 continue
