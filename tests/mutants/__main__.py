@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
         type=shlex.split,
         default=_EFFORT.plan,
         metavar="OPTIONS",
-        help="what all worlds have in common, as one word of options of 'fairway simulate'",
+        help="what all drawn worlds have in common, as one word of options of 'fairway simulate'",
     )
     run.add_argument("--all-worlds", action="store_true", help="go on after the first world that breaks")
     run.add_argument("--jobs", type=int, default=1, help="mutants side by side")

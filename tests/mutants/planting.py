@@ -34,12 +34,14 @@ from tests.mutants.nursery import PASSED, Nursery, Request, Result
 from fairway.cli._plan_options import with_plan
 from fairway.simulation.plan import replay_command
 from fairway.simulation.random_plans import draw_plan
+from fairway.simulation.tour import KINDS, tour_plan
 
 _TESTS_S: Final = 900.0
 _FAILED: Final = re.compile(r"(FAILED|ERROR) \S+\.py")
 CRASHED: Final = "the simulator itself ends"
 HUNG: Final = "the tests hang"
 _SHOWN: Final = 3
+_TOURS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +49,15 @@ class Effort:
     """How hard each bug is looked for."""
 
     worlds: int = 60
-    """Worlds that are run without a bug, to choose from."""
+    """Worlds that are run without a bug, to choose from: two tours of all kinds of trouble first, then drawn ones."""
     first_seed: int = 1
     budget_s: float = 30.0
     """CPU time for each bug: as many worlds as take so much without it."""
     world_s: float = 60.0
     """A world that takes more CPU time counts as one that hangs."""
     plan: tuple[str, ...] = ("--participants", "3", "--settle-ms", "3600000")
-    """What all worlds have in common: few participants and minutes, for most bugs show in many small worlds sooner
-    than in few large ones."""
+    """What all drawn worlds have in common: few participants, for most bugs show in many small worlds sooner than in
+    few large ones."""
     all_worlds: bool = False
     """Whether to go on after the first world that breaks, to see how many do."""
 
@@ -230,7 +232,7 @@ class Garden:
         found = {row["world"]: row for row in known}
         worlds: dict[int, World] = {}
         for seed in range(self.effort.first_seed, self.effort.first_seed + self.effort.worlds):
-            plan = draw_plan(seed, **given)
+            plan = tour_plan(seed) if seed <= _TOURS * len(KINDS) else draw_plan(seed, **given)
             worlds[seed] = World(seed=seed, plan=pickle.dumps(plan), replay=replay_command(plan), cpu_s=0.0)
             if seed in found:
                 _fill(worlds[seed], found[seed])

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from fairway.channel.attempts import Attempts
 from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
+from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Journal
@@ -100,6 +102,24 @@ def test_a_receipt_that_names_nobody_is_seen(monkeypatch):
 
     monkeypatch.setattr(Receipt, "observe", forget)
     assert Invariant.ACKNOWLEDGED in broken(replace(PLAN, ask_all_share=0.0))
+
+
+def test_a_receipt_that_says_only_after_a_restart_what_became_of_its_send_is_seen(monkeypatch):
+    observe = Receipt.observe
+    monkeypatch.setattr(
+        Receipt,
+        "observe",
+        lambda self, event: isinstance(event, DeliveryError | MessageDelivered) or observe(self, event),
+    )
+    assert Invariant.WORD in broken(replace(PLAN, duration_ms=300_000))
+
+
+def test_a_message_on_which_a_handler_raised_and_that_comes_again_only_after_a_restart_is_seen(monkeypatch):
+    failed = Attempts.failed
+    monkeypatch.setattr(
+        Attempts, "failed", lambda self, message, error, _again: failed(self, message, error, lambda: None)
+    )
+    assert Invariant.WORD in broken(replace(PLAN, handler_failures=0.3, duration_ms=300_000))
 
 
 def test_a_receipt_that_never_ends_is_seen(monkeypatch):

@@ -124,6 +124,16 @@ def test_partitions_end_before_the_next_one_begins():
     assert deeds == [Deed.SEVER, Deed.MEND] * (len(deeds) // 2)
 
 
+def test_every_other_crash_comes_amid_what_somebody_sends():
+    plan = replace(BUSY, joins=0, leaves=0, messages_per_hour=2, crashes_per_hour=20)
+    script = write_script(plan)
+    sends = [action.at_ms for action in script if action.deed is Deed.SEND]
+    crashes = [action.at_ms for action in script if action.deed is Deed.CRASH]
+    soon = [at_ms for at_ms in crashes if any(0 <= at_ms - sent_ms <= 32_000 for sent_ms in sends)]
+    assert len(crashes) > 100
+    assert 0.4 < len(soon) / len(crashes) < 0.8
+
+
 def test_shares_and_rates_are_kept_roughly():
     plan = replace(BUSY, joins=0, leaves=0, messages_per_hour=300)
     sends = [action for action in write_script(plan) if action.deed is Deed.SEND]

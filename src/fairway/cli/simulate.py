@@ -21,10 +21,11 @@ from fairway.simulation.archiving import require_new, truth_path, write_archive
 from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
 from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.plan import HOUR_MS, SimulationPlan
-from fairway.simulation.random_plans import calm_but
+from fairway.simulation.random_plans import calm_but, draw_plan
 from fairway.simulation.render import print_report
 from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
+from fairway.simulation.tour import KINDS, tour_plan
 from fairway.simulation.workers import Outcome
 
 _MANY: Final = "Many worlds"
@@ -59,6 +60,14 @@ def command(
         bool,
         typer.Option(
             "--calm", help="Let nothing go wrong but what is given: draw size and talk alone.", rich_help_panel=_MANY
+        ),
+    ] = False,
+    tour: Annotated[
+        bool,
+        typer.Option(
+            "--tour",
+            help="Meet each kind of trouble in turn, in small worlds, in place of drawing them.",
+            rich_help_panel=_MANY,
         ),
     ] = False,
     keep_going: Annotated[
@@ -113,6 +122,9 @@ def command(
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
 
+    Without options a tour of small worlds meets every kind of trouble, within some ten seconds of CPU time.
+    Options of a world alone, such as [bold]--seed[/bold], run that world and print tables of what happened.
+
     Participants talk, join, leave, crash, go offline and fall apart, all drawn from the seed.
     Then everybody comes back, the network staying as bad as it is, until the channel is quiet.
 
@@ -137,10 +149,14 @@ def command(
     """
     if tables:
         _tables(tables, machine=machine)
+    if worlds is None and budget_s is None and (tour or not (given or archive)):
+        tour, worlds = True, len(KINDS)
     if worlds is None and budget_s is None:
         _one(plan_of(given), archive, machine=machine)
     if archive is not None:
         raise ConfigurationError("--archive keeps one world: leave --worlds and --budget-s out")
+    if calm and tour:
+        raise ConfigurationError("--tour is of troubles, of which --calm has none: leave one of them out")
     if "seed" in given:
         raise ConfigurationError("--seed is of one world: give --first-seed, from which on plans are drawn")
     campaign = Campaign(
@@ -150,6 +166,7 @@ def command(
         jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs,
         world_s=world_s,
         shrink_s=shrink_s,
+        draw=tour_plan if tour else draw_plan,
         given=calm_but(given) if calm else given,
         done=_seeds_in(record) if resume else frozenset(),
     )

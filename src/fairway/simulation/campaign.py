@@ -42,6 +42,8 @@ class Campaign:
     """A world that takes more CPU time counts as broken, as it hangs."""
     shrink_s: float = 120.0
     """How long a smaller plan is looked for."""
+    draw: Callable[..., SimulationPlan] = draw_plan
+    """Makes a plan of a seed and fields that are given."""
     given: dict[str, Any] = field(default_factory=dict)
     """Fields of the plans that are not drawn but so."""
     done: frozenset[int] = frozenset()
@@ -58,7 +60,7 @@ class Campaign:
             value = getattr(self, name)
             _require(value is None or 0 < value < float("inf"), f"{name} must be more than 0 seconds, not {value}")
         _require("seed" not in self.given, "the plans are drawn from seeds: give the first one as first_seed")
-        draw_plan(self.first_seed, **self.given)
+        self.draw(self.first_seed, **self.given)
 
     def outcomes(self) -> Generator[Outcome]:
         """Run the worlds, and yield what comes of each as it ends. Whoever closes the iterator ends the others."""
@@ -74,7 +76,7 @@ class Campaign:
             if until is not None and time.monotonic() >= until:
                 return
             if seed not in self.done:
-                yield draw_plan(seed, **self.given)
+                yield self.draw(seed, **self.given)
 
     def shrunk(self, broken: Outcome, tried: Callable[[SimulationPlan], None] = lambda _: None) -> Outcome:
         """Return what came of the smallest plan found that violates the same invariant, that very one if need be.

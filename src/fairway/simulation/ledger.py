@@ -51,6 +51,8 @@ _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
+_OVERDUE_MS: Final = 120_000
+"""What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
 """Tables in which a participant writes down a message when it learns of it: that it lacks it, or that it came."""
 
@@ -91,6 +93,8 @@ class Sent:
     """Whether its sender was told that it cannot be sent at all."""
     in_vain: tuple[str, ...] = ()
     """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
+    ended_in: int = 0
+    """The life of the sender in which the latest of them was told."""
     answers: list[tuple[int, tuple[str, ...] | None]] = field(default_factory=list)
     """Whom the receipt named, and when, in any life; None where it said that the send failed."""
     life: int = 1
@@ -223,8 +227,8 @@ class Ledger(Observer):
         self._alike: dict[tuple[str, str], list[Sent]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
-        self._raised: set[tuple[str, tuple[str, ...]]] = set()
-        """What handlers raised on, and so may come again in the same life."""
+        self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
+        """What handlers raised on, and so may come again in the same life: when, and in which."""
         self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
         """In which life a participant was last handed a message."""
         self._setting_aside: set[str] = set()
@@ -316,10 +320,26 @@ class Ledger(Observer):
         self.false_words.append((at_ms, name, request_id, "nothing is known of a send that was accepted"))
 
     def began(self, at_ms: int, name: str) -> None:
-        """Write down that a new life of somebody began."""
+        """Write down that a new life of somebody began, and what the one before should have been told by then."""
+        self._see_what_is_overdue(at_ms, name)
         self._lives[name] += 1
         self._queried.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
+
+    def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
+        """Write down what a life that ends waited for in vain; the next one may be told it and would hide that."""
+        life = self._lives[name]
+        for sent in self.sent if life else ():
+            if sent.sender == name and sent.ends and sent.accepted_ms is not None and sent.ended_in == life:
+                ended_ms = sent.ends[-1][0]
+                is_answered = bool(sent.answers) and sent.answers[-1][0] >= ended_ms
+                if not is_answered and ended_ms < at_ms - _OVERDUE_MS:
+                    text = "its receipt said nothing in all the time until the program ended"
+                    self.false_words.append((at_ms, name, sent.request_id, text))
+        for (who, sds_ids), (raised_ms, raised_in) in self._raised.items():
+            if who == name and raised_in == life and raised_ms < at_ms - _OVERDUE_MS and who not in self._setting_aside:
+                text = f"a message ({sds_ids[0][:12]}) on which a handler raised never came again"
+                self.false_words.append((at_ms, name, None, text))
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Write down what no program may end with."""
@@ -442,6 +462,7 @@ class Ledger(Observer):
             case MessageDelivered(request_id=request_id, delivered_to=names):
                 sent = self._by_request[request_id]
                 sent.ends.append((at_ms, event))
+                sent.ended_in = self._lives[name]
                 for participant in names:
                     true = participant in sent.deliveries or self._has_whole(participant, sent)
                     self.claims.append(
@@ -450,6 +471,7 @@ class Ledger(Observer):
             case DeliveryError(request_id=request_id):
                 sent = self._by_request[request_id]
                 sent.ends.append((at_ms, event))
+                sent.ended_in = self._lives[name]
                 sent.in_vain = self._should_have_heard(at_ms, sent)
                 if self.tries_are_counted and self._lives[name] == sent.life:
                     sent.too_soon = max(sent.times_sent.values(), default=0)
@@ -463,6 +485,7 @@ class Ledger(Observer):
         self.events[type(message).__name__] += 1
         # A payload is named by its id, which is its hash.
         self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
+        was_raised_on = self._raised.pop((name, message.sds_ids), None) is not None
         if not self.forged.isdisjoint(message.sds_ids):
             return
         if hashlib.sha256(message.payload).hexdigest() != message.message_id:
@@ -478,8 +501,7 @@ class Ledger(Observer):
         if sent is None:
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
             return
-        if handed is not None and (message.redelivered or key in self._raised):
-            self._raised.discard(key)
+        if handed is not None and (message.redelivered or was_raised_on):
             finished_ms = self._finished.get(key)
             if finished_ms is not None and at_ms - finished_ms > FINISHED_FOR_GOOD_MS:
                 self.repeated.append((at_ms, name, sent.number))
@@ -493,9 +515,10 @@ class Ledger(Observer):
             presence.known |= 1 << sent.number
             presence.order.append(sent.number)
 
-    def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:  # noqa: ARG002 - the time does not matter
+    def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down that a handler raised on a message."""
-        self._raised.add((name, message.sds_ids))
+        if not message.ephemeral:
+            self._raised[name, message.sds_ids] = at_ms, self._lives[name]
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down that an application has finished with a message."""

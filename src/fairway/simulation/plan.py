@@ -154,7 +154,7 @@ class SimulationPlan:
     slow_readers: int = 0
     """Participants whose application takes two seconds over a message."""
     handler_failures: float = 0.0
-    """Share of messages on which handlers raise, each time that they are called."""
+    """Share of messages on which handlers raise, each time that they are called; programs that read in a loop fail."""
     bursts: int = 0
     """Times that somebody sends many long messages at once."""
     burst_messages: int = 30

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AFTER_S: Final = 5.0
 """How often a program that waits for handlers to be called looks whether its channel still runs."""
+_FAILING: Final = 0.1
 _ASKED_MORE_S: Final = 120.0
 """How long after a send counts as delivered an application asks for more, at most."""
 _TOLD_KINDS: Final = tuple(kind for kind in EVENT_NAMES if kind is not MessageReceived)
@@ -60,7 +61,8 @@ class Habits:
     slow_ms: int = 0
     """Mean time that it takes over a message."""
     raises: float = 0.0
-    """Share of messages on which its handlers raise, each time that they are called."""
+    """Share of messages on which its handlers raise, each time that they are called; a program that reads in a loop
+    fails amid a tenth as many, for it has to be started again each time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,8 +108,8 @@ class Watcher(Protocol):
         """Take notice that an earlier send, which was accepted, is not known any more."""
 
 
-class HandlerRaised(Exception):  # noqa: N818 - what an application's own handler raises is no error of ours
-    """What a handler raises in a world where handlers do."""
+class ApplicationRaised(Exception):  # noqa: N818 - what an application's own code raises is no error of ours
+    """What an application raises amid a message in a world where applications do."""
 
 
 class Program:
@@ -151,6 +153,14 @@ class Program:
             channel.on(MessageReceived, self._handle)
         await channel.start()
         self.channel = channel
+        try:
+            await self._live(channel)
+        except ApplicationRaised as error:
+            # As an ``async with`` around all of it does, which would do so for a program that is killed, too.
+            await channel.__aexit__(type(error), error, error.__traceback__)
+            raise
+
+    async def _live(self, channel: ReliableChannel) -> None:
         for request_id in self._wishes:
             task = asyncio.ensure_future(self.follow(request_id))
             self._following.add(task)
@@ -220,21 +230,28 @@ class Program:
         self._watcher.told(self.name, event)
 
     async def _read_messages(self, channel: ReliableChannel) -> None:
-        async for message in channel.messages():
-            await self.take(message)
-            self._watcher.finished(self.name, message)
+        async with channel.messages() as messages:
+            async for message in messages:
+                await self.take(message)
+                self._may_fail()
+                self._watcher.finished(self.name, message)
 
     async def _read_events(self, channel: ReliableChannel) -> None:
         async for event in channel.events():
             if isinstance(event, MessageReceived):
                 await self.take(event)
+                self._may_fail()
                 self._watcher.finished(self.name, event)
+
+    def _may_fail(self) -> None:
+        if self._habits.raises and self._dice.random() < self._habits.raises * _FAILING:
+            raise ApplicationRaised
 
     async def _handle(self, message: MessageReceived) -> None:
         await self.take(message)
         if self._habits.raises and self._dice.random() < self._habits.raises:
             self._watcher.raised(self.name, message)
-            raise HandlerRaised
+            raise ApplicationRaised
         self._watcher.finished(self.name, message)
 
     async def take(self, message: MessageReceived) -> None:
@@ -257,5 +274,5 @@ class ChannelArguments:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Return whether a program may end with an error: a fault of the disk or the node, which it is told of."""
-    return isinstance(error, StorageError | NodeUnavailableError | ChannelClosedError)
+    """Return whether a program may end with an error: its own, or a fault of disk or node that it is told of."""
+    return isinstance(error, StorageError | NodeUnavailableError | ChannelClosedError | ApplicationRaised)

@@ -127,8 +127,10 @@ def draw_plan(seed: int, **given: Any) -> SimulationPlan:
         if _generator(seed, f"whether {draw.__name__}").random() < share:
             plan |= draw(_generator(seed, draw.__name__), plan) | given
     if not is_long and _generator(seed, "whether _short_patience").random() < _OFTEN:
-        # Few worlds are such that it can be on, so that in those it often is.
+        # Few worlds are such that this and the next can be on, so that in those it often is.
         plan |= _short_patience(_generator(seed, "_short_patience"), plan) | given
+    if not is_long and _generator(seed, "whether _short_history").random() < _OFTEN:
+        plan |= _short_history(_generator(seed, "_short_history"), plan) | given
     if is_long:
         # A member that forges two messages a minute for days costs as much as all else.
         plan |= {"hostile": 0} | given
@@ -445,5 +447,4 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _hostile,
     _rate_limit,
     _busy_nodes,
-    _short_history,
 )

@@ -14,6 +14,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -50,6 +51,8 @@ _SLOW_PER_SECOND: Final = 0.5
 """Messages that a slow uplink lets out."""
 _SLOW_MS: Final = 2_000
 """How long a slow application takes over a message."""
+_BUSY_MS: Final = 200
+"""How long an application takes over it that has something to do: long enough to be killed amid it."""
 _LAST_SPEAKERS: Final = 4
 _HARMLESS: Final = frozenset({Deed.SEND, Deed.EPHEMERAL})
 _SURE: Final = 1e-4
@@ -236,6 +239,8 @@ class Run:
         """Heal the world, kill every program and start it again; return how what they kept is not what was so."""
         self.is_healed = True
         self.world.network.faults = _HEALED
+        for participant in self.world.participants.values():
+            participant.habits = replace(participant.habits, raises=0.0)
         for name in self.world.participants:
             self.world.network.limit_uplink(name, None)
         return [violation for name in list(self.world.participants) for violation in self._start_again(name)]
@@ -450,8 +455,12 @@ class Run:
 
     def _habits_of(self, name: str) -> Habits:
         is_slow = name in names_of(self.plan)[: self.plan.slow_readers]
-        reading = Reading.HANDLERS if self.plan.handler_failures else self._dice.choice(list(Reading))
-        return Habits(reading=reading, slow_ms=_SLOW_MS if is_slow else 0, raises=self.plan.handler_failures)
+        reading = self._dice.choice([*Reading, *[Reading.HANDLERS] * (2 * bool(self.plan.handler_failures))])
+        # Where nobody is killed it makes no difference, but to figures.
+        is_killed = self.plan.crashes_per_hour or self.plan.storage_faults_per_hour
+        busy_ms = self._dice.choice((0, 0, _BUSY_MS)) if is_killed else 0
+        slow_ms = _SLOW_MS if is_slow else busy_ms
+        return Habits(reading=reading, slow_ms=slow_ms, raises=self.plan.handler_failures)
 
     def _cipher_of(self, name: str) -> Encryption | None:
         plan = self.plan

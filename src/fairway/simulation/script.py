@@ -8,6 +8,7 @@ network's faults leaves what people do as it was.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -49,6 +50,12 @@ class Deed(Enum):
     LEAVE = "leave"
     SEVER = "sever"
     MEND = "mend"
+
+
+_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.DISK, Deed.DEAF})
+_AMID_SENDS: Final = 0.5
+_SOON: Final = (1.0, 4.5)
+"""How soon after a send, as powers of ten of milliseconds: from before it leaves until it has been repeated."""
 
 
 class Asking(Enum):
@@ -109,8 +116,25 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
     actions += _partitions(plan, rng, stays)
     actions += _bursts(plan, rng, stays)
     actions += _forgeries(plan, rng)
+    actions = _amid_sends(plan, actions, stays)
     # The sort is stable, so that what happens at one moment does so in the order in which it was drawn.
     return tuple(sorted(actions, key=lambda action: action.at_ms))
+
+
+def _amid_sends(plan: SimulationPlan, actions: list[Action], stays: dict[str, tuple[int, int]]) -> list[Action]:
+    """Let every other fault of a moment happen soon after somebody sends: that is when something is under way."""
+    dice = random.Random(f"amid/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    sends = sorted(action.at_ms for action in actions if action.deed is Deed.SEND)
+    moved = []
+    for action in actions:
+        place = bisect_left(sends, action.at_ms)
+        if action.deed in _MOMENTARY and dice.random() < _AMID_SENDS and place < len(sends):
+            at_ms = sends[place] + int(10 ** dice.uniform(*_SOON))
+            if at_ms < stays[action.names[0]][1]:
+                moved.append(replace(action, at_ms=at_ms))
+                continue
+        moved.append(action)
+    return moved
 
 
 def _stays(plan: SimulationPlan, rng: random.Random) -> dict[str, tuple[int, int]]:
@@ -156,8 +180,8 @@ def _absences(plan: SimulationPlan, rng: random.Random, name: str, first: int, l
     for drawn_ms in _times(rng, plan.absences_per_hour, first, last):
         at_ms = max(drawn_ms, back_ms + 1)
         noticed_ms = at_ms + rng.randint(0, _NOTICED_AFTER_MS)
-        back_ms = noticed_ms + 1 + int(rng.expovariate(1 / plan.absence_ms))
-        if back_ms >= last:
+        back_ms = min(noticed_ms + 1 + int(rng.expovariate(1 / plan.absence_ms)), last - 1)
+        if back_ms <= noticed_ms:
             return
         yield Action(at_ms=at_ms, deed=Deed.CUT_OFF, names=(name,))
         yield Action(at_ms=noticed_ms, deed=Deed.OFFLINE, names=(name,))
@@ -168,8 +192,8 @@ def _partitions(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple
     over_ms = 0
     for drawn_ms in sorted(rng.randint(1, plan.duration_ms) for _ in range(plan.partitions)):
         at_ms = max(drawn_ms, over_ms + 1)
-        over_ms = at_ms + plan.partition_ms
-        if over_ms >= plan.duration_ms:
+        over_ms = min(at_ms + plan.partition_ms, plan.duration_ms - 1)
+        if over_ms <= at_ms:
             return
         names = sorted(stays)
         rng.shuffle(names)
@@ -183,8 +207,8 @@ def _failing_nodes(plan: SimulationPlan, rng: random.Random, name: str, first: i
     back_ms = first
     for drawn_ms in _times(rng, plan.node_deaths_per_hour, first, last):
         at_ms = max(drawn_ms, back_ms + 1)
-        back_ms = at_ms + 1 + int(rng.expovariate(1 / plan.absence_ms))
-        if back_ms >= last:
+        back_ms = min(at_ms + 1 + int(rng.expovariate(1 / plan.absence_ms)), last - 1)
+        if back_ms <= at_ms:
             return
         yield Action(at_ms=at_ms, deed=Deed.NODE_DIES, names=(name,), number=rng.randrange(2))
         yield Action(at_ms=back_ms, deed=Deed.NODE_BACK, names=(name,))
