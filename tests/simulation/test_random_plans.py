@@ -84,8 +84,10 @@ def test_some_worlds_are_of_few_who_say_little_for_days_so_that_a_hour_of_them_c
     assert max(draw_plan(seed, participants=2).duration_ms for seed in range(200)) <= 4 * HOUR_MS
 
 
-def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_that_honest_messages_take_long_to_repair(plans):
-    forgers = [plan for plan in plans if plan.hostile]
+def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_gets_out_that_repairs_take_long(plans):
+    slow = [plan for plan in plans if plan.hostile and (plan.rate_limit or plan.node_rate or plan.slow_uplinks)]
+    assert {plan.lost_timeout_ms for plan in slow} == {CALM.lost_timeout_ms}
+    forgers = [plan for plan in plans if plan.hostile and plan not in slow]
     patience = {
         loss: {p.lost_timeout_ms for p in forgers if p.loss == loss and not p.cipher_failures} for loss in (0, 0.5)
     }

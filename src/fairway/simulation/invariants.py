@@ -8,6 +8,7 @@ if somebody who stayed was delivered it, for else nobody could know of it. A joi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 from fairway.events import MessageDelivered
-from fairway.options import Delivery, ReliableChannelOptions
+from fairway.options import Delivery, IdRule, ReliableChannelOptions
 from fairway.protocol.arrivals import ARRIVALS, AWAITING
 from fairway.protocol.effects import Purpose
 from fairway.protocol.outbox import OUTBOX
@@ -25,7 +26,7 @@ from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
 from fairway.protocol.statistics import StackStatistics
-from fairway.simulation.ledger import Ledger, Presence, Sent
+from fairway.simulation.ledger import Ledger, Loss, Presence, Sent
 from fairway.simulation.world import World
 from fairway.storage.channel_store import Outcome
 
@@ -214,11 +215,19 @@ class Checks:
             if name not in self._stayed or loss.what in self._ledger.ephemeral_ids | self._ledger.forged:
                 continue
             unknown = sent is None and loss.sender in self._stayed | {None}
-            if unknown or (sent is not None and name in self.owed[sent.number]):
+            if unknown or (sent is not None and name in self.owed[sent.number] and not self._was_rebuilt(sent, loss)):
                 what = f"{loss.what[:12]}" if sent is None else f"a segment of {_title(sent)}"
                 also = ", which it got" if sent is not None and name in sent.deliveries else ""
                 text = f"{name} gave up {what} ({loss.reason.value}){also}"
                 yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
+
+    def _was_rebuilt(self, sent: Sent, loss: Loss) -> bool:
+        """Return whether a loss is of a segment without which its message was rebuilt, and nobody can tell so.
+
+        The id of such a segment follows from the time at which it was sent, which no receiver knows.
+        """
+        came_ms = sent.deliveries.get(loss.participant, (math.inf,))[0]
+        return came_ms <= loss.at_ms and self._world.options.sds.id_rule is IdRule.KECCAK_TIMESTAMP
 
     def _ends(self) -> Iterator[Violation]:
         for sent in self._ledger.sent:

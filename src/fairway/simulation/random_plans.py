@@ -193,8 +193,11 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     # A request and its answer have to come through, and to be opened.
     repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
     tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
+    patience_ms = max(_FORGED_MS, tries * _REPAIRED_MS[plan["profile"]])
+    # Where little gets out, an answer waits behind much else.
+    is_slow = any(plan.get(name) for name in ("rate_limit", "node_rate", "slow_uplinks"))
     return {
-        "lost_timeout_ms": min(max(_FORGED_MS, tries * _REPAIRED_MS[plan["profile"]]), CALM.lost_timeout_ms),
+        "lost_timeout_ms": CALM.lost_timeout_ms if is_slow else min(patience_ms, CALM.lost_timeout_ms),
         "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
         "partition_ms": min(plan.get("partition_ms", CALM.partition_ms), _FORGED_MS // 5),
     }
