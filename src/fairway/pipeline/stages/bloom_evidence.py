@@ -21,6 +21,7 @@ from fairway.options import MAX_SEGMENTS, Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.decoding import Decoder, Refused
+from fairway.protocol.sds.acknowledgements import CREDIBLE
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import Kind, SdsCodec, codec_named
 
@@ -39,8 +40,6 @@ _MAX_PARTICIPANTS: Final = 4_096
 """Participants of a channel of whom it is remembered what they acknowledged; the one silent longest is forgotten."""
 _MAX_FILTER_SIZES: Final = 4
 """Sizes of filters in one channel; those of further sizes are not read."""
-_OVERFULL: Final = 10
-"""As in `fairway.protocol.sds.acknowledgements`: a filter that would hold anything tells nothing by itself."""
 
 _INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
 
@@ -138,7 +137,6 @@ class ChannelWitness:
 
     def __init__(self, channel_id: str, config: SdsConfig) -> None:
         self.channel_id = channel_id
-        self._error_rate = config.bloom_error_rate
         self._expected = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
         self._ids: list[str | None] = [None] * _WINDOW
         self._senders: list[str] = [""] * _WINDOW
@@ -183,7 +181,7 @@ class ChannelWitness:
                 evidence.append((held, heard.sender_id, "descendant"))
             elif not told.possible[slot]:
                 if tells is None:
-                    tells = chance_of_false_hit(bloom.words, bloom.parameters) <= _OVERFULL * self._error_rate
+                    tells = chance_of_false_hit(bloom.words, bloom.parameters) <= CREDIBLE
                 if tells:
                     told.possible[slot] = True
                     evidence.append((held, heard.sender_id, "bloom"))

@@ -5,8 +5,8 @@ Evidence comes with every message that another participant sends, in three stren
 * it cites ours in its causal history: the participant delivered it;
 * it cites a causal descendant of ours, and its bloom filter holds ours: a participant delivers a message only after
   its ancestors, and the filter says that it has this one, so the two together are evidence;
-* its bloom filter alone holds ours: possibly acknowledged, counted once per participant. From as many participants as
-  the threshold says, it counts as acknowledged by them.
+* its bloom filter alone holds ours, and is not so full that it might by chance: possibly acknowledged, counted once per
+  participant. From as many participants as the threshold says, it counts as acknowledged by them.
 
 Own messages never acknowledge themselves. A message leaves the outgoing buffer once as many participants, and those by
 name, acknowledged it as its sender asked for.
@@ -33,11 +33,11 @@ _MAX_RANGES: Final = 64
 """Ranges of own messages that are remembered of one; for those in older ones only citation and bloom filters speak."""
 _MAX_WITNESSES: Final = 10_000
 """Participants that are remembered per message, unless they were asked for by name."""
-_OVERFULL: Final = 10
-"""A filter in which so many times more ids seem to be than it was made for tells nothing by itself.
+CREDIBLE: Final = 1e-6
+"""A filter that seems more often to hold what it does not tells nothing by itself: one filled to some two fifths.
 
-js-waku never rolls its filter over: sized for 10,000 messages it passes this after 15,000, and in the end it seems to
-hold everything (facts, js-waku 7.3)."""
+A second participant whose filter says the same is no second opinion: both hold nearly the same ids, and err together.
+js-waku never rolls its filter over, and in the end it seems to hold everything."""
 
 
 class Evidence(Enum):
@@ -231,7 +231,7 @@ class OutgoingBuffer:
                 reviews += self._acknowledge(outgoing, [participant], Evidence.DESCENDANT)
                 continue
             if tells is None:
-                tells = chance_of_false_hit(words, bloom.parameters) <= _OVERFULL * self._parameters.error_rate
+                tells = chance_of_false_hit(words, bloom.parameters) <= CREDIBLE
             if tells:
                 reviews += self._possibly(outgoing, participant)
         return reviews
