@@ -241,6 +241,31 @@ def test_a_batch_goes_on_where_a_live_channels_store_stands(tmp_path):
     assert bob.statistics().missing == 0
 
 
+@pytest.mark.parametrize("options", [WAKU, LOGOS], ids=["waku", "logos"])
+def test_a_batch_cites_what_its_sender_read_amid_the_last_file_whose_segments_parity_may_stand_in_for(
+    options, tmp_path
+):
+    alice = Stack("team", "alice", TOPIC, replace(options, max_concurrent_publishes=1), now_ms=START_MS, seed=bytes(32))
+    bob = Stack("team", "bob", TOPIC, options, now_ms=START_MS, seed=bytes([1]) * 32)
+    waiting = list(alice.send(bytes(1_000), START_MS).effects)
+    [text] = [effect for effect in bob.send(b"text", START_MS).effects if isinstance(effect, Publish)]
+    alice.receive(text.message, START_MS)
+    while waiting:
+        effect = waiting.pop(0)
+        if isinstance(effect, Publish):
+            waiting += alice.published(effect.token, START_MS, accepted=True)
+    store = SqliteStore(tmp_path / "alice.db")
+    store.open("team", "alice", TOPIC)
+    store.submit(Write(changes=alice.snapshot()), lambda error: None)
+    store.close()
+
+    made = compose(
+        [b"next", b"last"], options, state=state_of_store(tmp_path / "alice.db", "team", "alice", TOPIC, options)
+    )
+    cited = [[entry.message_id for entry in one.message.causal_history] for one in made]
+    assert [text.sds_id in ids for ids in cited] == [True, False]
+
+
 def test_a_store_that_is_none_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="no such file"):
         state_of_store(tmp_path / "alice.db", "team", "alice", TOPIC, WAKU)
@@ -281,8 +306,14 @@ def test_a_batch_goes_on_where_an_archive_ends():
         for channel in ("team", "other")
         for number in range(4)
     ]
-    cited = [{"channel_id": "team", "causal_history": [{"message_id": f"team-{number}"} for number in (1, 2)]}]
-    tables = Tables(sds_ordered=ordered, sds_messages=[*cited, {"channel_id": "team", "causal_history": None}])
+    citing = {"channel_id": "team", "sender_id": "carol", "segment_index": None, "is_parity": None}
+    cited = [
+        {**citing, "causal_history": [{"message_id": f"team-{number}"} for number in (1, 2)]},
+        {**citing, "causal_history": [{"message_id": "team-0"}], "segment_index": 3, "is_parity": False},
+        {**citing, "causal_history": [{"message_id": "team-0"}], "segment_index": 0, "is_parity": True},
+        {**citing, "causal_history": None},
+    ]
+    tables = Tables(sds_ordered=ordered, sds_messages=cited)
     states = states_of_run(tables, {"team", "new"}, WAKU, START_MS)
     assert list(states) == ["team"]
     assert (states["team"].lamport, states["team"].uncited) == (START_MS + 30, ("team-0", "team-3"))

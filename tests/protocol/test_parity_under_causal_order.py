@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +38,11 @@ def logos(history=2):
 def without(publications, *lost):
     """Return publications without those at the lost places; they leave a millisecond apart and never come."""
     return [publication for place, publication in enumerate(publications) if place not in lost]
+
+
+def cited(peer, publication):
+    """Return the ids that a message cites."""
+    return {entry.message_id for entry in peer.sds(publication).causal_history}
 
 
 @pytest.mark.parametrize("history", [1, 2, 10, 200])
@@ -296,3 +303,93 @@ def test_with_delivery_on_arrival_lost_segments_hold_nobody_up_either(peer):
     bob.receive(text)
     assert bob.payloads() == [FILE, b"after", b"text"]
     assert bob.stack.statistics().parked == 0
+
+
+@pytest.fixture(params=[waku, logos], ids=["waku", "logos"])
+def file_amid_which_a_text_came(request, peer):
+    """A file, of whose segments one alone cites a text that its sender read amid sending it; and how to make peers."""
+
+    def made(name):
+        return peer(name, replace(request.param(), max_concurrent_publishes=1))
+
+    alice, carol = made("alice"), made("carol")
+    alice.send(FILE)
+    for _ in range(4):
+        alice.answer(alice.unanswered[0])
+    carol.send(b"text")
+    [text] = carol.content()
+    alice.receive(text)
+    alice.answer()
+    citing = [place for place, one in enumerate(alice.content()) if text.sds_id in cited(alice, one)]
+    assert citing == [5]
+    return SimpleNamespace(alice=alice, text=text, made=made, citing=5)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "after a restart"])
+@pytest.mark.parametrize("after", [b"after", FILE[::-1]], ids=["a text", "a file"])
+@pytest.mark.parametrize("speaker", ["alice", "bob"])
+def test_what_was_read_amid_a_file_comes_before_the_next_message_of_whoever_read_it(
+    file_amid_which_a_text_came, speaker, after, restarts
+):
+    """Parity tells what the lost segment said and not what it cited."""
+    file, text = file_amid_which_a_text_came.alice.content(), file_amid_which_a_text_came.text
+    speaking = file_amid_which_a_text_came.alice
+    if speaker == "bob":
+        speaking = file_amid_which_a_text_came.made("bob")
+        speaking.receive(text, *file)
+        assert speaking.payloads() == [b"text", FILE]
+    if restarts:
+        speaking = speaking.restart()
+    sent = len(speaking.content())
+    speaking.send(after)
+    speaking.answer()
+    said = speaking.content()[sent:]
+    for lost in ((), (0,), (0, 1)) if len(said) > 1 else ((),):
+        dave = file_amid_which_a_text_came.made(f"dave {lost}")
+        dave.receive(*without(file, file_amid_which_a_text_came.citing), *without(said, *lost))
+        assert dave.payloads() == [FILE]
+        dave.receive(text)
+        assert dave.payloads() == [FILE, b"text", after]
+        dave.check_rows()
+
+
+def test_what_was_read_amid_a_file_is_cited_once_more_and_then_no_longer(file_amid_which_a_text_came):
+    alice, text = file_amid_which_a_text_came.alice, file_amid_which_a_text_came.text
+    bob = file_amid_which_a_text_came.made("bob")
+    bob.receive(text, *alice.content())
+    for number in range(4):
+        alice.send(b"%d" % number)
+        alice.answer()
+    assert [text.sds_id in cited(alice, one) for one in alice.content()[-4:]] == [True, False, False, False]
+    bob.receive(*alice.content())
+    bob.send(b"answer")
+    assert text.sds_id not in cited(bob, bob.content()[0])
+
+
+def test_a_sync_message_tells_of_what_was_read_amid_a_file(file_amid_which_a_text_came):
+    alice = file_amid_which_a_text_came.alice
+    dave = file_amid_which_a_text_came.made("dave")
+    dave.receive(*without(alice.content(), file_amid_which_a_text_came.citing))
+    known = dave.stack.statistics().missing
+    alice.pass_time(600_000)
+    dave.receive(alice.published(Purpose.SYNC)[0])
+    assert dave.stack.statistics().missing == known + 1
+
+
+def test_two_who_send_files_at_once_cite_each_of_their_own_segments_and_of_the_others_last_only_once_more(peer):
+    alice, bob = (peer(name, replace(waku(), max_concurrent_publishes=1)) for name in ("alice", "bob"))
+    alice.send(FILE)
+    bob.send(FILE[::-1])
+    heard = [0, 0]
+    while alice.unanswered or bob.unanswered:
+        for place, (one, other) in enumerate(((alice, bob), (bob, alice))):
+            if one.unanswered:
+                one.answer(one.unanswered[0])
+            one.receive(*other.content()[heard[place] :])
+            heard[place] = len(other.content())
+    files = [one.sds_id for peer_ in (alice, bob) for one in peer_.content()]
+    alice.send(b"after")
+    alice.answer()
+    assert len(cited(alice, alice.content()[-1]) & set(files)) <= 4
+    bob.receive(alice.content()[-1])
+    assert bob.payloads() == [FILE, b"after"]

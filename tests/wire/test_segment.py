@@ -72,12 +72,14 @@ def segments_of_lip_243(draw):
 def test_a_segment_of_seed_003_survives_the_wire(segment):
     assert SEED_003.decode(SEED_003.encode(segment)) == segment
     assert SEED_003.is_segment(SEED_003.encode(segment))
+    assert SEED_003.is_later_segment(SEED_003.encode(segment)) == (segment.is_parity or segment.index > 0)
 
 
 @given(segments_of_lip_243())
 def test_a_segment_of_lip_243_survives_the_wire(segment):
     assert LIP_243.decode(LIP_243.encode(segment)) == segment
     assert LIP_243.is_segment(LIP_243.encode(segment))
+    assert LIP_243.is_later_segment(LIP_243.encode(segment)) == (segment.is_parity or segment.index > 0)
 
 
 @FORMATS
@@ -100,6 +102,7 @@ def test_nested_groups_and_floods_of_unknown_fields_are_refused(segment_format, 
     with pytest.raises(SegmentError):
         segment_format.decode(data)
     assert not SEED_003.is_segment(data)
+    assert not segment_format.is_later_segment(data)
 
 
 # Seed 003

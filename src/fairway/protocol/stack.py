@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import ChannelStatus, Limit, MessageQueued, StatusChanged
-from fairway.options import IdRule, Profile, ReliableChannelOptions
+from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change, Effect, Effects
@@ -48,7 +48,6 @@ from fairway.protocol.stack_state import REASSEMBLY, StackState
 from fairway.protocol.statistics import StackStatistics, Tally
 from fairway.protocol.sync_timer import SyncTimer
 from fairway.protocol.want_more import WantMore
-from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.waku_message import WakuMessage
 
 
@@ -88,7 +87,7 @@ class Stack:
         """
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
-        segment_format = LIP_243 if options.profile is Profile.LOGOS else SEED_003
+        dialect = DIALECTS[options.profile]
         self._journal = journal = Journal()
         self._jitter = Jitter(seed)
         self._effects = effects = Effects()
@@ -98,13 +97,13 @@ class Stack:
             sender_id,
             options.sds,
             now_ms=now_ms,
-            dialect=DIALECTS[options.profile],
+            dialect=dialect,
             journal=journal,
             max_missing=options.max_missing,
         )
-        self._segmenter = segmenter = Segmenter(options.segmentation, segment_format)
+        self._segmenter = segmenter = Segmenter(options.segmentation, dialect.segments)
         reassembler = Reassembler(
-            options.segmentation, segment_format, on_change=lambda key: journal.touch(REASSEMBLY, key)
+            options.segmentation, dialect.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
         self._requests = requests = Requests(journal)
         self._outbox = outbox = Outbox(journal)

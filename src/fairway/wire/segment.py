@@ -75,6 +75,9 @@ class SegmentFormat(Protocol):
     def is_segment(self, data: bytes) -> bool:
         """Whether a receiver takes these bytes for a segment rather than for a whole message."""
 
+    def is_later_segment(self, data: bytes) -> bool:
+        """Whether these bytes are a segment, as a sender makes them, and not the first one of its message."""
+
     def encode(self, segment: Segment) -> bytes:
         """Return the bytes of a segment."""
 
@@ -109,6 +112,18 @@ class _Seed003:
         except SegmentError:
             return _is_malformed(message)
         return True
+
+    def is_later_segment(self, data: bytes) -> bool:
+        """Whether the bytes are parity, or data of another number than 0."""
+        if len(data) < _SEED_003_MIN_BYTES:
+            return False
+        message = pb.SegmentMessageProto()
+        try:
+            message.ParseFromString(data)
+        except ProtobufDecodeError:
+            return False
+        later = message.index if message.segment_count else message.parity_segments_count
+        return later > 0 and len(message.entire_message_hash) == HASH_BYTES
 
     def encode(self, segment: Segment) -> bytes:
         """Return the bytes of a segment; fields at their default are left out, as proto3 does."""
@@ -147,6 +162,16 @@ class _Lip243:
     def is_segment(self, data: bytes) -> bool:  # noqa: ARG002 - the answer does not depend on the bytes
         """Return True: every payload is wrapped, so whatever is not a valid segment is discarded."""
         return True
+
+    def is_later_segment(self, data: bytes) -> bool:
+        """Whether the bytes are parity, or data of another number than 0."""
+        message = pb.SegmentMessage()
+        try:
+            message.ParseFromString(data)
+        except ProtobufDecodeError:
+            return False
+        later = message.is_parity or message.index > 0
+        return later and len(message.original_payload_hash) == HASH_BYTES
 
     def encode(self, segment: Segment) -> bytes:
         """Return the bytes of a segment; fields at their default are left out."""

@@ -6,13 +6,14 @@ from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.owed import OwedCitations
 from fairway.wire.sds import HistoryEntry
+from fairway.wire.segment import SegmentFormat
 
 
 class JsCitations(OwedCitations):
     """Notices where fairway would cite more."""
 
-    def __init__(self, notice: Notice) -> None:
-        super().__init__()
+    def __init__(self, own_name: str, segments: SegmentFormat, notice: Notice) -> None:
+        super().__init__(own_name, segments)
         self._notice = notice
 
     def pay(
@@ -21,13 +22,13 @@ class JsCitations(OwedCitations):
         history: LocalHistory,
         beside: tuple[HistoryEntry, ...] = (),  # noqa: ARG002 - js-waku has no segments
         *,
-        is_content: bool,
+        content: bytes | None,
     ) -> tuple[HistoryEntry, ...]:
         """Return the newest entries."""
-        owed = super().pay(newest, history, is_content=is_content)
+        owed = super().pay(newest, history, content=content)
         if owed != newest:
             self._notice(Fault.LEFT_UNCITED)
-        if is_content:
+        if content is not None:
             # Noticed once.
-            self.cited(owed)
+            self.cited(owed, self._own_name, content)
         return newest

@@ -7,7 +7,7 @@ filter and has a Lamport clock beyond theirs, so that it continues the log and d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
@@ -26,6 +26,7 @@ from fairway.protocol.sds.state import TABLES, SdsState
 from fairway.storage.sqlite_store import SqliteStore
 
 _OF_A_RECORD: Final = ("message_id", "sender_id", "lamport", "message_hash")
+_OF_A_CITING_MESSAGE: Final = ("channel_id", "sender_id", "causal_history", "segment_index", "is_parity")
 _LARGEST_CLOCK: Final = 1 << 62
 
 
@@ -61,7 +62,8 @@ def open_channel(
         for record in state.records:
             channel.history.add(record)
         for message_id in state.uncited:
-            channel.owed.entered(message_id)
+            if uncited := channel.history.get(message_id):
+                channel.owed.entered(message_id, uncited.sender_id)
     return channel
 
 
@@ -113,22 +115,8 @@ def state_of_store(
         lamport=channel.lamport,
         sequence=channel.sequence,
         records=records,
-        uncited=_uncited(records, _cited_in_store(channel)),
+        uncited=channel.owed.uncited,
     )
-
-
-def _cited_in_store(channel: MessageChannel) -> Iterator[str]:
-    """Yield what the messages cite that the store has whole; what is older than those has long been cited."""
-    kept = [
-        channel.dialect.codec.decode(channel.retained.encoded(message_id) or b"") for message_id in channel.retained
-    ]
-    oldest = min((message.lamport_timestamp or 0 for message in kept), default=None)
-    for record in channel.history:
-        if oldest is None or record.lamport < oldest:
-            yield record.message_id
-    for message in kept:
-        for entry in message.causal_history:
-            yield entry.message_id
 
 
 def states_of_run(
@@ -148,10 +136,15 @@ def states_of_run(
             if len(kept) >= 2 * capacity:
                 newest[row["channel_id"]] = sorted(kept)[-capacity:]
     cited: dict[str, set[str]] = {}
-    for batch in tables.batches("sds_messages", ("channel_id", "causal_history"), wanted):
+    authors = {channel_id: {r.message_id: r.sender_id for r in records} for channel_id, records in newest.items()}
+    for batch in tables.batches("sds_messages", _OF_A_CITING_MESSAGE, wanted):
         for row in batch.to_pylist():
+            # What only later segments of others' messages cite is uncited (`fairway.protocol.sds.owed`).
+            author_of = authors.get(row["channel_id"], {}) if row["is_parity"] or row["segment_index"] else {}
             cited.setdefault(row["channel_id"], set()).update(
-                entry["message_id"] for entry in row["causal_history"] or ()
+                entry["message_id"]
+                for entry in row["causal_history"] or ()
+                if author_of.get(entry["message_id"], row["sender_id"]) == row["sender_id"]
             )
     unit_ms, tolerance_ms = DIALECTS[options.profile].lamport_unit_ms, options.sds.lamport_tolerance_ms
     latest = (now_ms + tolerance_ms) // unit_ms if tolerance_ms else _LARGEST_CLOCK

@@ -22,7 +22,6 @@ from fairway.protocol.inbound import logical_message_id
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003
 from fairway.wire.topics import ContentTopic, autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
@@ -105,7 +104,7 @@ class Composer:
         self._options = options
         self._keys = keys
         self._sds = open_channel(channel_id, sender_id, options, state, start_ms)
-        self._segmenter = Segmenter(options.segmentation, LIP_243 if options.profile is Profile.LOGOS else SEED_003)
+        self._segmenter = Segmenter(options.segmentation, self._sds.dialect.segments)
         self._meta = LOGOS_MARKER if options.profile is Profile.LOGOS else None
         self._places: dict[str, _Place] = {}
         self._now_ms = start_ms

@@ -121,7 +121,7 @@ class MessageChannel:
         self.dependencies = Dependencies(
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
-        self.owed = OwedCitations()
+        self.owed = OwedCitations(sender_id, dialect.segments)
         self.participants: set[str] = set()
         self.ephemeral_count = 0
 
@@ -330,7 +330,7 @@ class MessageChannel:
         self.repair.forget(message_id)
         self._follow_clock(lamport, now_ms)
         self.history.add(HistoryRecord(lamport, message_id, None, intern(sender_id)))
-        self._entered_history(message_id)
+        self._entered_history(message_id, sender_id)
         return self.dependencies.release_waiters(message_id, now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
@@ -396,7 +396,7 @@ class MessageChannel:
     ) -> SdsMessage:
         cited = self.history.last(self._latest_lamport(now_ms))
         if self.config.causal_history_size:
-            cited = self.owed.pay(cited, self.history, beside, is_content=content is not None)
+            cited = self.owed.pay(cited, self.history, beside, content=content)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
@@ -598,16 +598,16 @@ class MessageChannel:
         sender_id = intern(message.sender_id)
         prints = b"" if follows_a_rule(message) else fingerprint(message)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
-        self._entered_history(message_id)
+        self._entered_history(message_id, sender_id)
         # Not when it came: what waits in the incoming buffer is cited by nobody here, and so tells of nothing either.
-        self.owed.cited(self.dependencies.cited(message))
+        self.owed.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)
 
-    def _entered_history(self, message_id: str) -> None:
+    def _entered_history(self, message_id: str, author: str) -> None:
         self.journal.touch(HISTORY, message_id)
         self.dependencies.came(message_id)
-        self.owed.entered(message_id)
+        self.owed.entered(message_id, author)
         self.keep_history_within_bounds()
 
     def _deliver_parked(self, parked: Parked, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What distinguishes SDS on the two wires: codec, arithmetic of repair, unit of time. The protocol behind is one."""
+"""What distinguishes SDS on the two wires: codecs, arithmetic of repair, unit of time. The protocol behind is one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from fairway.options import Profile
 from fairway.protocol.sds.repair import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
+from fairway.wire.segment import LIP_243, SEED_003, SegmentFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,7 @@ class SdsDialect:
     """The choices of one family of implementations."""
 
     codec: SdsCodec
+    segments: SegmentFormat
     repair: RepairHash
     lamport_unit_ms: int
     """Milliseconds in one unit of a Lamport timestamp."""
@@ -25,8 +27,12 @@ class SdsDialect:
     ever further from the wall clock. Where it is a millisecond, that does not happen."""
 
 
-WAKU_DIALECT: Final = SdsDialect(codec=WAKU_SDS, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0)
+WAKU_DIALECT: Final = SdsDialect(
+    codec=WAKU_SDS, segments=SEED_003, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0
+)
 """The SDS specification and js-waku."""
-LOGOS_DIALECT: Final = SdsDialect(codec=NIM_SDS, repair=NIM_REPAIR, lamport_unit_ms=1_000, lamport_lead=1_000)
+LOGOS_DIALECT: Final = SdsDialect(
+    codec=NIM_SDS, segments=LIP_243, repair=NIM_REPAIR, lamport_unit_ms=1_000, lamport_lead=1_000
+)
 """nim-sds."""
 DIALECTS: Final = {Profile.WAKU: WAKU_DIALECT, Profile.LOGOS: LOGOS_DIALECT}

@@ -5,6 +5,9 @@
   notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
   next, and from then on everybody who follows the citations comes upon it. Only what is in the history itself counts as
   having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.
+* A message that nobody has cited but later segments of others' messages: parity may stand in for any of them, and tells
+  what a lost one said, not what it cited. So the next message cites it once more, a segmented one with its first
+  segment, whose citations others repeat (`fairway.protocol.sending`).
 * A segment that waits, of a message that the application was handed, which waits only for what its first segment does
   (`fairway.protocol.inbound`). Else a reply could be delivered before that message, to whoever has only the first. The
   last such segment suffices, for it cites those before it.
@@ -16,11 +19,13 @@ The spec allows it ("MAY be more" than the recommended two). Where participants 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
-from fairway.wire.sds import HistoryEntry
+from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import SegmentFormat
 
 _T = TypeVar("_T")
 
@@ -51,15 +56,25 @@ def fitting_beside(content: bytes | None, cited: tuple[HistoryEntry, ...]) -> tu
 class OwedCitations:
     """Ids of messages to cite beside the newest."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_name: str, segments: SegmentFormat) -> None:
+        self._own_name = own_name
+        self._segments = segments
         self._came_again: OrderedDict[str, None] = OrderedDict()
-        self._uncited: OrderedDict[str, None] = OrderedDict()
+        self._uncited: OrderedDict[str, str] = OrderedDict()
+        """Their authors by id."""
+        self._cited_amid: OrderedDict[str, None] = OrderedDict()
+        """Those that later segments cite: no other of these needs to."""
         self.read: OrderedDict[str, HistoryRecord] = OrderedDict()
         """Segments of messages that were handed over, which have not entered the history yet and are not cited."""
 
     def __len__(self) -> int:
         """Return how many messages that came again are not cited since."""
         return len(self._came_again)
+
+    @property
+    def uncited(self) -> tuple[str, ...]:
+        """The messages of the history that the next message is to cite, since nobody has for good."""
+        return tuple(self._uncited)
 
     def came_again(self, message_id: str) -> None:
         """Note that a copy of a message came that was received before."""
@@ -69,18 +84,35 @@ class OwedCitations:
         """Note a segment that waits although its message was handed to the application."""
         _remember(self.read, record.message_id, record)
 
-    def entered(self, message_id: str) -> None:
+    def entered(self, message_id: str, author: str) -> None:
         """Note that a message entered the history, which nobody has cited yet."""
         self.read.pop(message_id, None)
-        _remember(self._uncited, message_id, None)
+        _remember(self._uncited, message_id, author)
 
-    def cited(self, entries: tuple[HistoryEntry, ...]) -> None:
+    def cited(self, entries: tuple[HistoryEntry, ...], sender_id: str, content: bytes) -> None:
         """Note what a content message of the history cites, whoever sent it: each is known to have a successor."""
-        for ids in (self._uncited, self.read):
-            for entry in reversed(entries):
-                if not ids:
-                    break
-                ids.pop(entry[0], None)
+        heads = [entry[0] for entry in entries if entry[0] in self._uncited or entry[0] in self.read]
+        of_others = {message_id for message_id in heads if self._uncited.get(message_id) != sender_id}
+        if of_others and not self._segments.is_later_segment(content):
+            of_others.clear()
+        for message_id in heads:
+            if message_id not in of_others:
+                self._uncited.pop(message_id, None)
+                self.read.pop(message_id, None)
+                self._cited_amid.pop(message_id, None)
+            elif self._uncited.get(message_id) != self._own_name:
+                # An own segment still has to be cited by the next one of its message.
+                _remember(self._cited_amid, message_id, None)
+
+    def rebuild(
+        self, messages: Sequence[SdsMessage], cited_by: Callable[[SdsMessage], tuple[HistoryEntry, ...]]
+    ) -> None:
+        """Find out anew what is uncited among content messages of the history, and what only later segments cite."""
+        self._uncited.update((message.message_id, message.sender_id) for message in messages)
+        for message in messages:
+            self.cited(cited_by(message), message.sender_id, message.content or b"")
+        while len(self._uncited) > _MAX_OWED:
+            self._uncited.popitem(last=False)
 
     def pay(
         self,
@@ -88,14 +120,15 @@ class OwedCitations:
         history: LocalHistory,
         beside: tuple[HistoryEntry, ...] = (),
         *,
-        is_content: bool,
+        content: bytes | None,
     ) -> tuple[HistoryEntry, ...]:
         """Return what the next message cites: ``beside``, what is owed, oldest first, and the newest entries.
 
-        It settles nothing about what is uncited: a content message does so when it enters the history, for what cannot
-        be sealed never leaves; and a sync message never does, for no repair brings it to whoever misses it.
+        ``content`` is what it says, None for a sync message. This settles nothing about what is uncited: a content
+        message does so when it enters the history, for what cannot be sealed never leaves; and a sync message never
+        does, for no repair brings it to whoever misses it.
         """
-        entries = newest if self._is_enough(newest) else self._with_owed(newest, history, is_content=is_content)
+        entries = newest if self._is_enough(newest) else self._with_owed(newest, history, content)
         if beside:
             cited = {entry.message_id for entry in entries}
             entries = (*(entry for entry in beside if entry.message_id not in cited), *entries)
@@ -107,12 +140,16 @@ class OwedCitations:
         return not self._came_again and not self.read and not beside
 
     def _with_owed(
-        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, *, is_content: bool
+        self, newest: tuple[HistoryEntry, ...], history: LocalHistory, content: bytes | None
     ) -> tuple[HistoryEntry, ...]:
         chosen: dict[str, HistoryRecord] = {}
         skipped = {entry.message_id for entry in newest}
-        if is_content:
-            chosen.update(islice(reversed(self.read.items()), _MAX_PER_MESSAGE))
+        is_content = content is not None
+        if content is not None:
+            if self._cited_amid and self._segments.is_later_segment(content):
+                skipped.update(self._cited_amid)
+            read = (item for item in reversed(self.read.items()) if item[0] not in skipped)
+            chosen.update(islice(read, _MAX_PER_MESSAGE))
         # Heads come first: a message is ordered after all that its sender had sent or read only if it cites every head
         # of that, of which his own last message is one.
         heads = reversed(self._uncited) if is_content else list(self._uncited)

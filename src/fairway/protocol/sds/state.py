@@ -199,11 +199,9 @@ class SdsState:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
                 entered.append(channel.dialect.codec.decode(encoded))
-        cited = {entry.message_id for message in entered for entry in channel.dependencies.cited(message)}
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
-            if message.message_id not in cited:
-                channel.owed.entered(message.message_id)
+        channel.owed.rebuild(entered, channel.dependencies.cited)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.dialect.codec.encode(waiting.message)
