@@ -29,6 +29,7 @@ class Peer:
         self.now_ms, self.life = now_ms, life
         self.effects = []
         self.unanswered = []
+        self.unanswered_queries = deque()
         self.stack = Stack(
             "harbour",
             name,
@@ -63,6 +64,8 @@ class Peer:
                 self.keep(effect.changes)
             elif isinstance(effect, Publish):
                 self.unanswered.append(effect)
+            elif isinstance(effect, QueryStore) and effect.message_hashes:
+                self.unanswered_queries.append(effect)
         self.effects += effects
         return effects
 
@@ -95,6 +98,11 @@ class Peer:
                 chosen.extend(self.unanswered)
         return effects
 
+    def answer_queries(self):
+        """Let the store answer each query by hash with nothing."""
+        while self.unanswered_queries:
+            self.do(self.stack.store_answered(self.unanswered_queries.popleft(), self.now_ms))
+
     def tick(self):
         return self.do(self.stack.tick(self.now_ms))
 
@@ -113,6 +121,7 @@ class Peer:
             assert later is None or later > self.now_ms, "a tick leaves nothing due"
             if answer:
                 self.answer()
+                self.answer_queries()
         self.now_ms = end_ms
         return self.effects[before:]
 

@@ -348,6 +348,16 @@ def test_after_three_vain_tries_questions_by_hash_become_rarer(peer):
     assert asked == [10, 20, 30, 40, 60, 100, 180, 340, 500, 660]
 
 
+def test_a_question_that_no_store_answered_is_not_vain_and_asked_again_with_the_next_round(peer):
+    bob, _ = gap(peer, options=ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=0)))
+    asked = [query for query in bob.pass_time(300_000, answer=False) if isinstance(query, QueryStore)]
+    assert len(asked) == 30
+    assert all(query.message_hashes for query in asked)
+    bob.answer_queries()
+    later = [query for query in bob.pass_time(300_000) if isinstance(query, QueryStore) and query.message_hashes]
+    assert len(later) < 5
+
+
 def test_a_hint_that_leads_nowhere_is_followed_by_a_question_about_the_time(peer, start_ms):
     bob, _ = gap(peer)
     bob.pass_time(40_000)

@@ -63,12 +63,14 @@ class Retriever:
         reading: Reading,
         found: Callable[[RoutedMessage], None],
         settled: Callable[[], Awaitable[None]],
+        answered: Callable[[QueryStore], object],
         progressed: Callable[[int], object],
         caught_up: Callable[[QueryStore], object],
         limited: Callable[[LimitReached], None],
     ) -> None:
         """``found`` takes each message, ``settled`` waits until all of them are processed.
 
+        ``answered`` takes a query by hash that the store answered, whatever it brought.
         ``progressed`` takes a time in nanoseconds up to which the time away was read. At most ``max_hashes`` messages
         are asked for at once.
         """
@@ -88,6 +90,7 @@ class Retriever:
         self._reading = reading
         self._found = found
         self._settled = settled
+        self._answered = answered
         self._progressed = progressed
         self._caught_up = caught_up
         self._limited = limited
@@ -226,9 +229,11 @@ class Retriever:
             page, _ = await self._page(question, cursor)
             known = self._reading.history_heard > heard and not self._reading.has_gaps
             if page.cursor in followed or (by_time and known):
-                return
+                break
             cursor = page.cursor
             followed.add(cursor)
+        if not by_time:
+            self._answered(query)
 
     async def _permission(self) -> None:
         """Wait until another query is allowed (seed 000, "Resource exhaustion": frequency of store queries)."""

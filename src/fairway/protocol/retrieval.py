@@ -2,14 +2,14 @@
 
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
-the time when it was noticed?". Questions about one message are spaced ever further; how many messages
-are asked about at once, and how often by time, is bounded (seed 000, "Security/Privacy Considerations").
+the time when it was noticed?". Questions about one message that were answered in vain are spaced ever further; how many
+messages are asked about at once, and how often by time, is bounded (seed 000, "Security/Privacy Considerations").
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
@@ -27,13 +27,23 @@ _VAIN_ATTEMPTS: Final = 2
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
+class _Asked(NamedTuple):
+    """What was asked about a message."""
+
+    hint: bytes | None
+    tries: int
+    """Questions that were answered, and did not bring it."""
+    at_ms: int
+    """When to ask again."""
+
+
 class Retrieval:
     """The schedule of store queries for missing messages."""
 
     def __init__(self, options: ReliableChannelOptions) -> None:
         self._frequency_ms = options.retrieve_frequency_ms
         self._max_hashes = options.max_hashes_per_query
-        self._tries: dict[str, tuple[int, int]] = {}
+        self._asked: dict[str, _Asked] = {}
         self._next_range_at = 0
         self._ranges = 0
         self.at_ms: int | None = None
@@ -55,18 +65,21 @@ class Retrieval:
         self.at_ms = now_ms + self._frequency_ms
         hashes: list[bytes] = []
         by_time: list[int] = []
-        wanted: dict[str, tuple[int, int]] = {}
+        asked: dict[str, _Asked] = {}
         for message in missing:
             message_id, hint, _ = message.entry
-            tries, at_ms = self._tries.get(message_id, (0, now_ms))
+            _, tries, at_ms = self._asked.get(message_id, (hint, 0, now_ms))
             if at_ms <= now_ms:
+                at_ms = now_ms + self._frequency_ms
                 if hint is not None:
                     hashes.append(hint)
                 if hint is None or tries >= _TRIES_BEFORE_SPACING:
                     by_time.append(min(message.since_ms, now_ms))
-                tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
-            wanted[message_id] = (tries, at_ms)
-        self._tries = wanted
+                if hint is None:
+                    # Nobody says which of them an answer by time was about.
+                    tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
+            asked[message_id] = _Asked(hint, tries, at_ms)
+        self._asked = asked
         unique = list(dict.fromkeys(hashes))
         queries = [
             QueryStore(message_hashes=tuple(unique[start : start + self._max_hashes]))
@@ -83,14 +96,21 @@ class Retrieval:
             )
         return queries
 
+    def answered(self, query: QueryStore, now_ms: int) -> None:
+        """Note that a store answered a query by hash: what it did not bring is asked for less often from now on."""
+        hashes = frozenset(query.message_hashes)
+        for message_id, (hint, tries, at_ms) in self._asked.items():
+            if hint in hashes:
+                self._asked[message_id] = _Asked(hint, tries + 1, max(at_ms, now_ms + self._spacing(tries + 1)))
+
     def clock_went_back(self, now_ms: int) -> None:
         """Wait no longer than from now on."""
         if self.at_ms is not None:
             self.at_ms = min(self.at_ms, now_ms + self._frequency_ms)
         self._next_range_at = min(self._next_range_at, now_ms + (_RANGE_EVERY_MS << _MAX_RANGE_DOUBLINGS))
-        self._tries = {
-            message_id: (tries, min(at_ms, now_ms + self._spacing(tries)))
-            for message_id, (tries, at_ms) in self._tries.items()
+        self._asked = {
+            message_id: _Asked(hint, tries, min(at_ms, now_ms + self._spacing(tries)))
+            for message_id, (hint, tries, at_ms) in self._asked.items()
         }
 
     def _spacing(self, tries: int) -> int:

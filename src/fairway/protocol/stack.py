@@ -22,7 +22,7 @@ from fairway.events import ChannelStatus, Limit, MessageQueued, StatusChanged
 from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.arrivals import Arrivals
 from fairway.protocol.ciphering import Ciphering
-from fairway.protocol.effects import Change, Effect, Effects
+from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.ephemeral import EphemeralSending
 from fairway.protocol.inbound import Inbound, logical_message_id
@@ -300,6 +300,11 @@ class Stack:
         """Ask a store node that became reachable for the time away (seed 000, "Query on connect"), if there was one."""
         self._effects.add(*self._query_on_connect.store_connected(now_ms))
         self._say_what_can_come(now_ms)
+        return self._finish(now_ms)
+
+    def store_answered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
+        """Note that a store answered a query by hash, and that all it brought was received."""
+        self._retrieval.answered(query, now_ms)
         return self._finish(now_ms)
 
     def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
