@@ -9,6 +9,8 @@ import pytest
 from fairway.channel.attempts import Attempts
 from fairway.channel.inbox import MessageStream
 from fairway.channel.receipt import Receipt
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change
@@ -120,6 +122,19 @@ def test_a_message_on_which_a_handler_raised_and_that_comes_again_only_after_a_r
         Attempts, "failed", lambda self, message, error, _again: failed(self, message, error, lambda: None)
     )
     assert Invariant.WORD in broken(replace(PLAN, handler_failures=0.3, duration_ms=300_000))
+
+
+def test_a_channel_that_after_a_restart_does_not_know_what_became_of_a_send_is_seen(monkeypatch):
+    def forget(self, request_id):
+        raise ConfigurationError(f"{request_id} is unknown")
+
+    monkeypatch.setattr(ReliableChannel, "receipt", forget)
+    assert broken() == {Invariant.WORD}
+
+
+def test_a_program_that_ends_in_order_and_does_not_acknowledge_what_it_read_is_seen(monkeypatch):
+    monkeypatch.setattr(SyncTimer, "hasten", lambda *_: None)
+    assert broken(replace(PLAN, participants=2)) == {Invariant.HEALED}
 
 
 def test_a_receipt_that_never_ends_is_seen(monkeypatch):

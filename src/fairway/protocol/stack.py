@@ -380,6 +380,7 @@ class Stack:
         incoming = self.sds.dependencies.incoming
         return self._tally.statistics(
             history=len(self.sds.history),
+            retained=len(self.sds.retained),
             unacknowledged=len(self.sds.outgoing),
             parked=len(incoming),
             missing=len(incoming.missing),

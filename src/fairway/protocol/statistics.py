@@ -56,6 +56,8 @@ class StackStatistics:
     """Their encoded size."""
     history: int
     """Messages in the local history."""
+    retained: int
+    """Messages that are kept to repair others."""
     unacknowledged: int
     """Own SDS messages that wait for acknowledgement."""
     parked: int
@@ -90,6 +92,7 @@ class Tally:
         self,
         *,
         history: int,
+        retained: int,
         unacknowledged: int,
         parked: int,
         missing: int,
@@ -121,6 +124,7 @@ class Tally:
             transmissions=dict(self._transmissions),
             transmitted_bytes=dict(self._bytes),
             history=history,
+            retained=retained,
             unacknowledged=unacknowledged,
             parked=parked,
             missing=missing,

@@ -35,8 +35,9 @@ _KNOWN_WITHIN_MS: Final = 180_000
 """Where nothing is lost, nobody takes longer to say what it has, whatever its options are."""
 
 
-_HEALED_WITHIN_MS: Final = 30_000
-"""Where nothing is lost or late, and the application reads at once, a message is there within this time."""
+_HEALED_WITHIN_MS: Final = 45_000
+"""Where nothing is lost or late, and the application reads at once, a message is there within this time, although it
+may cite what its reader has forgotten and looks for in vain: then with the first retry."""
 _SYNCS_PER_INTERVAL: Final = 2.6
 """Sync messages that a participant sends in its shortest interval, with room for chance."""
 _FEW: Final = 6

@@ -133,6 +133,7 @@ class Program:
         self._dice = dice
         self._wishes = wishes
         self._open_channel = open_channel
+        self._closing: asyncio.Task[None] | None = None
         self._following: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -171,6 +172,8 @@ class Program:
             await self._read_events(channel)
         while channel.is_started():  # noqa: ASYNC110 - of a failing channel nobody is told who only has handlers
             await asyncio.sleep(_LOOKED_AFTER_S)
+        if self._closing is not None:
+            await self._closing
         channel.status  # noqa: B018 - raises why it does not run any more
 
     async def follow(self, request_id: str) -> None:
@@ -217,6 +220,23 @@ class Program:
         # What was asked for before holds on: only what is new is said.
         wish.by, wish.more, wish.has_asked_more = wish.more, frozenset(), True
         self._watcher.asked(self.name, request_id, wish.by)
+
+    async def stop(self) -> None:
+        """Close the channel, if it runs, and end then."""
+        if self.channel is not None:
+            self._closing = asyncio.ensure_future(self.channel.close())
+            await self._closing
+
+    async def ask_again(self, request_id: str, answers: list[tuple[str, ...] | None]) -> None:
+        """Add to the answers what the receipt of an earlier send says, if the channel knows of it."""
+        if self.channel is None:
+            return
+        try:
+            answers.append((await self.channel.receipt(request_id).delivered()).delivered_to)
+        except DeliveryFailedError:
+            answers.append(None)
+        except (ChannelClosedError, ConfigurationError, StorageError):
+            return
 
     async def send_ephemeral(self, payload: bytes) -> None:
         """Send an ephemeral message, if the channel runs."""

@@ -11,27 +11,32 @@ import logging
 import math
 import random
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from fairway.events import ChannelStatus
+from fairway.events import ChannelStatus, MessageDelivered
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
 from fairway.protocol.inbound import logical_message_id
 from fairway.protocol.journal import Row
 from fairway.protocol.outbound import RATE_LIMIT
+from fairway.protocol.requests import REQUESTS
+from fairway.protocol.sds.acknowledgements import OUTGOING
+from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dependencies import MISSING, PARKED
 from fairway.protocol.sds.dialect import DIALECTS
+from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
-from fairway.simulation.ledger import Ledger
+from fairway.simulation.ledger import Ledger, Sent
 from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
@@ -69,6 +74,10 @@ _AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
 _INBOX: Final = "inbox"
 _IDLE_LOOKS: Final = 10
+_ASKED_AGAIN: Final = 3
+"""So many sends of each participant."""
+_GOODBYE_MS: Final = 8_000
+"""Within this time, in which a program that stopped is not started again, its goodbye comes."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
@@ -119,6 +128,8 @@ class Run:
         self._unkept_before: list[Violation] = []
         self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
         self._looks = 0
+        self._blips: dict[str, tuple[int, int]] = {}
+        """Of clocks that show a wrong time for a moment, the skew before, and the life in which it began."""
         self._clocks_set: dict[str, int] = {}
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
@@ -180,6 +191,7 @@ class Run:
         if quiet:
             unkept = self._start_all_again()
             self._run(_MOMENT_MS)
+            unkept += self._ask_again()
             # Whoever speaks cites what nobody cited yet, such as a part of what somebody said who has left: that comes
             # before all can hear all.
             self._send(next(iter(self.world.participants)), b"all are up again", ask_all=False)
@@ -188,6 +200,9 @@ class Run:
             called = self._call_the_roll()
             quiet = self._settle(progress)
         stirred: list[Violation] = []
+        if quiet:
+            stirred += self._part()
+            quiet = self._settle(progress)
         if quiet:
             stirred += self._rest()
         else:
@@ -290,6 +305,7 @@ class Run:
         if self._waits_for(participant.stack.statistics()) or self._looks % _IDLE_LOOKS == 0:
             held, kept = self._held(participant), participant.kept
             self._unkept_before += self._unkept(name, held, kept.rows, len(kept.inbox))
+            self._unkept_before += self._uncounted(name, held[0], participant.stack.statistics())
 
     def _unkept(
         self,
@@ -311,6 +327,23 @@ class Run:
             self._told_unkept[name].add(_INBOX)
             yield self._kept_violation(name, f"{name} kept {unread} unread messages and had {unfinished}")
 
+    def _uncounted(
+        self, name: str, rows: Mapping[tuple[str, str], Row | None], held: StackStatistics
+    ) -> Iterator[Violation]:
+        """Yield of what there are not as many rows as a participant says that it holds."""
+        tables = Counter(table for (table, _), row in rows.items() if row is not None)
+        for table, count in (
+            (HISTORY, held.history),
+            (OUTGOING, held.unacknowledged),
+            (PARKED, held.parked),
+            (MISSING, held.missing),
+            (REQUESTS, held.open_requests),
+            (RETAINED, held.retained),
+        ):
+            if tables[table] != count and table not in self._told_unkept[name]:
+                self._told_unkept[name].add(table)
+                yield self._kept_violation(name, f"{name} holds {count} and keeps {tables[table]} rows of {table!r}")
+
     def _kept_violation(self, name: str, sentence: str) -> Violation:
         at_ms = self.world.now_ms - self.start_ms
         return Violation(invariant=Invariant.KEPT, at_ms=at_ms, participant=name, request_id=None, sentence=sentence)
@@ -328,6 +361,57 @@ class Run:
             called.append(request_id)
         # Where the rate limit holds acknowledgements back for an epoch, retries may be over before.
         return called if self.plan.rate_limit is None else []
+
+    def _ask_again(self) -> list[Violation]:
+        """Ask each program, which has been started again, what became of its latest sends."""
+        asked: list[tuple[Sent, list[tuple[str, ...] | None]]] = []
+        for name in self.world.participants:
+            ended = [sent for sent in self.ledger.sent if sent.sender == name and sent.ends and not sent.refused]
+            asked += [(sent, self.world.ask_again(name, sent.request_id)) for sent in ended[-_ASKED_AGAIN:]]
+        self._run(_MOMENT_MS)
+        found = []
+        for sent, answers in asked:
+            is_delivered = isinstance(sent.ends[-1][1], MessageDelivered)
+            if len(answers) != 1 or bool(answers[0]) != is_delivered:
+                told = "nothing" if not answers else "failure" if answers[0] is None else f"delivery to {answers[0]}"
+                text = (
+                    f"the receipt of {sent.request_id} of {sent.sender}, asked again after a restart, says {told}, "
+                    f"while the event was {type(sent.ends[-1][1]).__name__}"
+                )
+                found.append(
+                    Violation(
+                        invariant=Invariant.WORD,
+                        at_ms=self.world.now_ms - self.start_ms,
+                        participant=sent.sender,
+                        request_id=sent.request_id,
+                        sentence=text,
+                    )
+                )
+        return found
+
+    def _part(self) -> Iterator[Violation]:
+        """Let somebody end its program in order, right after it read a message: its goodbye acknowledges that."""
+        world = self.world
+        speaker, *_, reader = sorted(world.participants)
+        is_slow = world.participants[reader].habits.slow_ms
+        if self.plan.rate_limit is not None or is_slow or world.participants[reader].channel is None:
+            return
+        payload = f"until soon, {reader}".encode()
+        request_id = world.send(speaker, payload, by=(reader,))
+        self.ledger.tried(world.now_ms, speaker, request_id, payload, (reader,))
+        sent = self.ledger.request(request_id)
+        self._run(_MOMENT_MS)
+        world.stop(reader)
+        self.ledger.troubled(world.now_ms, reader)
+        world.run(_GOODBYE_MS, lambda: bool(sent.ends))
+        if not sent.ends:
+            yield Violation(
+                invariant=Invariant.HEALED,
+                at_ms=world.now_ms - self.start_ms,
+                participant=reader,
+                request_id=request_id,
+                sentence=f"{reader} stopped after it was sent {request_id} and never told {speaker} that it has it",
+            )
 
     def _rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
@@ -425,8 +509,11 @@ class Run:
             case Deed.DEAF:
                 world.deafen(name)
             case Deed.CLOCK:
+                self._blips.pop(name, None)
                 self._clocks_set[name] = world.now_ms
                 world.set_clock(name, action.number)
+            case Deed.BLIP:
+                self._blip(name, action.number)
             case Deed.DISK if self._disk is not None:
                 faults = list(DiskFault)
                 self._disk.strike(name, faults[action.number % len(faults)])
@@ -436,9 +523,24 @@ class Run:
                 world.leave(name)
                 self.ledger.left(world.now_ms, name)
 
+    def _blip(self, name: str, ahead_ms: int) -> None:
+        """Let a clock show something else until it is called again with 0; nobody should follow it meanwhile."""
+        participant = self.world.participants[name]
+        skew_ms = participant.machine.skew_ms
+        if ahead_ms and name not in self._blips:
+            self._blips[name] = skew_ms, participant.lives
+            self.world.set_clock(name, skew_ms + ahead_ms)
+        elif not ahead_ms and name in self._blips:
+            skew_ms, lives = self._blips.pop(name)
+            self.world.set_clock(name, skew_ms)
+            if lives != participant.lives:
+                # Whoever began amid it knows no other time.
+                self._clocks_set[name] = self.world.now_ms
+
     def _bring_back(self) -> None:
         self.world.mend()
         for name, participant in list(self.world.participants.items()):
+            self._blip(name, 0)
             self.world.find_node(name)
             if abs(participant.machine.skew_ms) > self.plan.clock_skew_ms:
                 self._clocks_set[name] = self.world.now_ms
@@ -514,7 +616,11 @@ class Run:
 
     def _wall_ms(self, name: str) -> int | None:
         participant = self.world.participants.get(name)
-        if participant is None or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS:
+        if (
+            participant is None
+            or name in self._blips
+            or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS
+        ):
             return None
         return participant.machine.time_ns() // 1_000_000
 

@@ -26,6 +26,9 @@ _NOTICED_AFTER_MS: Final = 20_000
 _LONGEST_JUMP_MS: Final = 600_000
 _CLOCK_WRONG_MS: Final = 300_000
 """Longest time for which a clock that somebody set wrongly stays so."""
+_BLIPS: Final = 0.4
+"""Share of the jumps of a clock that are over in a moment."""
+_BLIP_MS: Final = (100, 4_000)
 _FORGERIES_PER_HOUR: Final = 120
 _LATEST_JOIN: Final = 0.9
 """Part of the duration in which people come and go, so that something is said afterwards."""
@@ -44,6 +47,7 @@ class Deed(Enum):
     NODE_BACK = "find another node"
     DEAF = "be forgotten by its node"
     CLOCK = "set its clock"
+    BLIP = "misread its clock"
     DISK = "have its disk fail"
     FORGE = "forge"
     JOIN = "join"
@@ -52,10 +56,10 @@ class Deed(Enum):
     MEND = "mend"
 
 
-_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.DISK, Deed.DEAF})
+_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.DISK, Deed.DEAF, Deed.FORGE})
 _AMID_SENDS: Final = 0.5
-_SOON: Final = (1.0, 4.5)
-"""How soon after a send, as powers of ten of milliseconds: from before it leaves until it has been repeated."""
+_SOON: Final = (0.0, 4.5)
+"""How soon after a send, as powers of ten of milliseconds: from before it is kept until it has been repeated."""
 
 
 class Asking(Enum):
@@ -81,7 +85,8 @@ class Action:
     more: Asking | None = None
     """When somebody more is asked for, if anybody is."""
     number: int = 0
-    """How far a clock is ahead afterwards in ms, and where else there is something to choose, which."""
+    """How far a clock is ahead afterwards in ms, of a blip for how much it jumps, with 0 at its end; and where else
+    there is something to choose, which."""
     sides: tuple[tuple[str, ...], ...] = ()
     """Of a partition, without those who are on none."""
 
@@ -130,7 +135,7 @@ def _amid_sends(plan: SimulationPlan, actions: list[Action], stays: dict[str, tu
         place = bisect_left(sends, action.at_ms)
         if action.deed in _MOMENTARY and dice.random() < _AMID_SENDS and place < len(sends):
             at_ms = sends[place] + int(10 ** dice.uniform(*_SOON))
-            if at_ms < stays[action.names[0]][1]:
+            if at_ms < min((stays[name][1] for name in action.names), default=plan.duration_ms):
                 moved.append(replace(action, at_ms=at_ms))
                 continue
         moved.append(action)
@@ -219,6 +224,10 @@ def _failing_nodes(plan: SimulationPlan, rng: random.Random, name: str, first: i
 def _clocks(plan: SimulationPlan, rng: random.Random, name: str, first: int, last: int) -> Iterator[Action]:
     most = max(plan.clock_skew_ms, _LONGEST_JUMP_MS)
     for at_ms in _times(rng, plan.clock_jumps_per_hour, first, last):
+        if rng.random() < _BLIPS:
+            yield Action(at_ms=at_ms, deed=Deed.BLIP, names=(name,), number=rng.randint(-most, most))
+            yield Action(at_ms=at_ms + rng.randint(*_BLIP_MS), deed=Deed.BLIP, names=(name,))
+            continue
         yield Action(at_ms=at_ms, deed=Deed.CLOCK, names=(name,), number=rng.randint(-most, most))
         # Somebody notices.
         mended_ms = at_ms + rng.randint(1_000, _CLOCK_WRONG_MS)

@@ -292,6 +292,23 @@ class World:
             self._within(participant.process.spawn, participant.program.follow(request_id))
         return request_id
 
+    def ask_again(self, name: str, request_id: str) -> list[tuple[str, ...] | None]:
+        """Let a participant's application ask what became of an earlier send; return where the answer will stand.
+
+        That is who has it, or None if it failed; nothing if no answer comes, or if nothing is known of the send.
+        """
+        answers: list[tuple[str, ...] | None] = []
+        participant = self.participants[name]
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.ask_again(request_id, answers))
+        return answers
+
+    def stop(self, name: str) -> None:
+        """Let a participant close its channel; its program ends then, and somebody starts it again after a while."""
+        participant = self.participants[name]
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.stop())
+
     def send_ephemeral(self, name: str, payload: bytes) -> None:
         """Let a participant's application send an ephemeral message."""
         participant = self.participants[name]
