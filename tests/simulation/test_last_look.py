@@ -213,7 +213,7 @@ def test_a_message_that_is_lost_while_it_is_handled_is_seen(monkeypatch):
 
     monkeypatch.setattr(MessageStream, "__anext__", finish_at_once)
     plan = replace(PLAN, slow_readers=3, crashes_per_hour=120, ephemeral_share=0.0)
-    assert Invariant.DELIVERED in {one for seed in range(1, 4) for one in broken(replace(plan, seed=seed))}
+    assert any(Invariant.DELIVERED in broken(replace(plan, seed=seed)) for seed in range(1, 13))
 
 
 def test_a_send_that_is_given_up_too_soon_is_seen(monkeypatch):

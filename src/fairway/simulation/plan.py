@@ -129,6 +129,8 @@ class SimulationPlan:
     """Times that a node forgets what a participant subscribed to, and nobody notices at first."""
     store_lag_ms: int = 0
     """How much later than published a message enters the store."""
+    store_page: int | None = None
+    """Messages in a page of the store's answers at most; None for a hundred."""
     store_lies: float = 0.0
     """Share of the store's answers that are false."""
     store: StoreKind = StoreKind.MEMORY
@@ -223,6 +225,7 @@ class SimulationPlan:
             invalid_message=self.refusals * 0.3,
             no_peers_to_relay=self.refusals * 0.3,
             store_lag_ms=self.store_lag_ms,
+            store_page=self.store_page,
             store_lies=self.store_lies,
         )
 

@@ -340,6 +340,10 @@ def _late_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"store_lag_ms": rng.choice((1_000, 10_000, 60_000))}
 
 
+def _small_pages(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store_page": rng.choice((2, 5, 20))}
+
+
 def _lying_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"store_lies": rng.choice((0.05, 0.2, 0.5))}
 
@@ -450,4 +454,5 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _hostile,
     _rate_limit,
     _busy_nodes,
+    _small_pages,
 )

@@ -130,6 +130,7 @@ class Run:
         self._looks = 0
         self._blips: dict[str, tuple[int, int]] = {}
         """Of clocks that show a wrong time for a moment, the skew before, and the life in which it began."""
+        self._blipped: dict[str, int] = {}
         self._clocks_set: dict[str, int] = {}
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
@@ -533,8 +534,10 @@ class Run:
         elif not ahead_ms and name in self._blips:
             skew_ms, lives = self._blips.pop(name)
             self.world.set_clock(name, skew_ms)
-            if lives != participant.lives:
-                # Whoever began amid it knows no other time.
+            changed_ms = max(self._clocks_set.get(name, 0), self._blipped.get(name, 0))
+            self._blipped[name] = self.world.now_ms
+            if lives != participant.lives or self.world.now_ms - changed_ms < _CLOCK_NOTICED_MS:
+                # Whoever began amid it knows no other time, and of several changes in a row nobody knows which lasts.
                 self._clocks_set[name] = self.world.now_ms
 
     def _bring_back(self) -> None:

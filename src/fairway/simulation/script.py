@@ -8,7 +8,6 @@ network's faults leaves what people do as it was.
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -132,13 +131,13 @@ def _amid_sends(plan: SimulationPlan, actions: list[Action], stays: dict[str, tu
     sends = sorted(action.at_ms for action in actions if action.deed is Deed.SEND)
     moved = []
     for action in actions:
-        place = bisect_left(sends, action.at_ms)
-        if action.deed in _MOMENTARY and dice.random() < _AMID_SENDS and place < len(sends):
-            at_ms = sends[place] + int(10 ** dice.uniform(*_SOON))
-            if at_ms < min((stays[name][1] for name in action.names), default=plan.duration_ms):
-                moved.append(replace(action, at_ms=at_ms))
-                continue
-        moved.append(action)
+        first, last = stays[action.names[0]] if len(action.names) == 1 else (0, plan.duration_ms)
+        if action.deed in _MOMENTARY and sends and dice.random() < _AMID_SENDS:
+            # Where many send at once, much can go wrong.
+            at_ms = dice.choice(sends) + int(10 ** dice.uniform(*_SOON))
+            moved.append(replace(action, at_ms=at_ms) if first < at_ms < last else action)
+        else:
+            moved.append(action)
     return moved
 
 

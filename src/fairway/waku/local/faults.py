@@ -67,6 +67,8 @@ class NetworkFaults:
     """What each node takes, after ten at once; what comes beyond it is refused with 429. None: no limit."""
     store_lag_ms: int = 0
     """How much later than published a message enters the store."""
+    store_page: int | None = None
+    """Messages that a page of the store's answer has at most; None: as many as were asked for, up to 100."""
     store_lies: float = 0.0
     """Share of the store's answers that are false, see `fairway.waku.local.lies`; the next one may be right."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -86,6 +88,8 @@ class NetworkFaults:
             raise ConfigurationError(f"{', '.join(_REFUSALS)} are shares of one whole, not {self.refusals:g} together")
         if self.messages_per_second is not None and not self.messages_per_second > 0:
             raise ConfigurationError(f"messages_per_second must be above 0, not {self.messages_per_second}")
+        if self.store_page is not None and self.store_page < 1:
+            raise ConfigurationError(f"store_page must be at least 1 message, or None, not {self.store_page}")
         if self.store_lag_ms < 0:
             raise ConfigurationError(f"store_lag_ms must be at least 0, not {self.store_lag_ms}")
         if not 0 <= self.min_delay_ms <= self.max_delay_ms:

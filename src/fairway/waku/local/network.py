@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -243,6 +243,8 @@ class LocalNetwork:
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
+        if self.faults.store_page is not None:
+            query = replace(query, page_size=min(query.page_size, self.faults.store_page))
         try:
             page = self._store.page(query, cursor, visible)
         except StoreQueryError:
