@@ -16,6 +16,7 @@ from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Journal
 from fairway.protocol.query_budget import QueryBudget
+from fairway.protocol.query_on_connect import QueryOnConnect
 from fairway.protocol.requests import Requests
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import MessageChannel
@@ -135,6 +136,11 @@ def test_a_channel_that_after_a_restart_does_not_know_what_became_of_a_send_is_s
 def test_a_program_that_ends_in_order_and_does_not_acknowledge_what_it_read_is_seen(monkeypatch):
     monkeypatch.setattr(SyncTimer, "hasten", lambda *_: None)
     assert broken(replace(PLAN, participants=2)) == {Invariant.HEALED}
+
+
+def test_who_comes_back_and_reads_nothing_of_what_was_said_meanwhile_is_seen(monkeypatch):
+    monkeypatch.setattr(QueryOnConnect, "was_offline", lambda *_: None)
+    assert Invariant.HEALED in broken()
 
 
 def test_a_receipt_that_never_ends_is_seen(monkeypatch):
@@ -260,7 +266,7 @@ def test_names_asked_for_later_in_place_of_earlier_ones_are_seen(monkeypatch):
 
 def test_a_store_that_is_asked_without_limit_is_seen(monkeypatch):
     monkeypatch.setattr(QueryBudget, "next_at", lambda self, now_ms: now_ms)
-    plan = replace(PLAN, loss=0.6, absences_per_hour=60, absence_ms=10_000, tight_quotas=True)
+    plan = replace(PLAN, loss=0.3, absences_per_hour=60, absence_ms=30_000, tight_quotas=True, store_page=1)
     assert Invariant.BUDGET in broken(plan)
 
 

@@ -51,17 +51,19 @@ def test_a_calm_world_delivers_everything_to_everybody_and_counts_it():
     assert (report.lost, report.duplicates, report.order_violations, report.false_claims) == (0, 0, 0, 0)
     assert report.ephemeral_received == 3 * report.ephemeral_sent > 0
     assert (report.reported_delivered, report.reported_failed) == (report.sent, 0)
-    # In the end every program is killed and started again, and hears nothing in between.
-    assert report.network_deliveries + report.network_lost == 3 * report.transmissions
-    # Last words, a word when all are up again, and the roll; and in passing each says something.
-    said_at_the_end = 2 * CALM.participants + 1
+    # In the end every program is killed and started again, and hears nothing in between; one is away for a while.
+    assert report.network_deliveries + report.network_lost <= 3 * report.transmissions
+    # Last words, a word when all are up again, and the roll; one word before somebody stops, and two while somebody is
+    # away, which are not timed; and in passing each says something.
+    staged = 3
+    said_at_the_end = 2 * CALM.participants + 1 + staged
     assert report.deeds == {
         "send": report.sent - said_at_the_end,
         "send ephemeral": report.ephemeral_sent - CALM.participants,
         "crash": CALM.participants,
     }
-    assert report.first_acknowledgement.count == report.sent
-    assert report.delivery.count == report.delivered
+    assert report.first_acknowledgement.count == report.sent - staged
+    assert report.delivery.count == report.delivered - 3 * staged
     assert 0 < (report.delivery.max_ms or 0) <= CALM.max_delay_ms
     assert report.transmitted_bytes > report.payload_bytes > 0
 

@@ -284,7 +284,9 @@ class Checks:
         """Hold receipts against the events that their sends ended with."""
         for sent in self._ledger.sent:
             for at_ms, names in sent.answers:
-                if names is not None and not (len(names) >= sent.count and sent.wanted(at_ms) <= set(names)):
+                if names is not None and not (
+                    len(names) >= sent.count and sent.wanted(at_ms, heeded_ms=0) <= set(names)
+                ):
                     text = f"the receipt of {_title(sent)} says that {', '.join(names) or 'nobody'} has it"
                     yield self._violation(Invariant.ACKNOWLEDGED, None, sent.sender, sent, text)
             if sent.sender not in self._stayed or sent.accepted_ms is None or not sent.ends:
@@ -299,6 +301,9 @@ class Checks:
     def _stamps(self) -> Iterator[Violation]:
         for at_ms, name, ahead_ms in self._ledger.misdated:
             text = f"{name} stamped a message {ahead_ms / 1_000:.0f} s ahead of its clock"
+            yield self._violation(Invariant.STAMPS, at_ms, name, None, text)
+        for at_ms, name, sds_id in self._ledger.ahead:
+            text = f"{name} stamped {sds_id[:12]} with a time that does not come for half a day"
             yield self._violation(Invariant.STAMPS, at_ms, name, None, text)
         if self._ledger.forged:
             # Nobody follows a forged clock beyond a bound, and those who followed it are cited all the same.

@@ -51,6 +51,7 @@ _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
+_DAY_MS: Final = 86_400_000
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
@@ -93,6 +94,8 @@ class Sent:
     """Whether its sender was told that it cannot be sent at all."""
     in_vain: tuple[str, ...] = ()
     """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
+    is_staged: bool = False
+    """Whether it is part of a trial after the world was healed, and so tells nothing about how soon messages come."""
     ended_in: int = 0
     """The life of the sender in which the latest of them was told."""
     answers: list[tuple[int, tuple[str, ...] | None]] = field(default_factory=list)
@@ -108,9 +111,9 @@ class Sent:
     too_soon: int | None = None
     """How often the segment that was sent most often had been sent when its sender gave up, if that life began it."""
 
-    def wanted(self, at_ms: int) -> frozenset[str]:
+    def wanted(self, at_ms: int, heeded_ms: int = _HEEDED_MS) -> frozenset[str]:
         """Return who was asked for by name, so long before a moment that what is told then takes account of it."""
-        return self.asked.union(*(names for asked_ms, names in self.asked_more if asked_ms < at_ms - _HEEDED_MS))
+        return self.asked.union(*(names for asked_ms, names in self.asked_more if asked_ms <= at_ms - heeded_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +198,10 @@ class Ledger(Observer):
         """What is stamped otherwise than by the clock of who sends it: (when, by whom, how far ahead in ms)."""
         self.unordered: list[tuple[int, str, str]] = []
         """Messages that are stamped no later than one that they cite: (when, by whom, SDS id)."""
+        self.ahead: list[tuple[int, str, str]] = []
+        """Messages whose logical time is half a day from now, which no clock is: (when, by whom, SDS id)."""
+        self.lamport_unit_ms = 1
+        """What one of a Lamport timestamp stands for."""
         self.ephemeral_sent = 0
         self.ephemeral_deliveries: Counter[tuple[str, str, str]] = Counter()
         """How often each was delivered to whom in which life: (participant and life, sender, SDS id)."""
@@ -487,6 +494,9 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
         was_raised_on = self._raised.pop((name, message.sds_ids), None) is not None
         if not self.forged.isdisjoint(message.sds_ids):
+            if not self.forged.issuperset(message.sds_ids):
+                # A forged part among true ones is no message that anybody sent.
+                self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
             return
         if hashlib.sha256(message.payload).hexdigest() != message.message_id:
             self.unexplained.append((at_ms, name, message.sender_id, message.message_id))
@@ -617,6 +627,8 @@ class Ledger(Observer):
         if name not in self.presences:
             return
         lamport = self._lamports[opened.message_id] = opened.lamport_timestamp or 0
+        if lamport * self.lamport_unit_ms > at_ms + _DAY_MS // 2:
+            self.ahead.append((at_ms, name, opened.message_id))
         if any(self._lamports.get(entry.message_id, -1) >= lamport for entry in opened.causal_history):
             self.unordered.append((at_ms, name, opened.message_id))
 

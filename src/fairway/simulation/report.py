@@ -174,12 +174,16 @@ def make_report(
 ) -> SimulationReport:
     """Count what a ledger holds."""
     owed = [(sent, names) for sent, names in zip(ledger.sent, checks.owed, strict=True) if names]
+    timed = [(sent, names) for sent, names in owed if not sent.is_staged]
     waits = [
-        sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys()) for sent, names in owed
+        sorted(sent.deliveries[name][0] - sent.at_ms for name in names & sent.deliveries.keys())
+        for sent, names in timed
     ]
-    to_all = [each[-1] for each, (_, names) in zip(waits, owed, strict=True) if len(each) == len(names)]
+    to_all = [each[-1] for each, (_, names) in zip(waits, timed, strict=True) if len(each) == len(names)]
     acknowledged = [
-        sent.first_acknowledged_ms - sent.at_ms for sent in ledger.sent if sent.first_acknowledged_ms is not None
+        sent.first_acknowledged_ms - sent.at_ms
+        for sent in ledger.sent
+        if sent.first_acknowledged_ms is not None and not sent.is_staged
     ]
     ends = [event for sent in ledger.sent for _, event in sent.ends]
     return SimulationReport(
@@ -193,7 +197,7 @@ def make_report(
         ephemeral_sent=ledger.ephemeral_sent,
         ephemeral_received=sum(ledger.ephemeral_deliveries.values()),
         deliveries_owed=sum(len(names) for _, names in owed),
-        delivered=sum(map(len, waits)),
+        delivered=sum(len(names & sent.deliveries.keys()) for sent, names in owed),
         lost=checks.lacking(),
         duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
         order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),

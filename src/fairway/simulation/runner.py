@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from fairway.events import ChannelStatus, MessageDelivered
+from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
@@ -74,6 +74,10 @@ _AT_REST_MS: Final = 10_000
 """Within this time what is under way to a disk arrives there."""
 _INBOX: Final = "inbox"
 _IDLE_LOOKS: Final = 10
+_SPEAKERS: Final = 2
+_AWAY_MS: Final = 120_000
+_CAUGHT_UP_MS: Final = 12_000
+"""A store that has everything, and answers at once, is read within this time."""
 _ASKED_AGAIN: Final = 3
 """So many sends of each participant."""
 _GOODBYE_MS: Final = 8_000
@@ -149,6 +153,7 @@ class Run:
         self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
+        self.ledger.lamport_unit_ms = DIALECTS[plan.profile].lamport_unit_ms
         self.ledger.hints_are_checked = not plan.store_lies
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
@@ -203,6 +208,9 @@ class Run:
         stirred: list[Violation] = []
         if quiet:
             stirred += self._part()
+            quiet = self._settle(progress)
+        if quiet:
+            stirred += self._away()
             quiet = self._settle(progress)
         if quiet:
             stirred += self._rest()
@@ -401,6 +409,7 @@ class Run:
         request_id = world.send(speaker, payload, by=(reader,))
         self.ledger.tried(world.now_ms, speaker, request_id, payload, (reader,))
         sent = self.ledger.request(request_id)
+        sent.is_staged = True
         self._run(_MOMENT_MS)
         world.stop(reader)
         self.ledger.troubled(world.now_ms, reader)
@@ -413,6 +422,53 @@ class Run:
                 request_id=request_id,
                 sentence=f"{reader} stopped after it was sent {request_id} and never told {speaker} that it has it",
             )
+
+    def _away(self) -> Iterator[Violation]:
+        """Let somebody be away while others speak: who comes back to a healed world has it all at once, and says so."""
+        world = self.world
+        *speakers, absent = sorted(world.participants)[: _SPEAKERS + 1]
+        participant = world.participants[absent]
+        if participant.habits.slow_ms or participant.channel is None or self.plan.rate_limit is not None:
+            return
+        world.go_offline(absent)
+        self.ledger.troubled(world.now_ms, absent)
+        said = []
+        for name in speakers:
+            payload = f"{name} speaks while {absent} is away".encode()
+            request_id = world.send(name, payload)
+            self.ledger.tried(world.now_ms, name, request_id, payload)
+            said.append(self.ledger.request(request_id))
+            said[-1].is_staged = True
+        self._run(_AWAY_MS)
+        world.go_online(absent)
+        self.ledger.troubled(world.now_ms, absent)
+        seen = len(participant.events)
+        world.run(_CAUGHT_UP_MS, lambda: all(absent in sent.deliveries for sent in said))
+        synced = [
+            at_ms
+            for at_ms, event in participant.events[seen:]
+            if isinstance(event, StatusChanged) and event.status is ChannelStatus.SYNCED
+        ]
+        for sent in said:
+            if sent.accepted_ms is None or sent.refused:
+                continue
+            times = sent.deliveries.get(absent)
+            text = None
+            if times is None:
+                text = (
+                    f"{absent} was back for {_CAUGHT_UP_MS // 1_000} s and had not got {sent.request_id} from the store"
+                )
+            elif synced and synced[0] < times[0]:
+                text = f"{absent} said that it is synced before it had got {sent.request_id}"
+            if text is not None:
+                at_ms = world.now_ms - self.start_ms
+                yield Violation(
+                    invariant=Invariant.HEALED,
+                    at_ms=at_ms,
+                    participant=absent,
+                    request_id=sent.request_id,
+                    sentence=text,
+                )
 
     def _rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
