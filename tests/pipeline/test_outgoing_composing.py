@@ -284,6 +284,17 @@ def test_what_nobody_has_cited_yet_is_cited_by_the_first_message_of_a_batch():
     assert [entry.message_id for entry in second.message.causal_history] == ["id-4", first.message.message_id]
 
 
+def test_a_payload_that_cannot_be_sent_takes_no_citation_from_the_next_one():
+    records = tuple(HistoryRecord(START_MS + number, f"id-{number}", b"hint", "bob") for number in range(5))
+    state = ChannelState(lamport=START_MS + 4, records=records, uncited=("id-0", "id-4"))
+    options = replace(WAKU, segmentation=replace(SMALL, segment_size_bytes=2_496), max_wire_message_bytes=3_000)
+    composer = Composer("team", "alice", options, start_ms=START_MS, state=state)
+    with pytest.raises(MessageTooLargeError):
+        composer.compose(Payload(seq=0, data=bytes(9_000)))
+    [message] = composer.compose(Payload(seq=1, data=b"one"))
+    assert [entry.message_id for entry in message.message.causal_history] == ["id-0", "id-3", "id-4"]
+
+
 class Tables:
     """The tables of a run, as far as a batch reads them."""
 

@@ -71,6 +71,13 @@ class OwedCitations:
         """Return how many messages that came again are not cited since."""
         return len(self._came_again)
 
+    def copy(self) -> OwedCitations:
+        """Return what is owed now, whatever is cited from now on."""
+        other = OwedCitations(self._own_name, self._segments)
+        other._came_again, other._uncited = self._came_again.copy(), self._uncited.copy()
+        other._cited_amid, other.read = self._cited_amid.copy(), self.read.copy()
+        return other
+
     @property
     def uncited(self) -> tuple[str, ...]:
         """The messages of the history that the next message is to cite, since nobody has for good."""
