@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -33,13 +33,27 @@ from tests.mutants.nursery import PASSED, Nursery, Request, Result
 
 from fairway.cli._plan_options import with_plan
 from fairway.simulation.plan import replay_command
-from fairway.simulation.random_plans import draw_plan
+from fairway.simulation.random_plans import CALM, draw_plan
 from fairway.simulation.tour import KINDS, tour_plan
 
 _TESTS_S: Final = 900.0
 _FAILED: Final = re.compile(r"(FAILED|ERROR) \S+\.py")
 CRASHED: Final = "the simulator itself ends"
 HUNG: Final = "the tests hang"
+TROUBLES: Final[Mapping[str, frozenset[str]]] = {
+    "acknowledgements": frozenset({"mixed_options", "absences_per_hour"}),
+    "channel": frozenset({"slow_readers", "handler_failures", "tight_quotas"}),
+    "dependencies": frozenset({"hostile", "absences_per_hour", "store_gaps"}),
+    "encryption": frozenset({"encrypted"}),
+    "rate_limit": frozenset({"rate_limit", "node_rate"}),
+    "repair": frozenset({"store_gaps", "partitions"}),
+    "retrieval": frozenset({"absences_per_hour", "store_page", "store_lies"}),
+    "segmentation": frozenset({"hostile", "parity_rate", "tight_quotas", "bursts"}),
+    "sending": frozenset({"refusals", "slow_uplinks", "answer_loss"}),
+    "storage": frozenset({"store"}),
+}
+"""By area, which fields of plans are about it: worlds that have one of them are tried first."""
+_FITTING: Final = 4
 _SHOWN: Final = 3
 _TOURS: Final = 2
 
@@ -71,6 +85,8 @@ class World:
     """Its plan, pickled."""
     replay: str
     cpu_s: float
+    troubles: frozenset[str] = frozenset()
+    """Fields of its plan that are not as in a calm world."""
     broken: tuple[str, ...] = ()
     """The invariants that break in it."""
     sentences: tuple[str, ...] = ()
@@ -82,10 +98,14 @@ class World:
     tried: Counter[str] = field(default_factory=Counter)
 
     def worth(self, area: str) -> float:
-        """Return how likely it catches a bug of an area for each second that it takes, by what it caught before."""
+        """Return how likely it catches a bug of an area for each second that it takes.
+
+        That is by what it caught before, and before it was tried by whether it has troubles of the area's kind.
+        """
         caught = 2 * self.caught[area] + self.caught.total()
         tried = 2 * self.tried[area] + self.tried.total()
-        return (1 + caught) / (4 + tried) / max(self.cpu_s, 0.1)
+        is_fitting = not TROUBLES.get(area, frozenset()).isdisjoint(self.troubles)
+        return (1 + caught) / (4 + tried) / max(self.cpu_s, 0.1) * (_FITTING if is_fitting else 1)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as what JSON can hold."""
@@ -233,7 +253,12 @@ class Garden:
         worlds: dict[int, World] = {}
         for seed in range(self.effort.first_seed, self.effort.first_seed + self.effort.worlds):
             plan = tour_plan(seed) if seed <= _TOURS * len(KINDS) else draw_plan(seed, **given)
-            worlds[seed] = World(seed=seed, plan=pickle.dumps(plan), replay=replay_command(plan), cpu_s=0.0)
+            troubles = frozenset(
+                each.name for each in fields(plan) if getattr(plan, each.name) != getattr(CALM, each.name)
+            )
+            worlds[seed] = World(
+                seed=seed, plan=pickle.dumps(plan), replay=replay_command(plan), cpu_s=0.0, troubles=troubles
+            )
             if seed in found:
                 _fill(worlds[seed], found[seed])
         rest = [world for seed, world in worlds.items() if seed not in found]
@@ -371,8 +396,8 @@ def plan_fields(words: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a plan that options of ``fairway simulate`` give."""
     given: dict[str, Any] = {}
 
-    def keep(fields: dict[str, Any]) -> None:
-        given.update(fields)
+    def keep(found: dict[str, Any]) -> None:
+        given.update(found)
 
     program = typer.Typer()
     program.command()(with_plan(keep))

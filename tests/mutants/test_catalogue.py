@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 import pytest
 from tests.mutants.catalogue import ROOT, TESTS, WORLDS, Mutant, misfits, mutants
+from tests.mutants.planting import TROUBLES
+
+from fairway.simulation.plan import SimulationPlan
 
 CATALOGUE = mutants()
 
@@ -22,6 +26,12 @@ def test_there_are_bugs_in_every_layer():
     assert layers["channel"] >= 20
     assert layers["storage"] >= 10
     assert layers["waku"] >= 10
+
+
+def test_of_each_area_it_is_known_what_worlds_are_about_it():
+    names = {field.name for field in fields(SimulationPlan)}
+    assert TROUBLES.keys() == {mutant.area for mutant in CATALOGUE if mutant.caught_by == WORLDS}
+    assert set().union(*TROUBLES.values()) <= names
 
 
 def test_what_no_world_sees_is_all_in_code_that_no_world_runs():
