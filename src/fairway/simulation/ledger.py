@@ -29,6 +29,7 @@ from fairway.events import (
     MessageSent,
     MessageSetAside,
     RequestSent,
+    SendErrorReason,
 )
 from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.requests import SEGMENTS
@@ -484,8 +485,11 @@ class Ledger(Observer):
                     sent.too_soon = max(sent.times_sent.values(), default=0)
             case MessageSetAside():
                 self._setting_aside.add(name)
-            case MessageSendError(request_id=request_id) if request_id in self._by_request:
+            case MessageSendError(request_id=request_id, reason=reason) if request_id in self._by_request:
                 self._by_request[request_id].refused = True
+                if reason is not SendErrorReason.ENCRYPTION_FAILED:
+                    text = f"told as something that can never be sent ({reason.value}), which no node said"
+                    self.false_words.append((at_ms, name, request_id, text))
 
     def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Write down what an application was handed."""
