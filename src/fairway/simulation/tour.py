@@ -76,7 +76,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "slow_readers": 2,
-        "handler_failures": 0.3,
+        "handler_failures": 0.5,
         "crashes_per_hour": 20.0,
         "bursts": 2,
         "burst_messages": 8,
