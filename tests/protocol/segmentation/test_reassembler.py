@@ -3,9 +3,9 @@ import random
 import pytest
 
 from fairway.events import LossReason
+from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation.assembly import MAX_TRAILING_ZEROS
 from fairway.protocol.segmentation.generations import MAX_COUNTS
-from fairway.protocol.segmentation.open_sets import DISPUTE_MS
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentDiscarded,
@@ -288,8 +288,9 @@ def test_a_set_whose_hash_stays_wrong_is_given_up_and_takes_nothing_in_any_more(
     bob = receiver(segment_format)
     messages = send(payload_of(1_000), segment_format=segment_format, parity_rate=0.0)
     bob.receive(damaged(messages[0], relabel), *messages[1:])
-    assert bob.reassembler.next_deadline() == DISPUTE_MS
-    (lost,) = bob.reassembler.expire(DISPUTE_MS)
+    timeout_ms = SegmentationConfig().reassembly_timeout_ms
+    assert bob.reassembler.next_deadline() == timeout_ms
+    (lost,) = bob.reassembler.expire(timeout_ms)
     assert lost.reason is LossReason.HASH_MISMATCH
     assert lost.sds_ids == tuple(message.sds_id for message in messages[:-1])
     assert bob.statistics.sets_rejected == 1
@@ -326,6 +327,19 @@ def test_a_forged_segment_does_not_keep_a_message_from_being_whole(receiver, sen
     bob.receive(*messages[:place], forged, *messages[place:])
     assert bob.delivered == [("alice", payload)]
     assert bob.statistics.open_sets == 0
+
+
+def test_a_message_with_a_forged_segment_is_whole_however_late_the_right_one_comes(
+    receiver, send, segment_format, relabel
+):
+    """Its sender may be away, or hardly get anything out: the right segment comes as late as any that is missing."""
+    bob = receiver(segment_format)
+    payload = payload_of(1_000)
+    messages = send(payload, segment_format=segment_format, parity_rate=0.0)
+    bob.receive(damaged(messages[0], relabel), *messages[1:])
+    assert bob.reassembler.expire(SegmentationConfig().reassembly_timeout_ms - 1) == ()
+    bob.receive(messages[0])
+    assert bob.delivered == [("alice", payload)]
 
 
 def test_two_forged_segments_of_each_slot_do_not_either(receiver, send, segment_format, relabel):

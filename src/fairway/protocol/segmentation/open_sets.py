@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 SEGMENT_OVERHEAD_BYTES: Final = 1_024
 """What a segment costs beside its payload, so that many empty ones are bounded too."""
 
-DISPUTE_MS: Final = 600_000
-"""How long a set whose hash is wrong waits for segments that make it right: longer than a sender repeats them."""
-
 _NEW_SETS_SHARE: Final = 2
 """New sets are opened while the bytes held are at most the quota divided by this."""
 
@@ -105,14 +102,7 @@ class OpenSets:
         holding.opened.setdefault(grown.name, grown)
         self._sets[grown.name] = grown
         self._account(grown.key.sender_id, holding, segment_count, byte_count)
-        self.reschedule(grown)
-
-    def reschedule(self, changed: SegmentSet) -> None:
-        """Work out anew when a set is given up."""
-        since, wait_ms = changed.grown_ms, self._config.reassembly_timeout_ms
-        if changed.disputed_ms is not None:
-            since, wait_ms = changed.disputed_ms, min(DISPUTE_MS, wait_ms)
-        self._deadlines.put(changed.name, (since + wait_ms, changed.turn))
+        self._deadlines.put(grown.name, (grown.grown_ms + self._config.reassembly_timeout_ms, grown.turn))
 
     def remove(self, gone: SegmentSet) -> None:
         """Account for a set that is complete or given up."""

@@ -166,13 +166,13 @@ class Reassembler:
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)
 
     def expire(self, now_ms: int) -> tuple[SetLost | SetMerged, ...]:
-        """Give up the sets that gained nothing for reassembly_timeout_ms, or whose hash was wrong for long.
+        """Give up the sets that gained nothing for reassembly_timeout_ms, whether their hash is wrong or not.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
         """
         lost = []
         while (overdue := self._open.overdue(now_ms)) is not None:
-            reason = LossReason.SEGMENTS_EXPIRED if overdue.disputed_ms is None else LossReason.HASH_MISMATCH
+            reason = LossReason.HASH_MISMATCH if overdue.disputed else LossReason.SEGMENTS_EXPIRED
             lost.append(self._give_up(overdue, reason))
         return tuple(lost)
 
@@ -293,7 +293,7 @@ class Reassembler:
         result = assemble(target, latest, counts)
         if isinstance(result, Assembled):
             return self._complete(target, segment, sds_id, order_key, result)
-        disputed = self._dispute(target, now_ms) if result is Unassembled.MISMATCH else False
+        disputed = self._dispute(target) if result is Unassembled.MISMATCH else False
         if latest.slot in target.ids or (data_count and len(target.ids) + 1 >= data_count):
             self._set_aside(target, latest)
             return SegmentSetAside(set_key=target.key, disputed=disputed)
@@ -316,14 +316,12 @@ class Reassembler:
         self._on_change(records.segment_row_key(target, latest.slot))
         self._on_change(records.set_row_key(target))
 
-    def _dispute(self, target: SegmentSet, now_ms: int) -> bool:
+    def _dispute(self, target: SegmentSet) -> bool:
         """Note that a set's hash is wrong; return whether that is news."""
-        if target.disputed_ms is not None:
+        if target.disputed:
             return False
         self._counts["sets_disputed"] += 1
-        target.disputed_ms = now_ms
-        if self._open.get(target.name) is not None:
-            self._open.reschedule(target)
+        target.disputed = True
         return True
 
     def _set_aside(self, target: SegmentSet, latest: SetAside) -> None:

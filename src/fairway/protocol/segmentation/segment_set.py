@@ -71,8 +71,8 @@ class SegmentSet:
     turn: int
     """Place in the sequence of all changes to all sets, which a clock need not tell."""
     state: SetState = SetState.OPEN
-    disputed_ms: int | None = None
-    """Since when enough segments are here whose hash is not the one that they promise; None if that is not so."""
+    disputed: bool = False
+    """Whether enough segments came whose hash is not the one that they promise."""
     aside: list[SetAside] = field(default_factory=list)
     """Segments set aside, oldest first. They are not stored: whoever sent them sends them again."""
     ids: dict[Slot, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class SegmentSet:
     def end(self, state: SetState) -> None:
         """Let go of the payloads: the set is whole, or given up."""
         self.state = state
-        self.disputed_ms = None
+        self.disputed = False
         self.data.clear()
         self.parity.clear()
         self.aside.clear()
