@@ -358,6 +358,32 @@ def test_a_question_that_no_store_answered_is_not_vain_and_asked_again_with_the_
     assert len(later) < 5
 
 
+def test_a_store_is_asked_for_what_found_no_room_only_once_it_can_be_delivered_and_then_at_once(peer):
+    sds = SdsConfig(causal_history_size=1, max_incoming_buffer=2, repair=RepairConfig(enabled=False))
+    options = ReliableChannelOptions(sds=sds, query_on_connect=False)
+    alice, bob = peer("alice", options), peer("bob", options)
+    for number in range(12):
+        alice.send(b"%d" % number)
+        alice.answer()
+    chain = alice.content()
+    hashes = [publication.message_hash for publication in chain]
+
+    def asked():
+        found = [q for q in bob.pass_time(10_000) if isinstance(q, QueryStore)]
+        return [hashes.index(each) for query in found for each in query.message_hashes]
+
+    for publication in reversed(chain[1:]):
+        bob.receive(publication)
+    for _ in range(30):
+        assert set(asked()) <= {0}, "whatever else comes finds no room"
+    for number, publication in enumerate(chain[:8]):
+        bob.receive(publication)
+        assert bob.payloads()[number] == b"%d" % number
+        if number < 7:
+            assert asked() == [number + 1]
+    assert len(bob.payloads()) == 12
+
+
 def test_a_hint_that_leads_nowhere_is_followed_by_a_question_about_the_time(peer, start_ms):
     bob, _ = gap(peer)
     bob.pass_time(40_000)

@@ -67,6 +67,9 @@ class Retrieval:
         by_time: list[int] = []
         asked: dict[str, _Asked] = {}
         for message in missing:
+            if message.lacks is not None:
+                # It came, and could not be taken in before something else. Then it is asked for anew.
+                continue
             message_id, hint, _ = message.entry
             _, tries, at_ms = self._asked.get(message_id, (hint, 0, now_ms))
             if at_ms <= now_ms:
