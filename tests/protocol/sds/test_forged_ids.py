@@ -62,6 +62,19 @@ def test_a_message_under_our_name_that_is_not_ours_settles_nothing_and_is_told(n
     assert ready(bob.receive(honest, None, start)) == [honest.message_id, "m1"]
 
 
+def test_nobody_waits_for_what_was_forged_under_his_name_and_came(new_channel, a_message, ready, start):
+    bob = new_channel("bob")
+    forged = a_message("0" * 64, sender="bob", content=b"not mine")
+    bob.receive(a_message("m1", HistoryEntry(forged.message_id, None, "bob")), None, start)
+    outcomes = bob.receive(forged, None, start)
+    assert ready(outcomes) == ["m1"]
+    assert SenderIdInUse(message_id=forged.message_id) in outcomes
+    assert not bob.dependencies.incoming.missing
+    assert forged.message_id not in bob.repair.requests, "it is not asked for again"
+    assert forged.message_id not in bob.history
+    assert forged.message_id not in bob.bloom, "nothing is acknowledged by that"
+
+
 def test_a_copy_of_an_own_message_with_other_content_confirms_nothing(new_channel, a_message, send, start):
     alice = new_channel("alice")
     message = alice.send(b"hello", start)

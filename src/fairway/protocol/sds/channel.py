@@ -521,7 +521,7 @@ class MessageChannel:
         if self.history.is_before_window(message.lamport_timestamp or 0, message_id):
             return [*ignored, *self.dependencies.settle([message_id], now_ms)]
         if not self._may_be_ours(message):
-            return forged
+            return [*forged, *self._let_go_of_forged(message_id, now_ms)]
         self.repair.forget(message_id)
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
@@ -531,6 +531,17 @@ class MessageChannel:
             # All that was sent since then is known.
             outcomes.append(SenderIdInUse(message_id=message_id))
         return outcomes + self.dependencies.release_waiters(message_id, now_ms)
+
+    def _let_go_of_forged(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
+        """Wait no longer for what others took for ours and cite, now that it came and is not.
+
+        It would be refused every time that it is asked for. What is known as somebody else's is still waited for; and
+        should one of ours bear the id, nobody here has to be delivered it.
+        """
+        missing = self.dependencies.incoming.missing.get(message_id)
+        if missing is None or missing.entry.sender_id != self.sender_id:
+            return []
+        return self.dependencies.settle([message_id], now_ms)
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
         """Return whether a message under our name may be one that an earlier life of ours sent and forgot."""
