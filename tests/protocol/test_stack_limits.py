@@ -6,7 +6,7 @@ import pytest
 
 from fairway.events import DeliveryError, Limit, LimitReached, MessageDelivered
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig
-from fairway.protocol.effects import Purpose
+from fairway.protocol.effects import Persist, Purpose
 from fairway.protocol.limits import LimitWatch
 
 TWO_AT_ONCE = ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=2)
@@ -50,7 +50,7 @@ def test_retries_beyond_the_bound_wait_until_the_node_answered_earlier_ones(peer
     alice.pass_time(10_000, answer=False)
     assert len(retries(alice)) == 2
     alice.answer()
-    alice.pass_time(1_000)
+    alice.pass_time(1_000, answer=False)
     assert len(retries(alice)) == 4
     alice.pass_time(1_000)
     assert len({retry.sds_id for retry in retries(alice)}) == len(retries(alice)) == 5
@@ -69,9 +69,7 @@ def test_with_room_again_the_next_time_it_bites_is_told_again(peer):
     alice = send_five(peer, ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=4))
     alice.pass_time(40_000)
     assert len(alice.events(LimitReached)) == 1
-    for number in range(5):
-        alice.send(b"further %d" % number)
-    alice.pass_time(40_000)
+    alice.pass_time(30_000)
     assert len(alice.events(LimitReached)) == 2
 
 
@@ -114,6 +112,18 @@ def test_retries_that_the_rate_limit_holds_count_too(peer):
     assert alice.events(LimitReached) == [LimitReached(limit=Limit.ACTIVE_RETRIES, bound=2)]
     alice.pass_time(600_000)
     assert {retry.sds_id for retry in retries(alice)} == {publication.sds_id for publication in alice.content()}
+
+
+def test_retries_that_wait_for_others_cost_nothing_meanwhile_and_go_once_each(peer):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, max_active_retries=1)
+    alice = send_five(peer, options)
+    alice.answer()
+    alice.pass_time(30_001, answer=False)
+    assert not [effect for effect in alice.pass_time(29_000, answer=False) if isinstance(effect, Persist)]
+    alice.pass_time(1_000)
+    sent_again = sorted(retry.sds_id for retry in retries(alice))
+    assert sent_again == sorted(publication.sds_id for publication in alice.content())
+    assert alice.events(LimitReached) == [LimitReached(limit=Limit.ACTIVE_RETRIES, bound=1)]
 
 
 class MoodyCipher:

@@ -9,6 +9,7 @@ from then on it leaves, also when its request has ended meanwhile.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -33,8 +34,6 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
-_RETRY_AFTER_BOUND_MS: Final = 1_000
-"""How long a retry waits while as many as may be are queued or in flight; it does not count as an attempt."""
 ALL_PARTICIPANTS: Final = 1 << 31
 """More acknowledgements than there can be: SDS keeps waiting until the request has ended."""
 _ANSWERED_WITHIN_MS: Final = 330_000
@@ -72,6 +71,8 @@ class Sending:
         self.ended = EndedRequests()
         self._active_retries: set[str] = set()
         """SDS ids of segments whose retransmission is queued or in flight."""
+        self._held: OrderedDict[str, None] = OrderedDict()
+        """SDS ids of segments that are to be sent again once fewer others are; no time is planned for them."""
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
 
@@ -195,35 +196,50 @@ class Sending:
         acknowledged ones SHOULD wait longer: here twice as long. When a segment was sent as often as allowed, its
         request ends with a delivery error.
         """
-        due, held = self._requests.take_due(now_ms), False
+        due = self._requests.take_due(now_ms)
+        if not (due or self._goes_on_with_held()):
+            return
+        while self._goes_on_with_held():
+            held = self._requests.segments.get(self._held.popitem(last=False)[0])
+            if held is not None and held.retry_at is None:
+                self._repeat(held, now_ms)
         for segment in due:
-            request = self._requests.open.get(segment.request_id)
-            if request is None:
-                continue
-            encoded = self._sds.retained.encoded(segment.sds_id)
-            waiting = self._sds.outgoing.messages.get(segment.sds_id)
-            if waiting is not None:
-                encoded = self._sds.dialect.codec.encode(waiting.message)
-            queued = self._outbound.waits(segment.sds_id)
-            if encoded is None or queued or not self._requests.needs_retry(segment):
-                self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
-            elif segment.attempts > self._max_retries:
-                self._effects.tell(
-                    self._requests.delivery_error(
-                        request, f"not acknowledged after {self._max_retries} retransmissions"
-                    )
-                )
-                self._close(request.request_id, now_ms)
-            elif segment.attempts and not self._may_repeat(segment.sds_id):
-                held = True
-                self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_BOUND_MS)
-            else:
-                self._effects.add(*self._answers.sought(segment.attempts, now_ms))
-                # What never left goes before what is repeated.
-                purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
-                self._transmit(purpose, segment.sds_id, encoded, now_ms, first_segment=segment.chunk_index == 0)
-        if due:
-            self._effects.tell(*self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=held))
+            self._repeat(segment, now_ms)
+        self._effects.tell(
+            *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self._held))
+        )
+
+    def next_retry_at(self, now_ms: int) -> int | None:
+        """Return when `retry` next has something to do."""
+        return now_ms if self._goes_on_with_held() else self._requests.next_retry_at()
+
+    def _goes_on_with_held(self) -> bool:
+        return bool(self._held) and len(self._active_retries) < self._options.max_active_retries
+
+    def _repeat(self, segment: SentSegment, now_ms: int) -> None:
+        """Send a segment again whose time has come, or let it wait until fewer others are sent again."""
+        request = self._requests.open.get(segment.request_id)
+        if request is None:
+            return
+        encoded = self._sds.retained.encoded(segment.sds_id)
+        waiting = self._sds.outgoing.messages.get(segment.sds_id)
+        if waiting is not None:
+            encoded = self._sds.dialect.codec.encode(waiting.message)
+        queued = self._outbound.waits(segment.sds_id)
+        if encoded is None or queued or not self._requests.needs_retry(segment):
+            self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+        elif segment.attempts > self._max_retries:
+            self._effects.tell(
+                self._requests.delivery_error(request, f"not acknowledged after {self._max_retries} retransmissions")
+            )
+            self._close(request.request_id, now_ms)
+        elif segment.attempts and not self._may_repeat(segment.sds_id):
+            self._held[segment.sds_id] = None
+        else:
+            self._effects.add(*self._answers.sought(segment.attempts, now_ms))
+            # What never left goes before what is repeated.
+            purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
+            self._transmit(purpose, segment.sds_id, encoded, now_ms, first_segment=segment.chunk_index == 0)
 
     def answer_repairs(self, now_ms: int) -> None:
         """Broadcast originals for others whose turn it is (SDS-R)."""
@@ -376,6 +392,7 @@ class Sending:
                 if segment.sds_id not in self._sds.history:
                     self._sds.take_back(waiting.message, now_ms)
             self._active_retries.discard(segment.sds_id)
+            self._held.pop(segment.sds_id, None)
             if failed or segment.attempts:
                 self._outbound.discard(segment.sds_id)
         if delivered:

@@ -343,7 +343,7 @@ class Stack:
                 self.sync_timer.at_ms,
                 self._sync_for_repair_at(),
                 self.sds.repair.next_response_at(),
-                self._requests.next_retry_at(),
+                self._sending.next_retry_at(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
                 self._outbound.next_send_at(self._now_ms),
