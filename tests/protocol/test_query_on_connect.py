@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fairway.options import ReliableChannelOptions
+from fairway.events import IrretrievableMessage
+from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
@@ -79,6 +82,23 @@ def test_a_query_that_did_not_go_through_is_asked_again(peer):
     assert len(connect_store(alice)) == 1
     alice.now_ms += SECOND
     assert len(connect_store(alice)) == 1
+
+
+def test_what_never_comes_is_given_up_although_what_finds_no_room_is_read_again_and_again(peer):
+    sds = SdsConfig(max_incoming_buffer=1, causal_history_size=1, lost_timeout_ms=10 * MINUTE)
+    bob, alice = peer("bob", replace(QUIET, sds=sds)), peer("alice", replace(QUIET, sds=sds))
+    catch_up(alice)
+    for number in range(3):
+        bob.send(b"number %d" % number)
+    _, parked, turned_away = bob.content()
+    alice.receive(parked)
+    reads = []
+    for _ in range(30):
+        alice.receive(turned_away)
+        reads += [query for query in queries(alice.pass_time(30 * SECOND)) if query.catch_up]
+    assert len(reads) > 3
+    assert len(alice.events(IrretrievableMessage)) == 1
+    assert alice.payloads() == [b"number 1", b"number 2"]
 
 
 def test_having_been_offline_for_a_moment_is_enough_to_ask(peer):

@@ -60,6 +60,8 @@ class QueryOnConnect:
         self._offline_at_ms: int | None = None
         self._asked_at_ms: int | None = None
         """When the query that is under way was made, or last brought something; None if there is none."""
+        self._hoped_since_ms: int | None = None
+        """When a store came that may have what is missing, or last brought something; None if there is none."""
         self._looks_at_ms: tuple[int, ...] = ()
         """When to look again at the time before `_last_success_ms`."""
         self._is_settled = False
@@ -77,6 +79,7 @@ class QueryOnConnect:
         """Return what to ask a store node that became reachable; nothing if nothing can have been missed."""
         if not self._enabled or not self._is_due(now_ms):
             return []
+        self._hoped_since_ms = now_ms
         time_away = self._time_away(now_ms)
         return [time_away] if self._is_settled else [time_away, *self._look_again()]
 
@@ -123,7 +126,15 @@ class QueryOnConnect:
 
     def is_under_way(self, now_ms: int) -> bool:
         """Return whether a store is being read for the time away, and still brings something."""
-        return self._asked_at_ms is not None and abs(now_ms - self._asked_at_ms) <= _PATIENCE_MS
+        return _is_recent(self._asked_at_ms, now_ms)
+
+    def may_bring_more(self, now_ms: int) -> bool:
+        """Return whether a store is being read that may have what is missing.
+
+        To read once more what found no room is no reason to hope anew: what waits for something that nobody has may
+        be what takes the room, and it would not be given up as long as others came.
+        """
+        return _is_recent(self._hoped_since_ms, now_ms)
 
     def turn_away(self, message_hash: bytes, now_ms: int) -> None:
         """Note that the message in a WakuMessage was not taken in, and has to come again."""
@@ -147,6 +158,7 @@ class QueryOnConnect:
         self._asked_at_ms = now_ms
         up_to_ms = min(up_to_ns // _NANOSECONDS_PER_MILLISECOND, now_ms)
         if self._last_success_ms is None or not up_to_ms <= self._last_success_ms <= now_ms:
+            self._hoped_since_ms = now_ms
             self._last_success_ms = up_to_ms
             self._journal.touch(CAUGHT_UP, "")
 
@@ -155,7 +167,7 @@ class QueryOnConnect:
         end_ms = end_ns // _NANOSECONDS_PER_MILLISECOND
         self._succeeded = True
         self.pending = False
-        self._asked_at_ms = None
+        self._asked_at_ms = self._hoped_since_ms = None
         self._last_success_ms = min(end_ms, now_ms)
         self._looks_at_ms, self._is_settled = tuple(now_ms + after_ms for after_ms in _LOOKS_AFTER_MS), False
         self._journal.touch(CAUGHT_UP, "")
@@ -190,3 +202,7 @@ class QueryOnConnect:
         if not self._succeeded or self._last_success_ms is None or self._offline_at_ms is not None:
             return True
         return not 0 <= now_ms - self._last_success_ms <= self._interval_ms
+
+
+def _is_recent(since_ms: int | None, now_ms: int) -> bool:
+    return since_ms is not None and abs(now_ms - since_ms) <= _PATIENCE_MS

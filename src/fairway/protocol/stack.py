@@ -499,7 +499,7 @@ class Stack:
 
     def _say_what_can_come(self, now_ms: int) -> None:
         """Nothing is given up while we are offline, or read a store that may have it."""
-        possible = self._outbound.connected and not self._query_on_connect.is_under_way(now_ms)
+        possible = self._outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
         self.sds.dependencies.can_come(possible, now_ms)
 
     def _send_sync(self, now_ms: int) -> None:
