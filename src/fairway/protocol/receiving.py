@@ -34,7 +34,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdInUse,
 )
-from fairway.protocol.segmentation.outcomes import Kept, Refused, SegmentDiscarded
+from fairway.protocol.segmentation.outcomes import Kept, Refused, SegmentDiscarded, SegmentSetAside
 from fairway.protocol.sending import Sending
 from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
@@ -150,6 +150,8 @@ class Receiving:
                 if isinstance(answer, SegmentDiscarded) and answer.full is not None:
                     self._query_on_connect.turn_away(carrier.message_hash, now_ms)
                     self.process(self._sds.refused(message, now_ms), now_ms)
+                elif isinstance(answer, SegmentSetAside):
+                    self.process(self._sds.set_aside(message, now_ms), now_ms)
                 return
             kept = answer
         # Nothing but content is cited, asked for, or turned away.

@@ -304,6 +304,10 @@ class MessageChannel:
         """Note that the layer above has no room for a message, which so was not received; it can come again."""
         return self.dependencies.turned_away(message, now_ms, waits=False)
 
+    def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Note that the layer above set a segment aside, which so was not received; others may make it fit."""
+        return self.dependencies.set_aside(message, now_ms)
+
     def is_ahead_of(self, message: SdsMessage, now_ms: int) -> bool:
         """Return whether the sender of a message with causal history seems to lack the newest of what is here.
 

@@ -232,6 +232,18 @@ class Dependencies:
             self._repair.forget(message.message_id)
         return self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
 
+    def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
+        """Note that a segment came which its set cannot use as it is.
+
+        What was to be asked for only after it is asked for now: a forged segment may stand in the place of one of them,
+        and then neither can be taken in before the other is here.
+        """
+        for missing in [m for m in self.incoming.missing.values() if m.lacks == message.message_id]:
+            missing.lacks = None
+            self._begin_anew(missing)
+            self._repair.schedule_request(missing.entry, now_ms, at_once=True)
+        return self.turned_away(message, now_ms, waits=False)
+
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Nobody needs to wait for these ids any more; what waited for nothing else is delivered."""
         outcomes: list[SdsOutcome] = []
