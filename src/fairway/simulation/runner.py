@@ -249,13 +249,13 @@ class Run:
         plan, began_ms = self.plan, self.world.now_ms
         # What was just asked of programs has not reached them yet.
         self._run(_MOMENT_MS)
-        end_ms, least = began_ms + plan.settle_ms, self._lacking()
+        end_ms, least = began_ms + plan.settle_ms, self._to_come()
         while not (quiet := self._is_quiet()) and self.world.now_ms < end_ms:
             progress(plan.duration_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, end_ms - self.world.now_ms))
-            lacking = self._lacking()
-            if lacking < least:
-                least = lacking
+            to_come = self._to_come()
+            if to_come < least:
+                least = to_come
                 end_ms = min(self.world.now_ms, began_ms + _LONGEST_SETTLING * plan.settle_ms) + plan.settle_ms
         return quiet
 
@@ -638,6 +638,11 @@ class Run:
 
     def _is_quiet(self) -> bool:
         return not self._waiting() and self._lacking() == 0
+
+    def _to_come(self) -> int:
+        """Return how many deliveries are lacking, and messages known to be missing."""
+        running = (each for each in self.world.participants.values() if each.channel is not None)
+        return self._lacking() + sum(each.stack.statistics().missing for each in running)
 
     def _lacking(self) -> int:
         return Checks(self.ledger, self.world, self.start_ms).lacking()

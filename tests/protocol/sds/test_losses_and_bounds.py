@@ -359,6 +359,23 @@ def test_what_found_no_room_is_asked_for_when_a_forged_segment_in_its_place_keep
     assert asked_for(bob) == {"m0", "m1"}
 
 
+@pytest.mark.parametrize(("length", "most"), [(9, 24), (30, 24)])
+def test_a_chain_of_what_found_no_room_is_followed_as_far_as_there_is_room_to_note_it(a_message, start, length, most):
+    bob = MessageChannel("ch", "bob", SdsConfig(max_incoming_buffer=1), now_ms=start, max_missing=most)
+    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, length))]
+    for message in reversed(chain[1:]):
+        bob.receive(message, None, start)
+    bob.sweep_incoming(start + 1)
+    noted = set(bob.dependencies.incoming.missing)
+    assert len(noted) <= most
+    if length <= most:
+        assert asked_for(bob) == {"m0"}
+    else:
+        assert asked_for(bob) == {min(noted, key=lambda each: int(each[1:]))}, (
+            "the rest comes in the order of the store"
+        )
+
+
 def test_of_what_found_no_room_as_much_is_asked_for_as_there_is_room_again(new_channel, a_message, ready, start):
     bob = new_channel("bob", max_incoming_buffer=2)
     for number in range(2):

@@ -226,11 +226,17 @@ class Dependencies:
         unmet = self.unmet(message.message_id, self.cited(message))
         missing.turned_away = True
         self._begin_anew(missing)
-        if waits and unmet and missing.lacks is None:
-            # What it cites last comes last.
-            missing.lacks = unmet[-1].message_id
-            self._repair.forget(message.message_id)
-        return self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
+        # What it cites last comes last.
+        lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
+        missing.lacks = missing.lacks or lacks
+        outcomes = self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
+        if lacks is not None:
+            if lacks in self.incoming.missing or lacks in self.incoming:
+                self._repair.forget(message.message_id)
+            else:
+                # For what nobody keeps track of it would wait for ever.
+                missing.lacks = None
+        return outcomes
 
     def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Note that a segment came which its set cannot use as it is.
@@ -341,8 +347,14 @@ class Dependencies:
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
     def _may_track_more(self, message_id: str) -> bool:
-        """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not."""
-        return len(self.incoming.missing) < self._max_missing // 2 or self.incoming.is_waited_for(message_id)
+        """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not.
+
+        What a message lacks that found no room leads to what can be delivered, and is noted as long as there is any.
+        """
+        count, missing = len(self.incoming.missing), self.incoming.missing.values()
+        if count < self._max_missing // 2 or self.incoming.is_waited_for(message_id):
+            return True
+        return count < self._max_missing and any(each.lacks == message_id for each in missing)
 
     def next_loss_at(self) -> int | None:
         """Return when a sweep is next to look whether something is to be given up."""
