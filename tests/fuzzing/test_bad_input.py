@@ -286,7 +286,7 @@ def test_a_message_whose_hash_lies_is_not_delivered_and_its_loss_is_told(channel
     segments = [s for s in channel.segments(bytes(range(256)) * 2) if not s.is_parity]
     lies = [replace(segment, payload_hash=b"\x11" * 32) for segment in segments]
     assert channel.receives_segments(*lies) == [SegmentsDisputed(sender_id="mallory", payload_hash=b"\x11" * 32)]
-    lost = [event for event in channel.waits(3_600_000) if isinstance(event, IrretrievableMessage)]
+    lost = [event for event in channel.waits(25 * 3_600_000) if isinstance(event, IrretrievableMessage)]
     assert [(event.payload_hash, event.reason) for event in lost] == [(b"\x11" * 32, LossReason.HASH_MISMATCH)]
     assert channel.counts.reassembly.sets_rejected == 1
     assert channel.counts.reassembly.buffered_bytes == 0

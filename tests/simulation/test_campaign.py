@@ -174,7 +174,7 @@ def test_figures_of_worlds_of_the_same_loss_add_up():
     assert (figures.worlds, figures.virtual_ms) == (2, tally.virtual_ms)
     delivered = sum(outcome.report.delivered for outcome in outcomes if outcome.report is not None)
     assert figures.deliveries == delivered > 0
-    assert figures.each.count == figures.deliveries
+    assert 0 < figures.each.count < figures.deliveries, "what is said once the world is healed is not timed"
     rows = [json.loads(json.dumps(row_of(outcome))) for outcome in outcomes]
     assert add_up((loss_class(row["loss"]), Figures.of_json(row["figures"])) for row in rows) == tally.figures
 

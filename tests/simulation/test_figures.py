@@ -76,7 +76,9 @@ def test_where_the_network_loses_nothing_no_loss_is_noticed():
     plan = replace(CALM, participants=3, duration_ms=120_000, messages_per_hour=200.0)
     figures = Figures.of(simulate(plan))
     assert (figures.losses, figures.noticed.count, figures.noticed_within_3s) == (0, 0, None)
-    assert (figures.first.within(1_000), figures.consistent_within_6s) == (figures.messages, 1.0)
+    # What is said once the world is healed is no part of them.
+    assert 20 < figures.first.count < figures.messages
+    assert (figures.first.within(1_000), figures.consistent_within_6s) == (figures.first.count, 1.0)
 
 
 def test_where_it_loses_a_third_every_loss_is_noticed_some_before_they_are_made_good():
@@ -108,7 +110,7 @@ def test_figures_go_to_a_record_and_back():
     told = json.loads(json.dumps((figures + figures).as_json()))
     assert Figures.of_json(told) == figures + figures
     assert told["messages"] == 2 * figures.messages > 0
-    assert sum(told["each_ms"].values()) == told["deliveries"]
+    assert sum(told["each_ms"].values()) == 2 * figures.each.count > 0
 
 
 @pytest.mark.parametrize(
