@@ -40,7 +40,7 @@ mutants: $(READY) ## Plant bugs and see whether the simulated worlds find them (
 	$(BIN)/python -m tests.mutants run $(MUTANTS_ARGS)
 
 mutants-few: $(READY) ## The same with a handful, drawn anew each day (MUTANTS_SEED=YYYYMMDD)
-	$(BIN)/python -m tests.mutants run --by worlds --count 4 --worlds 12 --budget-s 15 --seed $(MUTANTS_SEED) --least 0.5 $(MUTANTS_ARGS)
+	$(BIN)/python -m tests.mutants run --by worlds --count 8 --worlds 12 --budget-s 15 --seed $(MUTANTS_SEED) --least 0.25 $(MUTANTS_ARGS)
 
 lint: $(READY) ## Check style and layout
 	$(BIN)/ruff check .
