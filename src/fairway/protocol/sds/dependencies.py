@@ -8,7 +8,7 @@ dependants are delivered (design.md 5.4; js-waku drops them, nim-sds waits for e
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Final
 
@@ -200,8 +200,10 @@ class Dependencies:
         entries = tuple(missing)
         # What a message cites before its newest few is asked for later (`sweep`), not before what others cite.
         unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
+        is_near = len(self.incoming.missing) + len(entries) > self._max_missing // 2
+        lacked = {each.lacks for each in self.incoming.missing.values()} if is_near else frozenset()
         for entry in entries:
-            if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id):
+            if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id, lacked):
                 self._biting.add(Limit.MISSING_MESSAGES)
                 continue
             if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
@@ -346,15 +348,15 @@ class Dependencies:
         longest_ms = (_LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
-    def _may_track_more(self, message_id: str) -> bool:
+    def _may_track_more(self, message_id: str, lacked: Container[str | None]) -> bool:
         """Return whether one more may be missing; for a parked message there was room, for a sync message maybe not.
 
         What a message lacks that found no room leads to what can be delivered, and is noted as long as there is any.
         """
-        count, missing = len(self.incoming.missing), self.incoming.missing.values()
+        count = len(self.incoming.missing)
         if count < self._max_missing // 2 or self.incoming.is_waited_for(message_id):
             return True
-        return count < self._max_missing and any(each.lacks == message_id for each in missing)
+        return count < self._max_missing and message_id in lacked
 
     def next_loss_at(self) -> int | None:
         """Return when a sweep is next to look whether something is to be given up."""
