@@ -177,7 +177,7 @@ def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_me
     link = Link(alice, bob, change=lambda who, message: corrupted(message, who, segment_format, index=1))
     link.pass_time(2 * HOUR_MS)
     bob.send(b"nothing yet?")
-    link.pass_time(HOUR_MS)
+    link.pass_time(25 * HOUR_MS)
     assert len(bob.events(SegmentsDisputed)) == 1
     [lost] = [event for event in bob.events(IrretrievableMessage) if event.payload_hash is not None]
     assert lost.reason is LossReason.HASH_MISMATCH

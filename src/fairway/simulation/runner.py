@@ -68,6 +68,8 @@ _CALLED: Final = 6
 """How many participants say something in the end, and are asked for by name: in a world of a thousand not all."""
 _LONGEST_SETTLING: Final = 9
 """How many times the longest wait without a delivery the world may take in all."""
+_CLOCKS_APART_MS: Final = 60_000
+"""By so much the time that a store is asked for is longer than the time away."""
 _CLOCK_NOTICED_MS: Final = 120_000
 """A clock that was set is followed within this time."""
 _AT_REST_MS: Final = 10_000
@@ -429,6 +431,9 @@ class Run:
         *speakers, absent = sorted(world.participants)[: _SPEAKERS + 1]
         participant = world.participants[absent]
         if participant.habits.slow_ms or participant.channel is None or self.plan.rate_limit is not None:
+            return
+        if 2 * self.plan.clock_skew_ms > _CLOCKS_APART_MS or self.plan.clock_jumps_per_hour:
+            # A store is asked for a time by one clock, and keeps what others stamped by theirs.
             return
         world.go_offline(absent)
         self.ledger.troubled(world.now_ms, absent)
