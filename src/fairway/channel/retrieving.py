@@ -236,7 +236,7 @@ class Retriever:
             self._answered(query)
 
     async def _permission(self) -> None:
-        """Wait until another query is allowed (seed 000, "Resource exhaustion": frequency of store queries)."""
+        """Wait until another query is allowed (RELIABLE-CHANNEL-API, "Resource exhaustion")."""
         now_ms = self._clock()
         at_ms = self._budget.next_at(now_ms)
         if at_ms > now_ms:

@@ -1,9 +1,10 @@
-"""Which missing messages to ask a store for, and when (seed 000, "Missing message retrieval").
+"""Which missing messages to ask a store for, and when (RELIABLE-CHANNEL-API, "Missing message retrieval").
 
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
 the time when it was noticed?". Questions about one message that were answered in vain are spaced ever further; how many
-messages are asked about at once, and how often by time, is bounded (seed 000, "Security/Privacy Considerations").
+messages are asked about at once, and how often by time, is bounded (RELIABLE-CHANNEL-API, "Security/Privacy
+Considerations").
 """
 
 from __future__ import annotations
