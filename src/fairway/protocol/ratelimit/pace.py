@@ -97,7 +97,9 @@ class Pace:
             return
         is_near = abs(self.per_second - self._ceiling) <= _NEAR * self._ceiling
         growth = _GROWTH_NEAR_CEILING_PER_S if is_near else _GROWTH_PER_S
-        self.per_second *= 1 + growth * min(1_000, max(0, now_ms - self._grown_ms)) / 1_000
+        # One answer speaks for as long as a transmission waits at this pace, not for the hours in which nothing left.
+        longest_s = max(1.0, 1 / self.per_second)
+        self.per_second *= (1 + growth) ** min(longest_s, max(0, now_ms - self._grown_ms) / 1_000)
         self._grown_ms = now_ms
 
     def refused(self, mark: int, now_ms: int, *, too_many: bool) -> None:
@@ -112,7 +114,6 @@ class Pace:
         else:
             self._pause_ms = min(_LAST_PAUSE_MS, 2 * self._pause_ms) if self._pause_ms else _FIRST_PAUSE_MS
             self._not_before_ms = now_ms + self._pause_ms
-        self._has_taken = False
 
     def _slow_down(self, now_ms: int) -> None:
         if self.per_second is None:
@@ -120,6 +121,7 @@ class Pace:
             self._taken.clear()
         self._ceiling = self.per_second
         self.per_second = max(_SLOWEST_PER_S, self.per_second * (_FALL if self._has_taken else _STEEP_FALL))
+        self._has_taken = False
         self._tokens = 0.0
         self._grown_ms = self._refused_ms = self._counted_ms = now_ms
 
