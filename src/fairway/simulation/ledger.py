@@ -45,7 +45,7 @@ Holds = Callable[[str, str], bool]
 RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
 MISDATED_MS: Final = 60_000
-"""A message waits no longer than this between its stamp and the network."""
+"""A message waits no longer than this between its stamp and the node."""
 _HEEDED_MS: Final = 5_000
 """What is told so soon after more was asked for may have been found before."""
 _MINUTE_MS: Final = 59_000
@@ -370,10 +370,6 @@ class Ledger(Observer):
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
         self._taken.add(message.message_hash)
-        stamp_ms = (message.message.timestamp_ns or 0) // 1_000_000
-        wall_ms = self.wall_ms(name)
-        if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
-            self.misdated.append((at_ms, name, stamp_ms - wall_ms))
         rest = len(message.encoded) - content - bloom
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
         self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
@@ -406,8 +402,12 @@ class Ledger(Observer):
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down what somebody gave to its node."""
+        """Write down what somebody gave to its node, and whether it is stamped by the clock."""
         self._handed_over.add(message.message_hash)
+        # By the time that a slow node lets it out the clock may show something else.
+        stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // 1_000_000, self.wall_ms(name)
+        if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
+            self.misdated.append((at_ms, name, stamp_ms - wall_ms))
         self._trace.update(f"{at_ms} {name} hands over {message.message_hash.hex()}\n".encode())
 
     def queried(self, at_ms: int, name: str) -> None:
