@@ -60,6 +60,24 @@ def test_a_wall_clock_that_was_ahead_and_is_set_right_is_followed_at_once(clocks
     assert off_by_ms(now_ms, clocks) == 0
 
 
+def test_a_wall_clock_that_is_behind_for_a_moment_is_right_again_at_once(clocks):
+    now_ms = clock.steady_clock()
+    clocks.wall_ahead_ns -= 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
+    clocks.passed_ns += SECOND
+    clocks.wall_ahead_ns += 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
+
+
+def test_a_wall_clock_that_was_behind_for_longer_is_followed_once_that_has_lasted(clocks):
+    now_ms = clock.steady_clock()
+    clocks.wall_ahead_ns -= 60 * SECOND
+    now_ms()
+    clocks.passed_ns += 10 * SECOND
+    clocks.wall_ahead_ns += 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == -60_000
+
+
 def test_small_corrections_never_make_it_go_back(clocks):
     now_ms = clock.steady_clock()
     before = now_ms()
