@@ -16,7 +16,7 @@ from fairway.wire import filter as waku_filter
 from fairway.wire import lightpush, metadata, relay_shards, store, waku_message
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
 from fairway.wire.topics import ContentTopic, StaticShard, shard_of
 
 EXPECTED_BLOOM: Final = BloomParameters.of(64, 0.01)
@@ -123,7 +123,7 @@ def _bit_vector_decoder(bit_order: relay_shards.BitOrder) -> Decoder:
 DECODERS: Final = (
     _sds_decoder("SDS", WAKU_SDS),
     _sds_decoder("SDS of nim-sds", NIM_SDS),
-    _segment_decoder(SEED_003),
+    _segment_decoder(WAKU_SEGMENTS),
     _segment_decoder(LIP_243),
     Decoder(
         name="WakuMessage",

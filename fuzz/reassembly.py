@@ -25,7 +25,7 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.records import Row
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import LIP_243, SEED_003, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
 from fuzz.decoders import BrokenPromiseError
 from fuzz.small_options import SEGMENTATION
 from fuzz.wire_fields import Field, bytes_in, number_in, read_fields
@@ -151,7 +151,7 @@ class _Play:
 def check_reassembly(data: bytes) -> None:
     """Play a script to both formats."""
     fields, _ = read_fields(data)
-    for segment_format in (SEED_003, LIP_243):
+    for segment_format in (WAKU_SEGMENTS, LIP_243):
         play = _Play(segment_format)
         for field in fields[:_MAX_STEPS]:
             play.step(field)

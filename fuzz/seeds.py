@@ -21,7 +21,7 @@ from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.protobuf import encode_frame
 from fairway.wire.relay_shards import BitOrder, RelayShards, encode_bit_vector, encode_index_list
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import RateLimitProof, encode_rate_limit_proof
 from fuzz import reassembly, stacks
 from fuzz.ciphers import ECIES, SIGNING_KEY, SYMMETRIC, cipher_sealed
@@ -133,7 +133,7 @@ def reassembly_seeds() -> Iterator[bytes]:
     yield write_fields([payload_step(long[index : index + 600], 0b1, sender=index) for index in range(16)])
     yield write_fields([payload_step(long[index : index + 800], 0b1111, sender=index) for index in range(9)])
     yield write_fields([payload_step(bytes(1_000) + long[:index], every ^ 0b100) for index in range(8)])
-    for segment_format in (SEED_003, LIP_243):
+    for segment_format in (WAKU_SEGMENTS, LIP_243):
         parts = Segmenter(SEGMENTATION, segment_format).split(long).parts
         contents = [
             bytes_field(

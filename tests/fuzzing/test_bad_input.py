@@ -14,7 +14,7 @@ from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import MAX_ENTRIES, MAX_NAME_LENGTH, NIM_SDS, WAKU_SDS, HistoryEntry, Kind, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 from fairway.wire.waku_message import WakuMessage
 
 NOW_MS = 1_700_000_000_000
@@ -31,7 +31,7 @@ class Channel:
         self.profile = profile
         self.is_logos = profile is Profile.LOGOS
         self.codec = NIM_SDS if self.is_logos else WAKU_SDS
-        self.segment_format = LIP_243 if self.is_logos else SEED_003
+        self.segment_format = LIP_243 if self.is_logos else WAKU_SEGMENTS
         self.unit_ms = 1_000 if self.is_logos else 1
         self.options = ReliableChannelOptions(profile=profile, segmentation=segmentation, **options)
         self.stack = Stack("team", "alice", TOPIC, self.options, now_ms=NOW_MS, seed=bytes(16))

@@ -30,7 +30,7 @@ from fairway.protocol.encryption import AesGcm
 from fairway.protocol.ratelimit.rln_testing import StrictRlnProvider
 from fairway.waku.local import LocalNetwork
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
-from fairway.wire.segment import SEED_003
+from fairway.wire.segment import WAKU_SEGMENTS
 
 MINUTE_MS = 60_000
 EPOCH_MS = 600_000
@@ -419,7 +419,7 @@ def test_out_a_payload_is_segmented_then_wrapped_by_sds_then_encrypted_each_segm
     pieces = []
     for publication in alice.published(Purpose.CONTENT):
         sds = WAKU_SDS.decode(AesGcm(KEY).decrypt(publication.message.payload))
-        segment = SEED_003.decode(sds.content)
+        segment = WAKU_SEGMENTS.decode(sds.content)
         assert publication.sds_id == sds.message_id
         if not segment.is_parity:
             pieces.append(segment.payload)
@@ -457,7 +457,7 @@ def test_each_segment_tells_message_index_and_count(room):
     alice = room.member("alice", SMALL)
     alice.send(PAYLOAD)
     room.settle()
-    segments = [SEED_003.decode(message.content) for message in alice.said(Purpose.CONTENT)]
+    segments = [WAKU_SEGMENTS.decode(message.content) for message in alice.said(Purpose.CONTENT)]
     told = [(segment.payload_hash, segment.index, segment.data_count) for segment in segments if not segment.is_parity]
     assert told == [(segments[0].payload_hash, index, 5) for index in range(5)]
 

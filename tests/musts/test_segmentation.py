@@ -12,7 +12,7 @@ from fairway.events import IrretrievableMessage, MessageDelivered
 from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import SEED_003
+from fairway.wire.segment import WAKU_SEGMENTS
 
 HOUR_MS = 3_600_000
 SIZE = 1_024
@@ -30,14 +30,14 @@ def transmitted(room, payload=PAYLOAD, options=SMALL, sender="alice"):
     member.send(payload)
     room.settle()
     publications = member.published(Purpose.CONTENT)
-    return publications, [SEED_003.decode(member.sds(publication).content) for publication in publications]
+    return publications, [WAKU_SEGMENTS.decode(member.sds(publication).content) for publication in publications]
 
 
 def forged(room, publication, **changed):
     """Return a message whose segment says something else, under an id of its own."""
     sds = room.members["alice"].sds(publication)
-    segment = replace(SEED_003.decode(sds.content), **changed)
-    return replace(sds, message_id=f"forged {sds.message_id[:32]}", content=SEED_003.encode(segment))
+    segment = replace(WAKU_SEGMENTS.decode(sds.content), **changed)
+    return replace(sds, message_id=f"forged {sds.message_id[:32]}", content=WAKU_SEGMENTS.encode(segment))
 
 
 # -- Sending ---------------------------------------------------------------------------------------
@@ -192,7 +192,9 @@ def test_what_one_sender_makes_others_keep_is_bounded_and_costs_nobody_else_his_
         mallory.send(random.Random(number).randbytes(10 * SIZE))
     room.settle()
     flood = mallory.published(Purpose.CONTENT)
-    bob.hear(*[publication for publication in flood if SEED_003.decode(mallory.sds(publication).content).index < 8])
+    bob.hear(
+        *[publication for publication in flood if WAKU_SEGMENTS.decode(mallory.sds(publication).content).index < 8]
+    )
     held = bob.stack.statistics().reassembly
     assert held.buffered_bytes <= 64 * SIZE + 10 * SIZE
     assert held.open_sets <= 4 + 1

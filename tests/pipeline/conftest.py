@@ -15,7 +15,7 @@ from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
-from fairway.wire.segment import SEED_003
+from fairway.wire.segment import WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Log:
 
     def file(self, sender_id: str, payload: bytes, config: SegmentationConfig) -> list[SdsMessage]:
         """Send a payload in segments, made in one go."""
-        parts = Segmenter(config, SEED_003).split(payload).parts
+        parts = Segmenter(config, WAKU_SEGMENTS).split(payload).parts
         first = self.message(sender_id, parts[0].content)
         messages = [first]
         for part in parts[1:]:

@@ -18,7 +18,7 @@ from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.pipeline.generator.plan import UNITS_PER_BLOCK, layout_of
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.wire.sds import Kind, codec_named
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = pytest.mark.xdist_group("generated")  # what its tests share is made once
@@ -90,7 +90,7 @@ def opened_by(row):
 
 
 def segment_of(message, profile):
-    wire = LIP_243 if profile is Profile.LOGOS else SEED_003
+    wire = LIP_243 if profile is Profile.LOGOS else WAKU_SEGMENTS
     return wire.decode(message.content) if message.content and wire.is_segment(message.content) else None
 
 

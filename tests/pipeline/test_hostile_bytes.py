@@ -32,7 +32,7 @@ from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.segment import SEED_003, Segment
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 
 FLOOD = int(os.environ.get("FAIRWAY_POISON_ROWS", "2000"))
 SHARD = "/waku/2/rs/1/0"
@@ -221,11 +221,11 @@ def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape)
         ),
         "every piece wrong": lambda number: replace(HEADER, index=number % 3, payload=b"%5d" % number),
     }
-    contents = [SEED_003.encode(shapes[shape](number)) for number in range(flood)]
+    contents = [WAKU_SEGMENTS.encode(shapes[shape](number)) for number in range(flood)]
     headers = []
     for content in contents:
         try:
-            headers.append(SEED_003.decode(content, MAX_SEGMENTS))
+            headers.append(WAKU_SEGMENTS.decode(content, MAX_SEGMENTS))
         except SegmentError:
             headers.append(None)
     read = [(content, header) for content, header in zip(contents, headers, strict=True) if header is not None]

@@ -26,7 +26,7 @@ from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.usefixtures("compiled")]
@@ -119,7 +119,7 @@ def segment(**changes):
         "payload": b"piece" * 20,
         "payload_length": None,
     }
-    return SEED_003.encode(Segment(**(fields | changes)))
+    return WAKU_SEGMENTS.encode(Segment(**(fields | changes)))
 
 
 def random_bytes(poison, rng):
@@ -211,10 +211,10 @@ def segments(poison, rng):
     poison.sds("ok", sender_id="c", content=segment(index=0, data_count=0, parity_count=2, is_parity=True))
     for count in range(2, 60):
         poison.sds("ok", sender_id="d", content=segment(index=count - 1, data_count=count))
-    parts = Segmenter(SegmentationConfig(segment_size_bytes=128), SEED_003).split(rng.randbytes(1_200)).parts
+    parts = Segmenter(SegmentationConfig(segment_size_bytes=128), WAKU_SEGMENTS).split(rng.randbytes(1_200)).parts
     for number, part in enumerate(parts):
-        header = SEED_003.decode(part.content)
-        forged = SEED_003.encode(replace(header, payload=rng.randbytes(len(header.payload))))
+        header = WAKU_SEGMENTS.decode(part.content)
+        forged = WAKU_SEGMENTS.encode(replace(header, payload=rng.randbytes(len(header.payload))))
         poison.sds("ok", sender_id="forger", message_id=f"forged-{number}", content=forged)
         poison.sds("ok", sender_id="honest", message_id=f"honest-{number}", content=part.content)
     lying = Segment(

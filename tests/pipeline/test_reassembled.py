@@ -18,10 +18,10 @@ from fairway.options import IdRule, Profile, SegmentationConfig
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, group_mapper
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 CONFIG = SegmentationConfig(segment_size_bytes=256)
-FORMATS = {Profile.WAKU: SEED_003, Profile.LOGOS: LIP_243}
+FORMATS = {Profile.WAKU: WAKU_SEGMENTS, Profile.LOGOS: LIP_243}
 SECOND = 1_000_000_000
 
 
@@ -218,7 +218,7 @@ def test_parity_alone_does_not_tell_how_much_is_needed():
 
 def test_a_payload_that_is_not_what_the_hash_promised_is_refused():
     rows = sending(PAYLOAD)
-    forged = SEED_003.encode(replace(SEED_003.decode(rows[3]["content"]), payload=bytes(256)))
+    forged = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(rows[3]["content"]), payload=bytes(256)))
     rows = [*rows[:3], rows[3] | {"content": forged}, *rows[4:-1]]
     (result,) = reassemble(rows)
     assert (result["outcome"], result["payload"], result["held"]) == ("hash-mismatch", None, 10)
@@ -226,7 +226,7 @@ def test_a_payload_that_is_not_what_the_hash_promised_is_refused():
 
 def test_segments_that_contradict_their_set_are_told_apart():
     rows = sending(PAYLOAD)[:-2]
-    odd = SEED_003.encode(replace(SEED_003.decode(rows[8]["content"]), data_count=200))
+    odd = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(rows[8]["content"]), data_count=200))
     results = reassemble([*rows[:8], rows[8] | {"content": odd, "message_id": "odd"}])
     assert [(result["outcome"], result["held"]) for result in results] == [("incomplete", 8), ("incomplete", 1)]
 
@@ -248,7 +248,8 @@ def test_parity_that_a_slow_sender_made_late_is_no_message_that_is_incomplete():
 def test_parity_of_a_message_whose_hash_is_wrong_is_no_further_message():
     rows = with_late_parity(sending(PAYLOAD[:700], config=replace(CONFIG, parity_rate=1.0)))
     forged = [
-        row | {"content": SEED_003.encode(replace(SEED_003.decode(row["content"]), payload=b"something else"))}
+        row
+        | {"content": WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(row["content"]), payload=b"something else"))}
         for row in rows[1:3]
     ]
     results = reassemble([rows[0], *forged, rows[5]])
@@ -257,7 +258,7 @@ def test_parity_of_a_message_whose_hash_is_wrong_is_no_further_message():
 
 def test_a_forged_segment_costs_nobody_his_message_and_is_seen():
     rows = sending(PAYLOAD)
-    forged = SEED_003.encode(replace(SEED_003.decode(rows[3]["content"]), payload=bytes(256)))
+    forged = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(rows[3]["content"]), payload=bytes(256)))
     results = reassemble([*rows, rows[3] | {"content": forged, "message_id": "forged"}])
     assert [(result["outcome"], result["payload"]) for result in results] == [
         ("complete", PAYLOAD),

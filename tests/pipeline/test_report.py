@@ -21,7 +21,7 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources import register
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
-from fairway.wire.segment import SEED_003, Segment
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def made(log, write_archive):
     picture = random.Random(2).randbytes(1_000)
     pieces = team.file("alice", picture, SEGMENTS)
     lost_piece = pieces[3]
-    assert [len(pieces), SEED_003.decode(pieces[-1].content).is_parity] == [8 + 1, True]
+    assert [len(pieces), WAKU_SEGMENTS.decode(pieces[-1].content).is_parity] == [8 + 1, True]
     thanks = team.message("bob", b"thanks for the picture")
 
     broken = team.file("bob", random.Random(3).randbytes(300), SEGMENTS)
@@ -55,7 +55,7 @@ def made(log, write_archive):
     for number in range(3):
         other.message("dave", b"monologue %d" % number)
 
-    too_many = SEED_003.encode(
+    too_many = WAKU_SEGMENTS.encode(
         Segment(
             payload_hash=bytes(32),
             index=0,
@@ -127,7 +127,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     assert incomplete == IncompleteMessage(
         channel_id="team",
         sender_id="bob",
-        payload_hash=SEED_003.decode(made.broken[0].content).payload_hash,
+        payload_hash=WAKU_SEGMENTS.decode(made.broken[0].content).payload_hash,
         outcome="incomplete",
         held=2,
         needed=3,

@@ -16,7 +16,7 @@ from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.stages import Status, sds_mapper
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
 
 def batch(payloads: list[bytes | None]) -> pa.RecordBatch:
@@ -114,7 +114,7 @@ def test_sync_and_ephemeral_messages_are_told_apart():
     ],
 )
 def test_the_header_of_a_segment_has_columns_of_its_own(piece, header):
-    content = SEED_003.encode(piece)
+    content = WAKU_SEGMENTS.encode(piece)
     (row,) = decoded(WAKU_SDS.encode(message(content=content)))
     assert row["segment_hash"] == b"k" * 32
     assert tuple(row[name] for name in ("segment_index", "is_parity", "data_segments", "parity_segments")) == header
@@ -141,7 +141,7 @@ def wire(**changes) -> bytes:
         (wire(message_id=""), Status.NO_ID),
         (wire(channel_id=""), Status.NO_ID),
         (wire(lamport_timestamp=2**63), Status.LAMPORT_RANGE),
-        (wire(content=SEED_003.encode(segment(data_count=257))), Status.BAD_SEGMENT),
+        (wire(content=WAKU_SEGMENTS.encode(segment(data_count=257))), Status.BAD_SEGMENT),
     ],
 )
 def test_what_cannot_be_decoded_says_why_and_harms_no_neighbour(payload, status):
@@ -155,7 +155,7 @@ def test_what_cannot_be_decoded_says_why_and_harms_no_neighbour(payload, status)
 
 
 def test_what_only_resembles_a_segment_is_a_whole_message():
-    (row,) = decoded(wire(content=SEED_003.encode(segment())[:-1]))
+    (row,) = decoded(wire(content=WAKU_SEGMENTS.encode(segment())[:-1]))
     assert (row["status"], row["segment_hash"]) == ("ok", None)
 
 

@@ -14,7 +14,7 @@ from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import SEED_003
+from fairway.wire.segment import WAKU_SEGMENTS
 
 pytestmark = pytest.mark.spark
 
@@ -181,8 +181,8 @@ def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
     config = SegmentationConfig(max_total_segments=2)
     limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
     small = SegmentationConfig(segment_size_bytes=64, parity_rate=0.0)
-    first, second = (part.content for part in Segmenter(small, SEED_003).split(bytes(100)).parts)
-    header = SEED_003.decode(first)
+    first, second = (part.content for part in Segmenter(small, WAKU_SEGMENTS).split(bytes(100)).parts)
+    header = WAKU_SEGMENTS.decode(first)
     rows = [
         {
             "message_id": f"m{number:04}",

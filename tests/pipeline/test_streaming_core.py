@@ -21,7 +21,7 @@ from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCor
 from fairway.pipeline.streaming.gaps import MAX_MISSING, MAX_SEEN, Gaps
 from fairway.pipeline.streaming.processor import ChannelProcessor
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
 COLUMNS = [column.split()[0] for column in EMITTED.split(", ")]
 SMALL = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
@@ -60,7 +60,7 @@ def message(name, content=b"hello", *, sender="alice", kind="content", lamport=1
 
 def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.WAKU):
     """Return the segments of one sending, of which the timestamps say nothing about their order."""
-    segment_format = LIP_243 if profile is Profile.LOGOS else SEED_003
+    segment_format = LIP_243 if profile is Profile.LOGOS else WAKU_SEGMENTS
     parts = Segmenter(config, segment_format).split(payload).parts
     made = []
     for part in parts:
@@ -162,7 +162,7 @@ def batch_answer(arrivals):
                 "lamport": one.lamport,
                 "timestamp": one.timestamp,
                 "is_parity": one.is_parity,
-                "segment_index": SEED_003.decode(one.content, 256).index,
+                "segment_index": WAKU_SEGMENTS.decode(one.content, 256).index,
                 "content": one.content,
                 "causal_history": [],
             }
@@ -234,7 +234,7 @@ def test_segments_that_do_not_make_what_they_promise_give_nothing_and_are_bounde
         payload=b"x",
         payload_length=None,
     )
-    content = SEED_003.encode(liar)
+    content = WAKU_SEGMENTS.encode(liar)
     first = Arrival("one", "mallory", "content", 1, 1, "waku", content, bytes(32), False, ())
     stream.batch(first)
     other = Segment(
@@ -247,7 +247,7 @@ def test_segments_that_do_not_make_what_they_promise_give_nothing_and_are_bounde
         payload_length=None,
     )
     for number in range(1_000):
-        assert stream.batch(first._replace(message_id=f"two {number}", content=SEED_003.encode(other))) == []
+        assert stream.batch(first._replace(message_id=f"two {number}", content=WAKU_SEGMENTS.encode(other))) == []
     assert len(stream.rows) <= 256 + 3
 
 

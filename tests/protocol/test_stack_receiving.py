@@ -26,7 +26,7 @@ from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from fairway.wire.segment import SEED_003, Segment
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 from fairway.wire.waku_message import WakuMessage
 
 LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
@@ -56,7 +56,7 @@ sds_messages = st.builds(
     content=st.none()
     | st.binary(max_size=100)
     | st.builds(
-        lambda index, count, parity, payload: SEED_003.encode(
+        lambda index, count, parity, payload: WAKU_SEGMENTS.encode(
             Segment(
                 payload_hash=bytes(32),
                 index=index,

@@ -17,7 +17,7 @@ from fairway.events import (
 )
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Publish
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 HOUR_MS = 3_600_000
 
@@ -137,7 +137,7 @@ def test_a_forged_segment_keeps_nobody_from_the_message_and_nobody_believes_it(p
     payload = random.Random(1).randbytes(4_500)
     alice.send(payload)
     honest = alice.content()
-    forged = corrupted(honest[1].message, alice, SEED_003, index=1, sds_id="f" * 64)
+    forged = corrupted(honest[1].message, alice, WAKU_SEGMENTS, index=1, sds_id="f" * 64)
     place = {"first": 0, "middle": 2, "last": len(honest)}[at]
     bob.receive(*honest[:place], forged, *honest[place:])
     alice.answer()
@@ -157,7 +157,7 @@ def test_a_forged_first_segment_lets_no_message_overtake_what_its_sender_knew(pe
     payload = random.Random(1).randbytes(2_500)
     alice.send(payload)
     honest = alice.content()
-    forged = corrupted(honest[0].message, alice, SEED_003, index=0, sds_id="f" * 64)
+    forged = corrupted(honest[0].message, alice, WAKU_SEGMENTS, index=0, sds_id="f" * 64)
     bob.receive(known, forged, *honest)
     assert bob.payloads() == [b"known to all"], "only the first segment tells of the other text, and it was set aside"
     bob.receive(honest[0])
@@ -171,7 +171,7 @@ def test_a_forged_first_segment_lets_no_message_overtake_what_its_sender_knew(pe
 @pytest.mark.parametrize("profile", Profile)
 def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_message(peer, profile):
     options = options_of(profile, parity_rate=0.0)
-    segment_format = LIP_243 if profile is Profile.LOGOS else SEED_003
+    segment_format = LIP_243 if profile is Profile.LOGOS else WAKU_SEGMENTS
     alice, bob = peer("alice", options), peer("bob", options)
     alice.send(random.Random(2).randbytes(3_500))
     link = Link(alice, bob, change=lambda who, message: corrupted(message, who, segment_format, index=1))

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import SegmentError
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "segmentation.json").read_text())
 HASH = bytes(range(32))
-FORMATS = pytest.mark.parametrize("segment_format", [SEED_003, LIP_243], ids=lambda known: known.name)
+FORMATS = pytest.mark.parametrize("segment_format", [WAKU_SEGMENTS, LIP_243], ids=lambda known: known.name)
 
 
 def varint(number):
@@ -27,7 +27,7 @@ def bytes_field(tag, value):
     return varint(tag << 3 | 2) + varint(len(value)) + value
 
 
-def seed_003(payload_hash=HASH, **fields):
+def waku_segment(payload_hash=HASH, **fields):
     tags = {"index": 2, "segment_count": 3, "parity_segment_index": 5, "parity_segments_count": 6}
     return bytes_field(1, payload_hash) + b"".join(number_field(tags[name], fields[name]) for name in fields)
 
@@ -38,7 +38,7 @@ def lip_243(payload_hash=HASH, **fields):
 
 
 @st.composite
-def segments_of_seed_003(draw):
+def waku_segments(draw):
     is_parity = draw(st.booleans())
     count = draw(st.integers(1 if is_parity else 2, 256))
     return Segment(
@@ -68,11 +68,11 @@ def segments_of_lip_243(draw):
     )
 
 
-@given(segments_of_seed_003())
-def test_a_segment_of_seed_003_survives_the_wire(segment):
-    assert SEED_003.decode(SEED_003.encode(segment)) == segment
-    assert SEED_003.is_segment(SEED_003.encode(segment))
-    assert SEED_003.is_later_segment(SEED_003.encode(segment)) == (segment.is_parity or segment.index > 0)
+@given(waku_segments())
+def test_a_segment_of_the_waku_format_survives_the_wire(segment):
+    assert WAKU_SEGMENTS.decode(WAKU_SEGMENTS.encode(segment)) == segment
+    assert WAKU_SEGMENTS.is_segment(WAKU_SEGMENTS.encode(segment))
+    assert WAKU_SEGMENTS.is_later_segment(WAKU_SEGMENTS.encode(segment)) == (segment.is_parity or segment.index > 0)
 
 
 @given(segments_of_lip_243())
@@ -101,28 +101,28 @@ def test_any_bytes_decode_or_raise_a_segment_error(segment_format, data):
 def test_nested_groups_and_floods_of_unknown_fields_are_refused(segment_format, data):
     with pytest.raises(SegmentError):
         segment_format.decode(data)
-    assert not SEED_003.is_segment(data)
+    assert not WAKU_SEGMENTS.is_segment(data)
     assert not segment_format.is_later_segment(data)
 
 
 # Seed 003
 
 
-def test_the_known_segments_of_seed_003_read_and_write_the_same():
+def test_the_known_waku_segments_read_and_write_the_same():
     known = VECTORS["seed_003"]
     for index, encoded in enumerate(known["segments_hex"]):
-        segment = SEED_003.decode(bytes.fromhex(encoded))
+        segment = WAKU_SEGMENTS.decode(bytes.fromhex(encoded))
         assert (segment.index, segment.data_count, segment.is_parity) == (index, 3, False)
         assert (segment.payload_hash.hex(), segment.payload_length) == (known["hash"], None)
-        assert SEED_003.encode(segment).hex() == encoded
+        assert WAKU_SEGMENTS.encode(segment).hex() == encoded
 
 
-def test_the_known_parity_segment_of_seed_003_tells_no_data_count():
+def test_the_known_parity_segment_of_the_waku_format_tells_no_data_count():
     encoded = VECTORS["seed_003"]["parity_example_hex"]
-    segment = SEED_003.decode(bytes.fromhex(encoded))
+    segment = WAKU_SEGMENTS.decode(bytes.fromhex(encoded))
     assert (segment.index, segment.data_count, segment.parity_count, segment.is_parity) == (1, 0, 2, True)
     assert segment.payload == b"\x11\x22"
-    assert SEED_003.encode(segment).hex() == encoded
+    assert WAKU_SEGMENTS.encode(segment).hex() == encoded
 
 
 @pytest.mark.parametrize(
@@ -136,63 +136,65 @@ def test_the_known_parity_segment_of_seed_003_tells_no_data_count():
     ],
     ids=str,
 )
-def test_the_combinations_that_seed_003_permits_are_segments(fields):
-    assert SEED_003.is_segment(seed_003(**fields))
+def test_the_combinations_that_the_waku_format_permits_are_segments(fields):
+    assert WAKU_SEGMENTS.is_segment(waku_segment(**fields))
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        seed_003(),
-        seed_003(segment_count=1),
-        seed_003(index=2, segment_count=2),
-        seed_003(index=2, segment_count=2, parity_segments_count=1),
-        seed_003(segment_count=1, parity_segments_count=1),
-        seed_003(parity_segment_index=1, parity_segments_count=1),
-        seed_003(parity_segment_index=1),
-        seed_003(HASH[:31], segment_count=2),
-        seed_003(HASH + b"!", segment_count=2),
-        seed_003(b"", segment_count=2) + bytes_field(4, bytes(40)),
+        waku_segment(),
+        waku_segment(segment_count=1),
+        waku_segment(index=2, segment_count=2),
+        waku_segment(index=2, segment_count=2, parity_segments_count=1),
+        waku_segment(segment_count=1, parity_segments_count=1),
+        waku_segment(parity_segment_index=1, parity_segments_count=1),
+        waku_segment(parity_segment_index=1),
+        waku_segment(HASH[:31], segment_count=2),
+        waku_segment(HASH + b"!", segment_count=2),
+        waku_segment(b"", segment_count=2) + bytes_field(4, bytes(40)),
     ],
     ids=bytes.hex,
 )
-def test_no_other_combination_is_a_segment_of_seed_003(data):
-    assert not SEED_003.is_segment(data)
+def test_no_other_combination_is_a_segment_of_the_waku_format(data):
+    assert not WAKU_SEGMENTS.is_segment(data)
     with pytest.raises(SegmentError) as caught:
-        SEED_003.decode(data)
+        WAKU_SEGMENTS.decode(data)
     assert caught.value.reason == "invalid"
 
 
-def test_what_a_data_segment_of_seed_003_says_about_parity_is_ignored():
-    segment = SEED_003.decode(seed_003(index=1, segment_count=2, parity_segment_index=7, parity_segments_count=3))
+def test_what_a_data_segment_of_the_waku_format_says_about_parity_is_ignored():
+    segment = WAKU_SEGMENTS.decode(
+        waku_segment(index=1, segment_count=2, parity_segment_index=7, parity_segments_count=3)
+    )
     assert (segment.index, segment.data_count, segment.parity_count, segment.is_parity) == (1, 2, 0, False)
 
 
-def test_a_segment_of_seed_003_may_have_its_fields_in_any_order_and_unknown_ones_first():
+def test_a_segment_of_the_waku_format_may_have_its_fields_in_any_order_and_unknown_ones_first():
     shuffled = number_field(3, 2) + bytes_field(15, b"later") + bytes_field(4, b"payload") + bytes_field(1, HASH)
-    assert SEED_003.is_segment(shuffled)
-    assert SEED_003.decode(shuffled).payload == b"payload"
+    assert WAKU_SEGMENTS.is_segment(shuffled)
+    assert WAKU_SEGMENTS.decode(shuffled).payload == b"payload"
 
 
-def test_more_segments_than_allowed_are_a_segment_of_seed_003_but_not_a_valid_one():
-    data = seed_003(index=256, segment_count=257)
-    assert SEED_003.is_segment(data)
+def test_more_segments_than_allowed_are_a_segment_of_the_waku_format_but_not_a_valid_one():
+    data = waku_segment(index=256, segment_count=257)
+    assert WAKU_SEGMENTS.is_segment(data)
     with pytest.raises(SegmentError, match="257 data"):
-        SEED_003.decode(data)
-    assert SEED_003.decode(data, 257).data_count == 257
+        WAKU_SEGMENTS.decode(data)
+    assert WAKU_SEGMENTS.decode(data, 257).data_count == 257
     with pytest.raises(SegmentError, match="257 parity"):
-        SEED_003.decode(seed_003(parity_segments_count=257))
+        WAKU_SEGMENTS.decode(waku_segment(parity_segments_count=257))
 
 
-def test_the_shortest_segment_of_seed_003_has_36_bytes():
-    shortest = seed_003(segment_count=2)
+def test_the_shortest_segment_of_the_waku_format_has_36_bytes():
+    shortest = waku_segment(segment_count=2)
     assert len(shortest) == 36
-    assert SEED_003.is_segment(shortest)
+    assert WAKU_SEGMENTS.is_segment(shortest)
 
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"{" * 200, bytes(102_400)], ids=len)
-def test_ordinary_payloads_are_no_segments_of_seed_003(text):
-    assert not SEED_003.is_segment(text)
+def test_ordinary_payloads_are_no_waku_segments(text):
+    assert not WAKU_SEGMENTS.is_segment(text)
 
 
 # LIP-243
@@ -216,7 +218,7 @@ def test_the_known_segments_of_lip_243_read_and_write_the_same(vector):
 
 @pytest.mark.parametrize("encoded", VECTORS["undecodable"])
 def test_truncated_bytes_are_undecodable(encoded):
-    for segment_format in (SEED_003, LIP_243):
+    for segment_format in (WAKU_SEGMENTS, LIP_243):
         with pytest.raises(SegmentError) as caught:
             segment_format.decode(bytes.fromhex(encoded))
         assert caught.value.reason == "undecodable"

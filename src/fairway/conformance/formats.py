@@ -92,7 +92,7 @@ FORMATS: Final = (
             "keccak256": segmentation.check_keccak,
             "segmentation": segmentation.check_segmentations,
             "leopard_parity_sha256": segmentation.check_parity_digests,
-            "seed003_v0": segmentation.check_seed_003,
+            "seed003_v0": segmentation.check_waku_segments,
         },
         prose=frozenset({"about"}),
     ),

@@ -18,7 +18,7 @@ from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessag
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 
 _MOST_BYTES: Final = 1 << 28
 _SHARD_RULE: Final = re.compile(r"\(\(i\*(shard|\d+)\+j\)\*(\d+) \+ (\d+) \+ i\*i\) & 0xFF")
@@ -173,22 +173,22 @@ def _parity_digest(case: Case) -> Iterator[Check]:
     yield same(f"{name} all parity shards", case.octets("sha256_of_concatenated_parity"), digest)
 
 
-def check_seed_003(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
+def check_waku_segments(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
     """Check segmentation in the format of SEGMENTATION. One example, or a list of them."""
     if isinstance(group, list):
-        yield from replay_cases(group, _seed_003)
+        yield from replay_cases(group, _waku_segments)
     else:
-        yield from replay_case("example", group, _seed_003)
+        yield from replay_case("example", group, _waku_segments)
 
 
-def _seed_003(case: Case) -> Iterator[Check]:
+def _waku_segments(case: Case) -> Iterator[Check]:
     case.prose("about")
     payload, size = _payload(case), case.integer("segment_size")
     yield same("hash", case.octets("hash"), keccak256(payload))
     config = SegmentationConfig(segment_size_bytes=size, parity_rate=0.0, max_message_size_bytes=max(1, len(payload)))
     encoded = case.octet_strings("segments_hex")
-    yield from _same_segments(encoded, [part.content for part in Segmenter(config, SEED_003).split(payload).parts])
-    yield same("reassembled", payload, _reassembled(config, SEED_003, encoded))
+    yield from _same_segments(encoded, [part.content for part in Segmenter(config, WAKU_SEGMENTS).split(payload).parts])
+    yield same("reassembled", payload, _reassembled(config, WAKU_SEGMENTS, encoded))
 
     parity, fields = case.octets("parity_example_hex"), case.child("parity_example_fields")
     segment = Segment(
@@ -200,5 +200,5 @@ def _seed_003(case: Case) -> Iterator[Check]:
         payload=fields.octets("payload"),
         payload_length=None,
     )
-    yield same("parity example encoded", parity, SEED_003.encode(segment))
-    yield same("parity example decoded", segment, SEED_003.decode(parity))
+    yield same("parity example encoded", parity, WAKU_SEGMENTS.encode(segment))
+    yield same("parity example decoded", segment, WAKU_SEGMENTS.decode(parity))

@@ -1,6 +1,6 @@
 """Segments: the pieces that a large message is cut into, in the two formats that exist.
 
-`SEED_003` is seed 003, "Wire Format": a data segment tells the number of data segments, a parity segment the
+`WAKU_SEGMENTS` is seed 003, "Wire Format": a data segment tells the number of data segments, a parity segment the
 number of parity segments, nothing tells the length of the whole, and a payload that fits one segment travels
 as it is. `LIP_243` is its successor: each segment tells both counts and the length, each payload is wrapped.
 
@@ -34,7 +34,7 @@ INVALID: Final = "invalid"
 _DIGEST_BYTES: Final = range(20, 65)
 """Lengths of the digests in use: what has one of these in the place of the hash is meant to be a segment."""
 
-_SEED_003_MIN_BYTES: Final = 2 + _DIGEST_BYTES.start + 2
+_WAKU_MIN_BYTES: Final = 2 + _DIGEST_BYTES.start + 2
 # Tag, length and a hash, then tag and value of the one count that may not be zero. Every other way to write these two
 # fields (overlong varints, unknown fields in between) is longer.
 
@@ -88,10 +88,10 @@ class SegmentFormat(Protocol):
         """
 
 
-class _Seed003:
+class _WakuSegments:
     """Seed 003, "Wire Format"."""
 
-    name: Final = "seed-003"
+    name: Final = "waku-segment"
     self_describing: Final = False
 
     def is_segment(self, data: bytes) -> bool:
@@ -101,21 +101,21 @@ class _Seed003:
         stand before them, so only parsing settles it. It stays cheap: bytes that are not protobuf fail within
         the first few, and what is too short for a hash and a count is not parsed.
         """
-        if len(data) < _SEED_003_MIN_BYTES:
+        if len(data) < _WAKU_MIN_BYTES:
             return False
         try:
-            message = _parse_seed_003(data)
+            message = _parse_waku(data)
         except SegmentError:
             return False
         try:
-            _check_seed_003(message)
+            _check_waku(message)
         except SegmentError:
             return _is_malformed(message)
         return True
 
     def is_later_segment(self, data: bytes) -> bool:
         """Whether the bytes are parity, or data of another number than 0."""
-        if len(data) < _SEED_003_MIN_BYTES:
+        if len(data) < _WAKU_MIN_BYTES:
             return False
         message = pb.SegmentMessageProto()
         try:
@@ -138,8 +138,8 @@ class _Seed003:
 
     def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
         """Return the segment in these bytes (seed 003, "Receiving": MUST validate each segment)."""
-        message = _parse_seed_003(data)
-        is_parity = _check_seed_003(message)
+        message = _parse_waku(data)
+        is_parity = _check_waku(message)
         _check_total(message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments)
         return Segment(
             payload_hash=message.entire_message_hash,
@@ -213,7 +213,7 @@ class _Lip243:
         )
 
 
-def _parse_seed_003(data: bytes) -> pb.SegmentMessageProto:
+def _parse_waku(data: bytes) -> pb.SegmentMessageProto:
     message = pb.SegmentMessageProto()
     try:
         message.ParseFromString(data)
@@ -222,7 +222,7 @@ def _parse_seed_003(data: bytes) -> pb.SegmentMessageProto:
     return message
 
 
-def _check_seed_003(message: pb.SegmentMessageProto) -> bool:
+def _check_waku(message: pb.SegmentMessageProto) -> bool:
     """Enforce seed 003, "Validation" ("Receivers MUST enforce"); return whether it is a parity segment."""
     _check_hash(message.entire_message_hash)
     if message.segment_count >= 2 and message.index < message.segment_count:
@@ -271,7 +271,7 @@ def _check_total(data_count: int, parity_count: int, max_total_segments: int) ->
         )
 
 
-SEED_003: Final[SegmentFormat] = _Seed003()
+WAKU_SEGMENTS: Final[SegmentFormat] = _WakuSegments()
 """Segments of seed 003 (`fairway.options.Profile.WAKU`)."""
 
 LIP_243: Final[SegmentFormat] = _Lip243()

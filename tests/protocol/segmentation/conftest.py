@@ -7,7 +7,7 @@ import pytest
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Sent:
     content: bytes
 
 
-def send(payload, *, segment_format=SEED_003, sender_id="alice", base=1_000, config=None, **options):
+def send(payload, *, segment_format=WAKU_SEGMENTS, sender_id="alice", base=1_000, config=None, **options):
     """Segment a payload as its sender does: SDS ids are unique, order keys are a run from base."""
     config = config or SegmentationConfig(**{"segment_size_bytes": 320, "parity_rate": 0.25, **options})
     return [
@@ -37,7 +37,7 @@ def send(payload, *, segment_format=SEED_003, sender_id="alice", base=1_000, con
 class Receiver:
     """A reassembler with a clock, that keeps what it delivered."""
 
-    def __init__(self, segment_format=SEED_003, on_change=None, **options):
+    def __init__(self, segment_format=WAKU_SEGMENTS, on_change=None, **options):
         self.config = SegmentationConfig(**{"segment_size_bytes": 320, "parity_rate": 0.25, **options})
         self.segment_format = segment_format
         callbacks = {} if on_change is None else {"on_change": on_change}
@@ -71,7 +71,7 @@ def _receiver():
     return Receiver
 
 
-@pytest.fixture(params=[SEED_003, LIP_243], ids=lambda known: known.name)
+@pytest.fixture(params=[WAKU_SEGMENTS, LIP_243], ids=lambda known: known.name)
 def segment_format(request):
     return request.param
 

@@ -18,7 +18,7 @@ from fairway.protocol.segmentation.outcomes import (
 )
 from fairway.wire.hashing import keccak256
 from fairway.wire.proto.segment_pb2 import SegmentMessageProto
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
 
 def payload_of(length, seed=0):
@@ -26,7 +26,7 @@ def payload_of(length, seed=0):
 
 
 def data_segment(payload_hash, index, count, payload):
-    return SEED_003.encode(
+    return WAKU_SEGMENTS.encode(
         Segment(
             payload_hash=payload_hash,
             index=index,
@@ -39,7 +39,7 @@ def data_segment(payload_hash, index, count, payload):
     )
 
 
-def test_what_is_no_segment_of_seed_003_is_a_whole_message(receiver, send):
+def test_what_is_no_segment_of_the_waku_format_is_a_whole_message(receiver, send):
     bob = receiver()
     (message,) = send(b"hello")
     assert bob.receive(message) == WholeMessage(payload=b"hello")
@@ -191,10 +191,10 @@ def test_parity_alone_suffices_where_each_segment_tells_all(receiver, send):
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0", bytes(64), b"\0x\0\0", bytes(319), bytes(320)], ids=repr)
-def test_the_end_of_a_lost_last_segment_of_seed_003_is_found(receiver, send, tail):
+def test_the_end_of_a_lost_last_segment_of_the_waku_format_is_found(receiver, send, tail):
     payload = payload_of(320 * 7, seed=1) + tail
     messages = send(payload)
-    data_count = SEED_003.decode(messages[0].content).data_count
+    data_count = WAKU_SEGMENTS.decode(messages[0].content).data_count
     left = [message for order, message in enumerate(messages) if order != data_count - 1]
     completed = receiver().receive(*left[:data_count])
     assert completed.payload == payload
@@ -477,7 +477,7 @@ def test_257_segments_are_invalid_and_so_are_counts_that_exceed_256_together(rec
         payload=bytes(64),
         payload_length=None,
     )
-    assert isinstance(bob.reassembler.add("alice", "2", 2, SEED_003.encode(parity), 0), SegmentStored)
+    assert isinstance(bob.reassembler.add("alice", "2", 2, WAKU_SEGMENTS.encode(parity), 0), SegmentStored)
     outcome = bob.reassembler.add("alice", "3", 3, data_segment(payload_hash, 0, 200, b"x"), 0)
     assert isinstance(outcome, SegmentDiscarded)
     assert (outcome.reason, bob.statistics.open_segments) == ("invalid", 1)
@@ -497,7 +497,7 @@ def test_a_segment_of_lip_243_above_the_common_size_is_oversized(receiver, send)
     assert outcome.reason == "oversized"
 
 
-def test_the_segment_size_of_seed_003_is_the_senders_choice(receiver, send):
+def test_the_segment_size_of_the_waku_format_is_the_senders_choice(receiver, send):
     payload = payload_of(2_000)
     bob = receiver(segment_size_bytes=64)
     bob.receive(*send(payload, segment_size_bytes=640))

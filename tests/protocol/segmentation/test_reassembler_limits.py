@@ -19,7 +19,7 @@ from fairway.protocol.segmentation.outcomes import (
     SegmentSurplus,
     SetLost,
 )
-from fairway.wire.segment import SEED_003, Segment
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 
 
 def payload_of(length, seed=0):
@@ -261,7 +261,7 @@ def empty_segment(number, sender_id):
         payload=b"",
         payload_length=None,
     )
-    return sender_id, f"{number}", number, SEED_003.encode(segment), 0
+    return sender_id, f"{number}", number, WAKU_SEGMENTS.encode(segment), 0
 
 
 def test_empty_segments_of_many_senders_are_bounded_too(receiver):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import examples
 from fairway.errors import SnapshotError
 from fairway.protocol.segmentation.outcomes import MessageCompleted, SegmentDiscarded, SegmentSurplus
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 
 def payload_of(length, seed=0):
@@ -165,11 +165,11 @@ steps = st.lists(
 
 
 @examples(0.4)
-@given(steps=steps, segment_format=st.sampled_from([SEED_003, LIP_243]), restart=st.integers(0, 120))
+@given(steps=steps, segment_format=st.sampled_from([WAKU_SEGMENTS, LIP_243]), restart=st.integers(0, 120))
 def test_changes_folded_over_a_snapshot_are_the_next_one_and_a_restart_is_not_noticed(
     receiver, send, steps, segment_format, restart
 ):
-    size = 64 if segment_format is SEED_003 else 192
+    size = 64 if segment_format is WAKU_SEGMENTS else 192
     payloads = [payload_of(64 * 5 + 7 * number, number) for number in range(4)]
     mirror = Mirror()
     never_restarted = receiver(segment_format, **LIMITS)
@@ -202,8 +202,8 @@ def test_changes_folded_over_a_snapshot_are_the_next_one_and_a_restart_is_not_no
 def test_a_disputed_set_becomes_whole_after_a_restart_too(receiver, send, relabel):
     bob = receiver()
     messages = send(payload_of(2_500))
-    segment = SEED_003.decode(messages[8].content)
-    wrong = relabel(messages[8], content=SEED_003.encode(relabel(segment, payload=segment.payload[::-1])))
+    segment = WAKU_SEGMENTS.decode(messages[8].content)
+    wrong = relabel(messages[8], content=WAKU_SEGMENTS.encode(relabel(segment, payload=segment.payload[::-1])))
     bob.receive(*messages[1:8], wrong)
     assert bob.statistics.sets_disputed == 1
     restarted = receiver()

@@ -16,7 +16,7 @@ from fairway.protocol.segmentation.outcomes import (
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import LIP_243, SEED_003
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
 SHARED_PAYLOADS = [random.Random(seed).randbytes(900) for seed in range(2)]
 
@@ -27,7 +27,7 @@ class ReassemblyMachine(RuleBasedStateMachine):
     sent = Bundle("sent")
 
     @initialize(
-        segment_format=st.sampled_from([SEED_003, LIP_243]),
+        segment_format=st.sampled_from([WAKU_SEGMENTS, LIP_243]),
         rate=st.sampled_from([0.0, 0.25, 1.0]),
     )
     def begin(self, segment_format, rate):

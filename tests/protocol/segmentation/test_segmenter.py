@@ -9,7 +9,7 @@ from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLarg
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation.segmenter import Segmentation, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import LIP_243, SEED_003, Segment
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "segmentation.json").read_text())
 
@@ -18,11 +18,11 @@ def payload_of(length):
     return bytes((i * 37 + 11) & 0xFF for i in range(length))
 
 
-def segmenter(segment_format=SEED_003, **options):
+def segmenter(segment_format=WAKU_SEGMENTS, **options):
     return Segmenter(SegmentationConfig(**options), segment_format)
 
 
-def segments(segmentation, segment_format=SEED_003):
+def segments(segmentation, segment_format=WAKU_SEGMENTS):
     return [segment_format.decode(part.content) for part in segmentation.parts]
 
 
@@ -84,8 +84,8 @@ def test_an_empty_payload_is_one_segment_of_lip_243():
     ("segment_format", "options", "told"),
     [
         (LIP_243, {"segment_size_bytes": 191}, "at least 192"),
-        (SEED_003, {"max_total_segments": 1}, "at least 2"),
-        (SEED_003, {"segment_size_bytes": 63}, "at least 64 for parity"),
+        (WAKU_SEGMENTS, {"max_total_segments": 1}, "at least 2"),
+        (WAKU_SEGMENTS, {"segment_size_bytes": 63}, "at least 64 for parity"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_at_once(segment_format, options, told):
@@ -112,7 +112,7 @@ def test_a_payload_that_fits_is_sent_unmodified(length):
     assert (part.chunk_index, part.data_count, part.is_parity) == (0, 1, False)
 
 
-def test_a_larger_payload_is_split_as_seed_003_demands_byte_for_byte():
+def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
     known = VECTORS["seed_003"]
     split = segmenter(segment_size_bytes=known["segment_size"], parity_rate=0).split(payload_of(known["payload_len"]))
     assert [part.content.hex() for part in split.parts] == known["segments_hex"]
@@ -126,7 +126,7 @@ def test_a_larger_payload_is_split_as_seed_003_demands_byte_for_byte():
         *[(8, 1, 1), (11, 1, 1), (15, 1, 1), (16, 1, 2), (100, 1, 12), (228, 1, 28)],
     ],
 )
-def test_the_parity_of_seed_003_is_the_rate_rounded_down_and_at_least_what_is_asked_for(k, at_least, p):
+def test_the_parity_of_the_waku_format_is_the_rate_rounded_down_and_at_least_what_is_asked_for(k, at_least, p):
     split = segmenter(segment_size_bytes=64, min_parity_segments=at_least).split(payload_of(64 * k - 5))
     assert [part.is_parity for part in split.parts] == [False] * k + [True] * p
     assert [part.chunk_index for part in split.parts] == list(range(k + p))
@@ -172,7 +172,7 @@ def test_an_empty_payload_is_refused():
 @pytest.mark.parametrize("length", [0, 1, 40])
 @pytest.mark.parametrize("rate", [0.125, 1.0])
 def test_a_payload_that_looks_like_a_segment_is_sent_as_two(length, rate):
-    disguised = SEED_003.encode(
+    disguised = WAKU_SEGMENTS.encode(
         Segment(
             payload_hash=bytes(32),
             index=1,
@@ -190,11 +190,11 @@ def test_a_payload_that_looks_like_a_segment_is_sent_as_two(length, rate):
 
 
 @given(st.binary(min_size=1, max_size=3_000), st.sampled_from([64, 100, 128]))
-def test_no_part_of_seed_003_is_ever_mistaken(payload, size):
+def test_no_part_of_the_waku_format_is_ever_mistaken(payload, size):
     split = segmenter(segment_size_bytes=size).split(payload)
     if split.payload_hash is None:
         assert [part.content for part in split.parts] == [payload]
-        assert not SEED_003.is_segment(payload)
+        assert not WAKU_SEGMENTS.is_segment(payload)
     else:
         data = [segment for segment in segments(split) if not segment.is_parity]
         assert b"".join(segment.payload for segment in data) == payload

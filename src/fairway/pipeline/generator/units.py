@@ -18,7 +18,7 @@ from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
-from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
@@ -101,7 +101,7 @@ class Maker:
         self.channel_id = f"channel-{channel:06}"
         self.content_topic = f"/fairway/1/{self.channel_id}-{self.profile.value}/proto"
         self.codec: SdsCodec = codec_named(self.profile.value)
-        self.format: SegmentFormat = LIP_243 if self.profile is Profile.LOGOS else SEED_003
+        self.format: SegmentFormat = LIP_243 if self.profile is Profile.LOGOS else WAKU_SEGMENTS
         self.meta = LOGOS_MARKER if self.profile is Profile.LOGOS else None
         self._channel = channel
         self._segmenter = Segmenter(plan.segmentation, self.format)

@@ -20,9 +20,9 @@ from fairway.pipeline.stages.decoded_columns import message_columns, segment_col
 from fairway.protocol.encryption.hook import Encryption, open_at_once
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
-from fairway.wire.segment import LIP_243, SEED_003, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 
-SEGMENT_FORMATS: Final[dict[Profile, SegmentFormat]] = {Profile.WAKU: SEED_003, Profile.LOGOS: LIP_243}
+SEGMENT_FORMATS: Final[dict[Profile, SegmentFormat]] = {Profile.WAKU: WAKU_SEGMENTS, Profile.LOGOS: LIP_243}
 """How each profile writes segments."""
 
 INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")

@@ -8,7 +8,7 @@ from typing import Final
 from fairway.options import Profile
 from fairway.protocol.sds.repair import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
-from fairway.wire.segment import LIP_243, SEED_003, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class SdsDialect:
 
 
 WAKU_DIALECT: Final = SdsDialect(
-    codec=WAKU_SDS, segments=SEED_003, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0
+    codec=WAKU_SDS, segments=WAKU_SEGMENTS, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0
 )
 """The SDS specification and js-waku."""
 LOGOS_DIALECT: Final = SdsDialect(

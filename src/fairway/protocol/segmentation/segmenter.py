@@ -91,7 +91,7 @@ class Segmenter:
             if segment_format.self_describing
             else min(config.max_total_segments, MAX_SEGMENTS)
         )
-        self._chunk_bytes = _lip_243_chunk(config) if segment_format.self_describing else _seed_003_chunk(config)
+        self._chunk_bytes = _lip_243_chunk(config) if segment_format.self_describing else _waku_chunk(config)
         self._limit_bytes = min(config.max_message_size_bytes, self._chunk_bytes * self._max_data_count())
 
     def split(self, payload: bytes) -> Segmentation:
@@ -181,7 +181,7 @@ class Segmenter:
         return Segmentation(payload_hash=payload_hash, parts=tuple(parts))
 
 
-def _seed_003_chunk(config: SegmentationConfig) -> int:
+def _waku_chunk(config: SegmentationConfig) -> int:
     if config.max_total_segments < 2:
         raise ConfigurationError(
             "max_total_segments must be at least 2 with seed 003: a payload that looks like a segment takes two"
