@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 from collections import Counter
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -413,6 +416,40 @@ async def test_a_disk_removes_its_own_folder_and_leaves_one_that_was_given(tmp_p
     assert not stores[0].path.exists()
     assert stores[1].path.parent == tmp_path
     assert stores[1].path.exists()
+
+
+KILLED = """
+import sys, time
+from fairway.testing import SimulatedDisk, run
+
+async def main():
+    disk = SimulatedDisk()
+    store = disk.store("alice")
+    store.open("harbour", "alice", "/fairway/1/harbour/proto")
+    print(store.path.parent, flush=True)
+    time.sleep(3600)
+
+run(main())
+"""
+
+
+def test_what_a_killed_program_left_in_memory_is_removed_by_the_next_disk_and_nothing_that_is_in_use():
+    programs = [subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        folders = [Path(program.stdout.readline().strip()) for program in programs if program.stdout is not None]
+        programs[0].kill()
+        programs[0].wait()
+        assert [folder.is_dir() for folder in folders] == [True, True]
+        with SimulatedDisk(), SimulatedDisk():
+            assert [folder.is_dir() for folder in folders] == [False, True]
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    with SimulatedDisk():
+        assert not folders[1].exists()
+    for folder in folders:
+        assert not list(folder.parent.glob(f"{folder.name}*"))
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,14 @@ import asyncio
 import atexit
 import os
 import random
+import secrets
+import shutil
 import sqlite3
 import tempfile
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -35,11 +39,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
-from fairway.errors import ConfigurationError, StorageError
+from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
 from fairway.storage.group_commit import CommitDriver, Done
 from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, connect
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_lock import StoreLock
 from fairway.testing.loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -54,6 +59,10 @@ LOG_HEADER_BYTES: Final = 32
 _BLOCK_BYTES: Final = 128 * SECTOR_BYTES
 """Files are compared in blocks first: a commit leaves most of a log as it was."""
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
+_OWN: Final = "fairway-disks-"
+"""How the names of temporary folders begin."""
+_LOCK: Final = ".lock"
+"""What `StoreLock` adds to a name."""
 _FULL: Final = 2
 """PRAGMA synchronous, with which a commit is on the disk when it ends."""
 _DATABASE: Final = ""
@@ -136,8 +145,11 @@ class SimulatedDisk:
         self.happened: Counter[DiskFault] = Counter()
         """How often which fault struck."""
         self._seed = seed
-        self._own = None if folder is not None else tempfile.TemporaryDirectory(prefix="fairway-disk-", dir=_memory())
-        self._folder = Path(self._own.name) if self._own is not None else folder or Path()
+        self._own: weakref.finalize[..., SimulatedDisk] | None = None
+        if folder is None:
+            folder, held = _own()
+            self._own = weakref.finalize(self, _remove, folder, held)
+        self._folder = folder
         self._context = copy_context()
         self._machines: dict[str, _Machine] = {}
 
@@ -189,7 +201,7 @@ class SimulatedDisk:
         for machine in self._machines.values():
             machine.let_go()
         if self._own is not None:
-            self._own.cleanup()
+            self._own()
 
     def _machine(self, name: str) -> _Machine:
         if name not in self._machines:
@@ -500,6 +512,28 @@ def _error(name: str, text: str) -> sqlite3.Error:
     return error
 
 
-def _memory() -> str | None:
-    """Return a folder in memory, None where there is none."""
-    return str(_IN_MEMORY) if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else None
+def _memory() -> Path:
+    """Return a folder in memory where there is one, else that of temporary files."""
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+
+
+def _own() -> tuple[Path, StoreLock]:
+    """Make a folder, and remove those of processes that were killed; who holds no lock any more was."""
+    memory = _memory()
+    for lock in memory.glob(f"{_OWN}*{_LOCK}"):
+        with suppress(StoreLockedError, OSError):
+            left = lock.with_name(lock.name.removesuffix(_LOCK))
+            _remove(left, StoreLock(left))
+    while True:
+        folder = memory / f"{_OWN}{secrets.token_hex(8)}"
+        # Another process may take a lock that is being made for one that was left.
+        with suppress(StoreLockedError):
+            held = StoreLock(folder)
+            folder.mkdir(mode=0o700)
+            return folder, held
+
+
+def _remove(folder: Path, held: StoreLock) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_name(f"{folder.name}{_LOCK}").unlink(missing_ok=True)
+    held.release()
