@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shlex
@@ -130,6 +131,24 @@ def test_the_replay_command_gives_the_same_trace_in_other_processes_with_other_h
         )
         traces.add(json.loads(told.stdout)["trace_hash"])
     assert len(traces) == 1
+
+
+def test_nobody_hears_of_what_a_killed_program_never_awaited():
+    plan = SimulationPlan(
+        participants=3,
+        duration_ms=20_000,
+        messages_per_hour=2_000,
+        joins=0,
+        leaves=0,
+        partitions=0,
+        encrypted=True,
+        cipher_delay_ms=500,
+        store=StoreKind.DISK,
+        storage_faults_per_hour=1_500,
+    )
+    # Warnings are errors.
+    assert simulate(plan).ok
+    gc.collect()
 
 
 def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():

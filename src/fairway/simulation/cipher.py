@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from fairway.errors import DecryptionError, EncryptionError, FairwayError
 from fairway.protocol.encryption.aead import AesGcm
@@ -41,12 +41,22 @@ class TroubledCipher:
     def _fail(self, error: FairwayError) -> Awaitable[bytes]:
         if not self._delay_ms:
             raise error
-        return self._fail_later(error)
+        return self._later(error)
 
-    async def _fail_later(self, error: FairwayError) -> bytes:
-        await self._later(b"")
-        raise error
+    def _later(self, result: bytes | FairwayError) -> Awaitable[bytes]:
+        return _Later(self._dice, self._delay_ms, result)
 
-    async def _later(self, result: bytes) -> bytes:
-        await asyncio.sleep(self._dice.randint(0, self._delay_ms) / 1_000)
-        return result
+
+class _Later(Awaitable[bytes]):
+    """A result that takes its time; no coroutine, of which Python complains if a program is killed before it awaits."""
+
+    def __init__(self, dice: Random, delay_ms: int, result: bytes | FairwayError) -> None:
+        self._dice = dice
+        self._delay_ms = delay_ms
+        self._result = result
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
+        yield from asyncio.sleep(self._dice.randint(0, self._delay_ms) / 1_000).__await__()
+        if isinstance(self._result, FairwayError):
+            raise self._result
+        return self._result

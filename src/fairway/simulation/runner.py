@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,10 +99,7 @@ def _quiet_log() -> Iterator[None]:
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
-        with warnings.catch_warnings():
-            # What a killed program was about to await.
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            yield
+        yield
     finally:
         log.setLevel(before)
 

@@ -17,13 +17,11 @@ the latter is allowed: whoever writes a hook decides what it hides.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
 
 MAX_WAKU_VERSION: Final = 2**32 - 1
 """14/WAKU2-MESSAGE: ``version`` is a uint32."""
@@ -107,23 +105,33 @@ def _call(encryption: Encryption, argument: bytes, direction: _Direction) -> obj
 
 def _settled(result: object, argument_size: int, direction: _Direction) -> bytes | Awaitable[bytes]:
     if inspect.isawaitable(result):
-        return _settle_later(result, argument_size, direction)
+        return _Pending(result, argument_size, direction)
     return _check(result, argument_size, direction)
 
 
-async def _settle_later(pending: Awaitable[object], argument_size: int, direction: _Direction) -> bytes:
+class _Pending(Awaitable[bytes]):
     """Give an awaitable's result the same treatment as a plain one.
 
-    The only coroutine in fairway.protocol: it awaits nothing but the caller's own awaitable, and it runs in
-    the shell that awaits it, never here.
+    Nothing in fairway.protocol awaits it: its coroutine begins in the shell that does. In a program that is killed
+    before, there is no coroutine that nobody awaited.
     """
-    try:
-        result = await pending
-    except direction.error:
-        raise
-    except Exception as cause:
-        raise _failure(direction, cause) from cause
-    return _check(result, argument_size, direction)
+
+    def __init__(self, result: Awaitable[object], argument_size: int, direction: _Direction) -> None:
+        self._result = result
+        self._argument_size = argument_size
+        self._direction = direction
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
+        return self._settled().__await__()
+
+    async def _settled(self) -> bytes:
+        try:
+            result = await self._result
+        except self._direction.error:
+            raise
+        except Exception as cause:
+            raise _failure(self._direction, cause) from cause
+        return _check(result, self._argument_size, self._direction)
 
 
 def _refuse_awaitable(result: object, direction: _Direction) -> object:
