@@ -111,7 +111,7 @@ def test_every_answer_matches(name: str):
     assert [check for group in report.groups for check in group.failures] == []
     assert report.errors == ()
     assert report.outcome is Outcome.MATCHES
-    assert all(group.checks for group in report.groups)
+    assert [group.name for group in report.groups if not group.checks and group.name != "traces"] == []
 
 
 @pytest.mark.parametrize(("name", "key"), groups())

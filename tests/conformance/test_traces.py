@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from fairway.conformance.js_waku import participant
-from fairway.conformance.js_waku.channel import JsWakuChannel
-from fairway.conformance.js_waku.faults import Fault
-from fairway.conformance.js_waku.history import JsBloom
 from fairway.conformance.report import Check
-from fairway.conformance.traces import check_traces
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesMissing
 from fairway.wire.bloom import WAKU_BLOOM, BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
+from js_waku import participant
+from js_waku.channel import JsWakuChannel
+from js_waku.faults import Fault
+from js_waku.history import JsBloom
+from js_waku.traces import check_traces
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "conformance"
-FILES = ("js_waku.json", "traces_js_waku.json")
+VECTORS = Path(__file__).parents[1] / "vectors"
+FILES = ("conformance/js_waku.json", "traces_js_waku.json")
 START_MS = 1_700_000_000_000
 # It takes 10,000 messages to see this one.
 NOT_IN_TRACES = {Fault.FILTER_NEVER_ROLLED}

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same, shown
-from fairway.conformance.js_waku.actions import read_action, sends
-from fairway.conformance.js_waku.options import JsWakuOptions
-from fairway.conformance.js_waku.participant import Participant
-from fairway.conformance.js_waku.vocabulary import NOTHING, Observed, message_in_words, state_in_words
 from fairway.conformance.report import Check
 from fairway.wire.sds import MAX_SDS_BYTES, WAKU_SDS, SdsMessage
+from js_waku.actions import read_action, sends
+from js_waku.options import JsWakuOptions
+from js_waku.participant import Participant
+from js_waku.vocabulary import NOTHING, Observed, message_in_words, state_in_words
 
 _CLOCK: Final = "clock"
 _ZLIB: Final = "encoded_zlib_b64"

@@ -6,11 +6,11 @@ from bisect import insort
 from collections.abc import Iterator
 
 from fairway.conformance.collation import CollationKey, history_key
-from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.wire.bloom import BloomParameters, BloomWire
 from fairway.wire.sds import HistoryEntry
+from js_waku.faults import Fault, Notice
 
 
 def _collated(record: HistoryRecord) -> CollationKey:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.owed import OwedCitations
 from fairway.wire.sds import HistoryEntry
 from fairway.wire.segment import SegmentFormat
+from js_waku.faults import Fault, Notice
 
 
 class JsCitations(OwedCitations):
@@ -20,7 +20,7 @@ class JsCitations(OwedCitations):
         self,
         newest: tuple[HistoryEntry, ...],
         history: LocalHistory,
-        beside: tuple[HistoryEntry, ...] = (),  # noqa: ARG002 - js-waku has no segments
+        beside: tuple[HistoryEntry, ...] = (),
         *,
         content: bytes | None,
     ) -> tuple[HistoryEntry, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 
-from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair import RepairBuffer, RepairHash, Scheduled
 from fairway.protocol.sds.repairing import Repair
 from fairway.wire.sds import HistoryEntry, SdsMessage
+from js_waku.faults import Fault, Notice
 
 
 def _time_of(scheduled: Scheduled) -> int:
@@ -85,7 +85,7 @@ class JsRepair(Repair):
         self,
         message: SdsMessage,
         holds: Callable[[str], bool],
-        participants: int,  # noqa: ARG002 - js-waku does not count them
+        participants: int,
         now_ms: int,
     ) -> list[SdsOutcome]:
         """Go through everything that a message asks for, however much, also what it names twice."""
@@ -110,7 +110,7 @@ class JsRepair(Repair):
             self._notice(Fault.LEFT_TO_ONE_GROUP)
         return []
 
-    def heard_request(self, message_id: str, now_ms: int) -> None:  # noqa: ARG002 - for ever, so whenever
+    def heard_request(self, message_id: str, now_ms: int) -> None:
         """Somebody else asked for a message: our own request is dropped for ever."""
         if self._requests.remove(message_id):
             self._notice(Fault.HEARD_MEANS_DONE)

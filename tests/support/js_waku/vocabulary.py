@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
-from fairway.conformance.js_waku.channel import JsWakuChannel
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import (
     BloomIgnored,
@@ -31,6 +30,7 @@ from fairway.protocol.sds.outcome import (
 from fairway.protocol.sds.repair import Scheduled
 from fairway.wire.bloom import BloomFilter, BloomParameters
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, Kind, SdsMessage
+from js_waku.channel import JsWakuChannel
 
 Event = dict[str, Any]
 """``type`` and ``detail``."""

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.dependencies import Dependencies
@@ -16,6 +15,7 @@ from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
 from fairway.protocol.sds.repairing import Repair
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
+from js_waku.faults import Fault, Notice
 
 
 class Waiting(NamedTuple):
@@ -70,7 +70,7 @@ class JsDependencies(Dependencies):
         self.waiting.append(Waiting(message, hint))
         self.time_received[message.message_id] = now_ms
 
-    def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:  # noqa: ARG002 - nothing happens now
+    def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Do nothing when a dependency is met: the message waits for the next sweep."""
         if any(message_id == entry.message_id for entry in self._cited_by_waiting()):
             self._notice(Fault.RELEASED_IN_SWEEPS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fairway.conformance.js_waku.faults import Fault, Notice
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.acknowledgements import Evidence, OutgoingBuffer, OutgoingMessage, Review
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds
 from fairway.wire.sds import HistoryEntry, SdsCodec, SdsMessage
+from js_waku.faults import Fault, Notice
 
 
 class JsOutgoingBuffer(OutgoingBuffer):

@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.conformance.js_waku.acknowledging import JsOutgoingBuffer
-from fairway.conformance.js_waku.citing import JsCitations
-from fairway.conformance.js_waku.faults import Fault
-from fairway.conformance.js_waku.history import JsBloom, JsLocalHistory
-from fairway.conformance.js_waku.repairing import JsRepair
-from fairway.conformance.js_waku.waiting import JsDependencies, Waiting
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel, Verdict
 from fairway.protocol.sds.history import HistoryRecord
@@ -25,6 +19,12 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
 )
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
+from js_waku.acknowledging import JsOutgoingBuffer
+from js_waku.citing import JsCitations
+from js_waku.faults import Fault
+from js_waku.history import JsBloom, JsLocalHistory
+from js_waku.repairing import JsRepair
+from js_waku.waiting import JsDependencies, Waiting
 
 _ANY_TIMESTAMP: Final = 1 << 64
 """Beyond every timestamp that the wire can carry."""
@@ -203,14 +203,14 @@ class JsWakuChannel(MessageChannel):
         hint: bytes | None,
         missing: list[HistoryEntry],
         now_ms: int,
-        encoded: bytes | None,  # noqa: ARG002 - js-waku keeps the message
+        encoded: bytes | None,
     ) -> list[SdsOutcome]:
         """Park a message, sync messages too, and report what is missing (2.2, step 10)."""
         self.dependencies.hold(message, hint, now_ms)
         told = self.dependencies.note_missing(missing, now_ms)
         return [*told, DependenciesMissing(entries=tuple(missing))]
 
-    def _latest_lamport(self, now_ms: int) -> int:  # noqa: ARG002 - whatever the time
+    def _latest_lamport(self, now_ms: int) -> int:
         """Believe and cite any timestamp (2.3)."""
         return _ANY_TIMESTAMP
 

@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from fairway.conformance.cases import Case, MalformedCaseError, shown
-from fairway.conformance.js_waku.channel import ReceiptAbortedError
-from fairway.conformance.js_waku.vocabulary import (
+from fairway.errors import DecodeError
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.outcome import DependenciesMissing
+from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
+from js_waku.channel import ReceiptAbortedError
+from js_waku.vocabulary import (
     Observed,
     entry_in_words,
     events_of,
     sent_event,
     task_failed,
 )
-from fairway.errors import DecodeError
-from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.outcome import DependenciesMissing
-from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 
 Messages = Mapping[str, bytes]
 """Bytes of messages that were sent, by the name that a record gives them."""

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairway.conformance.js_waku.actions import Action
-from fairway.conformance.js_waku.channel import JsWakuChannel
-from fairway.conformance.js_waku.faults import PASSING, Fault
-from fairway.conformance.js_waku.options import JsWakuOptions
-from fairway.conformance.js_waku.vocabulary import Observed, state_in_words
 from fairway.conformance.report import Check
 from fairway.protocol.sds.channel import MessageChannel
+from js_waku.actions import Action
+from js_waku.channel import JsWakuChannel
+from js_waku.faults import PASSING, Fault
+from js_waku.options import JsWakuOptions
+from js_waku.vocabulary import Observed, state_in_words
 
 
 class Participant:
