@@ -21,7 +21,7 @@
     |   +-- StoreFullError          the disk is full, or cannot be written
     +-- RemoteError                 bytes from outside that do not follow a specification
     |   +-- DecodeError             not decodable as the named format
-    |   |   +-- SegmentError        a segment that breaks a rule of seed 003 or LIP-243
+    |   |   +-- SegmentError        a segment that breaks a rule of SEGMENTATION or LIP-243
     |   +-- DecryptionError         not sealed for us, or tampered with
     +-- RlnError                    the RLN proof provider could not serve (``kind`` says how)
     +-- ErasureCodeError            Reed-Solomon was asked for the impossible
@@ -51,11 +51,11 @@ class LocalError(FairwayError):
 
 
 class EmptyPayloadError(LocalError):
-    """A message has no content (seed 000, "Irrecoverable errors")."""
+    """A message has no content (RELIABLE-CHANNEL-API, "Event handling": irrecoverable errors)."""
 
 
 class MessageTooLargeError(LocalError):
-    """A message is larger than the configured maximum (seed 002, "Segmentation")."""
+    """A message is larger than the configured maximum (1 MiB in drafts of LIP-173, "Segmentation")."""
 
     def __init__(self, size_bytes: int, limit_bytes: int, hint: str = "raise the limit or send it in parts") -> None:
         super().__init__(f"the message has {size_bytes} bytes, at most {limit_bytes} are allowed; {hint}")
@@ -144,7 +144,7 @@ class RlnErrorKind(Enum):
     BUDGET_EXHAUSTED = "budget-exhausted"
     """No unused message number is left in this epoch: wait for the next."""
     PERMANENT = "permanent"
-    """No proof will ever be had: the seeds' irrecoverable "RLN proof generation failed"."""
+    """There will be no proof: "RLN proof generation failed" (RELIABLE-CHANNEL-API, "Event handling")."""
 
 
 class RlnError(FairwayError):

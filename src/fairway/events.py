@@ -1,7 +1,7 @@
 """Every event that an application can see: frozen dataclasses that a ``match`` takes apart.
 
-One set of events serves three vocabularies of names: kebab-case of seeds 000 and 001, ``reliable:message:*`` of seed
-002 and LIP-173, and the names of the Logos C interface. `EVENT_NAMES` maps each event to all of them.
+One set of events serves three vocabularies of names: kebab-case of RELIABLE-CHANNEL-API, ``reliable:message:*`` of
+LIP-173, and the names of the Logos C interface. `EVENT_NAMES` maps each event to all of them.
 
 ``message_id`` is the id of the logical message (SHA-256 of the payload before segmentation, lower-case hex) and may
 repeat; ``request_id`` is unique per send. Times are integer milliseconds since the Unix epoch.
@@ -16,7 +16,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkInfo:
-    """Which segment of a message an event is about (seed 000, ChunkInfo)."""
+    """Which segment of a message an event is about (RELIABLE-CHANNEL-API, "Create Reliable Channel": ChunkInfo)."""
 
     chunk_index: int
     """From 0 to ``total_chunks`` - 1."""
@@ -27,7 +27,7 @@ class ChunkInfo:
 
 
 class SendErrorReason(Enum):
-    """The irrecoverable errors of seed 000, "Irrecoverable errors"."""
+    """Why a message could not be sent (RELIABLE-CHANNEL-API, "Event handling": irrecoverable errors)."""
 
     ENCODING_FAILED = "encoding failed"
     EMPTY_PAYLOAD = "empty payload"
@@ -38,7 +38,7 @@ class SendErrorReason(Enum):
 
 
 class DropReason(Enum):
-    """Why an ephemeral message was not sent (seed 000, EphemeralDropReason)."""
+    """Why an ephemeral message was not sent (RELIABLE-CHANNEL-API, "Event handling": EphemeralDropReason)."""
 
     RATE_LIMIT_APPROACHED = "rate_limit_approached"
     RATE_LIMIT_REACHED = "rate_limit_reached"
@@ -61,7 +61,7 @@ class LossReason(Enum):
 
 
 class ChannelStatus(Enum):
-    """Seed 002: whether messages may be missing."""
+    """Whether messages may be missing (the status of ReliableChannel in drafts of LIP-173)."""
 
     SYNCING = "syncing"
     """Messages are known to be missing, the node is offline, or the store has not answered for the time away."""
@@ -77,7 +77,7 @@ class NodeHealth(Enum):
 
 
 class Limit(Enum):
-    """A bound against exhaustion (seed 000, "Security/Privacy Considerations"), named after what it bounds."""
+    """A bound against exhaustion (RELIABLE-CHANNEL-API, "Security/Privacy Considerations"), named by what it bounds."""
 
     MISSING_MESSAGES = "missing-messages"
     """``max_missing``: a message that cites further missing ones is not taken in, as if it had not been received, until
@@ -377,8 +377,8 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     MessageAcknowledged: ("message-acknowledged",),
     MessageDelivered: ("reliable:message:delivered",),
     MessageSendError: ("sending-message-irrecoverable-error",),
-    # Seed 002, "Retransmission": a send error MUST be emitted when retransmissions are exhausted. Every request that
-    # fails ends in one `DeliveryError`, for whatever reason, so that each of these names fires once for it.
+    # LIP-173, "Type definitions": a delivery error when retransmissions are exhausted; its drafts emitted a send error
+    # then. Each request that fails ends in one `DeliveryError`, whatever the reason, so each of these names fires once.
     DeliveryError: ("reliable:message:delivery-error", "reliable:message:send-error", "onChannelMessageError"),
     MessageQueued: ("message-queued", "onMessageQueued"),
     EphemeralMessageDropped: ("ephemeral-message-dropped",),
@@ -393,4 +393,4 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     HandlerFailed: ("handler-failed",),
     MessageSetAside: ("message-set-aside",),
 }
-"""The names under which each event is known to the seeds, LIP-173 and the Logos C interface."""
+"""The names of each event in RELIABLE-CHANNEL-API, in LIP-173 and in the Logos C interface."""

@@ -1,8 +1,9 @@
 """Every knob, one dataclass per layer, one docstring line per field; and the two profiles.
 
-Defaults are those of design.md 5.10: `Profile.WAKU` follows seeds 000 and 001 and js-waku, `Profile.LOGOS` follows
-LIP-173. Durations are integer milliseconds, sizes are bytes, unless a name says otherwise. Values are checked
-when an options object is made, so a wrong one fails where it was written.
+Defaults of `Profile.WAKU` follow RELIABLE-CHANNEL-API and js-waku, those of `Profile.LOGOS` follow LIP-173;
+docs/decisions/specifications.md, "Defaults", has the exceptions. Durations are integer milliseconds, sizes are bytes,
+unless a name says otherwise. Values are checked when an options object is made, so a wrong one fails where it was
+written.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from fairway.errors import ConfigurationError
 _LEAST_ENTRY_BYTES: Final = 66
 """Of a history entry on the wire: an id of 64 characters, its tag and its length."""
 MAX_SEGMENTS: Final = 256
-"""Seed 003, "Sending": never more than 256 segments, data and parity together."""
+"""SEGMENTATION, "Sending": never more than 256 segments, data and parity together."""
 
 
 class Profile(Enum):
     """Which of the two incompatible wires a channel speaks; the protocol behind them is one."""
 
     WAKU = "waku"
-    """The SDS specification and js-waku; segments of seed 003."""
+    """SDS as specified and as js-waku writes it; segments of SEGMENTATION."""
     LOGOS = "logos"
-    """nim-sds; segments of LIP-243; WakuMessage.meta carries the marker of LIP-173."""
+    """SDS as nim-sds writes it; segments of LIP-243; WakuMessage.meta carries the marker of logos-delivery."""
 
 
 class Delivery(Enum):
@@ -45,7 +46,7 @@ class IdRule(Enum):
     """How the SDS message id of an own message is made. On receipt ids are opaque."""
 
     UNIQUE = "unique"
-    """SHA-256 over sender id, Lamport timestamp and content: unique per segment (design.md 5.2)."""
+    """SHA-256 over sender id, Lamport timestamp and content: unique per segment."""
     PAYLOAD = "payload"
     """SHA-256 of the content alone, as js-waku does: two people saying "ok" are one message there."""
     KECCAK_TIMESTAMP = "keccak-timestamp"
@@ -59,7 +60,7 @@ def _require(condition: bool, text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentationConfig:
-    """Segmentation and reassembly (seed 003; LIP-243)."""
+    """Segmentation and reassembly (SEGMENTATION; LIP-243)."""
 
     segment_size_bytes: int = 102_400
     """`Profile.WAKU`: largest payload of a data segment, rounded down to a multiple of 64 where there is parity.
@@ -72,7 +73,7 @@ class SegmentationConfig:
     max_total_segments: int = MAX_SEGMENTS
     """Data and parity segments of one message together; all participants must agree. `Profile.WAKU` allows 256."""
     max_message_size_bytes: int = 1_048_576
-    """Larger messages are refused (seed 002: 1 MiB)."""
+    """Larger messages are refused (1 MiB in drafts of LIP-173, "Segmentation")."""
     reassembly_timeout_ms: int = 86_400_000
     """A set that gained no segment for so long, in which some could come, is given up; retries end long before this."""
     max_sets_per_sender: int = 1_000
@@ -133,12 +134,12 @@ class RepairConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdsConfig:
-    """Scalable Data Sync (the SDS specification; seed 000, "SDS MessageChannel integration")."""
+    """Scalable Data Sync (SDS; RELIABLE-CHANNEL-API, "SDS MessageChannel integration")."""
 
     causal_history_size: int = 2
     """Messages cited by each message. The spec recommends 2; js-waku uses 200."""
     bloom_capacity: int = 10_000
-    """Messages the bloom filter is sized for (seed 000: bloom_filter_size). js-waku peers must agree."""
+    """Messages the bloom filter is sized for (RELIABLE-CHANNEL-API: bloom_filter_size). js-waku peers must agree."""
     bloom_error_rate: float = 0.001
     """Wanted rate of false positives at capacity."""
     possible_acks_threshold: int = 2
@@ -179,7 +180,7 @@ class SdsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitConfig:
-    """The rate limit manager (seeds 000 and 002, "Rate Limit Manager")."""
+    """The rate limit manager (RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager")."""
 
     enabled: bool = False
     """Limit at all. Turns itself on when a node or an RLN provider tells a quota."""
@@ -190,7 +191,7 @@ class RateLimitConfig:
     approached_threshold: float = 0.9
     """Share of the quota from which only users' messages are sent."""
     first_segment_only: bool = False
-    """Charge only the first segment of a message (seed 002). Only for networks without RLN."""
+    """Charge only the first segment of a message (drafts of LIP-173). Only for networks without RLN."""
     max_queued: int = 100_000
     """Transmissions that wait for a coming epoch."""
 
@@ -205,8 +206,9 @@ class RateLimitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliableChannelOptions:
-    """Everything about one channel (seeds 000 and 001, ReliableChannelOptions; seed 002, ReliableChannelConfig).
+    """Everything about one channel.
 
+    RELIABLE-CHANNEL-API, "Create Reliable Channel": ReliableChannelOptions; LIP-173, "Type definitions".
     ``sds`` always shows what is in force. ``causal_history_size`` and ``bloom_filter_size`` go on replacing what stands
     there in copies that ``dataclasses.replace`` makes; give them as None there to change ``sds`` itself.
     """
@@ -226,7 +228,7 @@ class ReliableChannelOptions:
     sweep_in_buf_interval_ms: int = 5_000
     """How often the incoming buffer is swept."""
     query_on_connect: bool = True
-    """Ask the store for the time away when a store node becomes reachable (seed 000, "Query on connect")."""
+    """Ask a store node that becomes reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
     query_on_connect_interval_ms: int = 300_000
     """Without having been offline, ask again only this long after the last time that it went through."""
     query_on_connect_max_window_ms: int = 2_592_000_000
@@ -236,16 +238,18 @@ class ReliableChannelOptions:
     process_task_min_elapse_ms: int = 0
     """Least time between two rounds of processing received messages; 0 = at once."""
     causal_history_size: int | None = None
-    """Messages cited by each message, by the name of seeds 000 and 001; given, it replaces the one of ``sds``."""
+    """Messages cited by each message, by its name in RELIABLE-CHANNEL-API; given, it replaces the one of ``sds``."""
     bloom_filter_size: int | None = None
-    """Messages the bloom filter is sized for, by the seeds' name; given, it replaces ``sds.bloom_capacity``."""
+    """Messages the bloom filter is sized for, by its name in RELIABLE-CHANNEL-API; given, it replaces
+    ``sds.bloom_capacity``."""
     max_missing: int = 10_000
-    """Missing messages tracked and asked for (as the API asks: exhaustion). A message that cites more than 20 new
-    ones is taken in up to half of it, and one that is waited for up to twice of it."""
+    """Missing messages tracked and asked for; for this and the next two see RELIABLE-CHANNEL-API, "Security/Privacy
+    Considerations". A message that cites more than 20 new ones is taken in up to half of it, and one that others wait
+    for up to twice of it."""
     max_active_retries: int = 1_000
-    """Segments whose retransmission is queued or in flight at once; further ones wait (seed 000)."""
+    """Segments whose retransmission is queued or in flight at once; further ones wait."""
     max_store_queries_per_minute: int = 60
-    """Store queries in any minute, every page counted; further ones wait (seed 000)."""
+    """Store queries in any minute, every page counted; further ones wait."""
     max_unread_messages: int = 10_000
     """Received messages that the application has not read; at that nothing more is taken in."""
     max_unread_bytes: int = 268_435_456
@@ -322,7 +326,7 @@ class ReliableChannelOptions:
         )
 
     def _apply_the_seeds_names(self) -> None:
-        """Let ``sds`` say what is in force: the seeds put two of its knobs among the channel's."""
+        """Put the two options of SDS that RELIABLE-CHANNEL-API has among the channel's into ``sds``."""
         given: dict[str, Any] = {}
         if self.causal_history_size is not None:
             _require(self.causal_history_size >= 0, "causal_history_size must not be negative")

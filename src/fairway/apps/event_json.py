@@ -1,8 +1,9 @@
 """An event as a JSON object: the one form in which every program here tells events to other programs.
 
-``{"event": <the seeds' kebab-case name>, "type": <class name>, ...all fields}``. Bytes are lower-case hex, choices are
-their text, and a payload is told by its ``size`` and ``sha256``; ``payload_base64`` only on request. Nothing that an
-event says is left out, so a reader in any language sees what a Python program would.
+``{"event": <kebab-case name>, "type": <class name>, ...all fields}``; the name is the one of RELIABLE-CHANNEL-API,
+"Event handling". Bytes are lower-case hex and choices are their text. A payload is shown by its ``size`` and
+``sha256``, and by ``payload_base64`` on request. All fields of an event are there, so that a program in any language
+sees what a Python program sees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`create_reliable_channel`: the door (seeds 000 and 001, "Create Reliable Channel")."""
+"""`create_reliable_channel` makes a channel (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def create_reliable_channel(
     """Make a channel, and start it unless ``options.auto_start`` is off.
 
     ``channel_id``, ``content_topic`` and ``encryption`` MUST be the same for all participants; ``sender_id`` SHOULD be
-    unique and stay the same between runs. Seed 001 names an ``encoder`` and a ``decoder`` in place of topic and
-    encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is the path of the file in
-    which the channel survives a crash; without one it lives in memory. The node stays the caller's: closing the channel
-    does not close it.
+    unique and stay the same between runs. The first text of RELIABLE-CHANNEL-API has an ``encoder`` and a ``decoder``
+    in place of topic and encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is
+    the path of the file in which the channel survives a crash; without one it lives in memory. The node stays the
+    caller's: closing the channel does not close it.
 
     Raises `ConfigurationError` for what cannot work, and a `StorageError` if the store cannot be used.
     """
@@ -79,7 +79,7 @@ def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:
 def _of_pair(
     encoder: Encoder | None, decoder: Decoder | None, content_topic: str | None, encryption: Encryption | None
 ) -> tuple[str, Encryption | None]:
-    """Return topic and encryption of seed 001's pair, of which all messages MUST use the same."""
+    """Return topic and encryption of an encoder and a decoder, of which all messages MUST use the same."""
     if encoder is None or decoder is None:
         raise ConfigurationError("an encoder and a decoder go together: give both, or content_topic and encryption")
     if content_topic is not None or encryption is not None:

@@ -292,7 +292,7 @@ class Engine:
                     await self.commits.room(_MAX_UNCOMMITTED)
             self._arm()
             if pause_s:
-                # Seed 000, "Performance considerations": not more often than process_task_min_elapse_ms.
+                # RELIABLE-CHANNEL-API, "Performance considerations": not more often than process_task_min_elapse_ms.
                 await asyncio.sleep(pause_s)
 
     async def _watch_node(self) -> None:

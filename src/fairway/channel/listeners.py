@@ -1,4 +1,4 @@
-"""Events on their way to the application: handlers by type or by the seeds' names, and streams.
+"""Events on their way to the application: handlers by type or by the specifications' names, and streams.
 
 A handler that raises concerns nobody else: it is logged, counted and told as `HandlerFailed`, and the channel goes on.
 A message that it did not finish stays in the inbox and comes again, to those handlers that raised. Handlers that are

@@ -1,4 +1,4 @@
-"""`ReliableChannel`: the API of seeds 000, 001 and 002 on asyncio (design.md section 4).
+"""`ReliableChannel`: RELIABLE-CHANNEL-API and its later form LIP-173, on asyncio.
 
 A channel is made by `create_reliable_channel`, is started and stopped any number of times, and is closed once. Every
 start goes on from what the store holds, as after a crash, so that there is only one way to begin.
@@ -102,12 +102,16 @@ class ReliableChannel:
 
     @staticmethod
     def get_message_id(payload: bytes) -> str:
-        """Return the id that a message has: SHA-256 of the payload, lower-case hex (seed 001, getMessageId)."""
+        """Return the id that a message has: SHA-256 of the payload in lower-case hex.
+
+        RELIABLE-CHANNEL-API, "Send messages": getMessageId.
+        """
         return logical_message_id(_bytes_of(payload))
 
     async def start(self) -> None:
-        """Begin, or go on where the store was left: subscribe, and run all timers (seed 000, "Channel lifecycle").
+        """Begin, or go on where the store was left: subscribe, and run all timers.
 
+        RELIABLE-CHANNEL-API, "Channel lifecycle".
         Does nothing if the channel is started. Raises `ChannelClosedError` after `close`, a `StorageError` if the store
         cannot be used, and `NodeUnavailableError` if the node is closed.
         """
@@ -147,7 +151,7 @@ class ReliableChannel:
     async def stop(self) -> None:
         """Stop all timers and leave the content topic; whoever awaits something goes on waiting for the next `start`.
 
-        Does nothing if the channel is not started (seed 000, "Channel lifecycle").
+        Does nothing if the channel is not started (RELIABLE-CHANNEL-API, "Channel lifecycle").
         """
         async with self._lifecycle:
             await self._end_engine()
@@ -163,12 +167,12 @@ class ReliableChannel:
                 await self._listeners.close()
 
     def is_started(self) -> bool:
-        """Return whether the channel is running (seed 000, isStarted)."""
+        """Return whether the channel is running (RELIABLE-CHANNEL-API, "Channel lifecycle": isStarted)."""
         return self._engine is not None and self._failure is None
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages are known to be missing: syncing or synced (seed 002)."""
+        """Whether messages are known to be missing: syncing or synced, as in drafts of LIP-173."""
         return self._started().stack.status
 
     async def send(
@@ -220,7 +224,7 @@ class ReliableChannel:
         return receipt
 
     async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
-        """Send a message that nobody needs to have, such as "is typing" (seed 000, "Ephemeral messages").
+        """Send a message that may be lost, such as "is typing" (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
         It is not segmented, stored, acknowledged or repeated, and it is dropped when the rate limit is near, with an
         event. Raises `ChannelClosedError`, `EmptyPayloadError`, and `MessageTooLargeError` beyond one segment.
@@ -288,7 +292,7 @@ class ReliableChannel:
         return stream
 
     def on(self, event: str | type, handler: Handler) -> Callable[[], None]:
-        """Call ``handler`` with every event of a kind, named by type or by the seeds' words; return what ends that.
+        """Call ``handler`` with every event of a kind, given by type or by name; return a function that ends that.
 
         A handler may be a coroutine function. One that raises is logged and told as `HandlerFailed`; nothing stops.
         """

@@ -1,4 +1,4 @@
-"""What a channel needs of a Waku node (design.md section 6); every implementation is interchangeable behind it.
+"""What a channel needs of a Waku node; every implementation is interchangeable behind it.
 
 A node sends, subscribes, answers store queries and says how it is. It promises nothing else: messages may be lost,
 late, doubled or out of order, for that is what the protocol above is for. It keeps no state of a channel.

@@ -3,7 +3,7 @@
 * ``murmur3_x86_32``: the string hash of Nim before 2.2, which js-waku's bloom filter uses (Profile.WAKU).
 * ``farmhash64``: FarmHash Fingerprint64, the string hash of Nim 2.2 and later, which nim-sds uses for its bloom
   filter and its repair timing (Profile.LOGOS).
-* ``keccak256``: Keccak-256 with the original padding, as Ethereum uses it; **not** SHA3-256 (seed 003).
+* ``keccak256``: Keccak-256 with the original padding, as Ethereum uses it; **not** SHA3-256 (SEGMENTATION).
 
 Each is written from the published algorithm, in integers, because no maintained Python package offers them all with
 the exact variant; `murmur3_pair` shares the work between an id and the same id with a suffix.
@@ -21,7 +21,7 @@ _M64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def keccak256(data: bytes) -> bytes:
-    """Return the 32-byte Keccak-256 of data (seed 003, "Sending": entire_message_hash)."""
+    """Return the 32-byte Keccak-256 of data (SEGMENTATION, "Sending": entire_message_hash)."""
     return keccak.new(digest_bits=256, data=data).digest()
 
 

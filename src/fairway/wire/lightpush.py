@@ -1,15 +1,17 @@
-"""Light push: a client asks a service node to publish a message (seed 004; 19/WAKU2-LIGHTPUSH for version 2).
+"""Light push: a client asks a service node to publish a message.
+
+WAKU-LIGHTPUSH is version 3 of the protocol, 19/WAKU2-LIGHTPUSH version 2.
 
 Requests hold the message as the very bytes that came, because a service node must hash and relay those.
-`STATUS_TABLE` is the list of result codes with what a client should do about each. Seed 004 says that
-"the list of error codes is not complete and can be extended in the future": an unknown code survives
-decoding, and `client_action` treats it as the generic code of its class.
+`STATUS_TABLE` is the list of result codes with what a client should do about each. "The list of error codes is not
+complete and can be extended in the future" (WAKU-LIGHTPUSH, "Examples of possible error codes"): an unknown code
+survives decoding, and `client_action` treats it as the generic code of its class.
 
-503 means "no peers to relay" in seed 004; newer node software uses 503 for "service not available" and
-505 for the missing peers. To a client both say that this node cannot reach the network now.
+503 means "no peers to relay" in WAKU-LIGHTPUSH; newer node software uses 503 for "service not available" and 505 for
+the missing peers. To a client both say that this node cannot reach the network now.
 
-420 says that the message failed validation, of its timestamp or its RLN proof, which are of the moment when it was
-made: it is never final, a message that is stamped and proven anew may pass.
+420 says that the message failed validation: its timestamp or its RLN proof was refused. Both are of the moment when it
+was made, so 420 is never final: the message may pass with a new timestamp and a new proof.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LIGHTPUSH_PROTOCOL: Final = "/vac/waku/lightpush/3.0.0"
-"""Protocol identifier of seed 004."""
+"""Protocol identifier of version 3, WAKU-LIGHTPUSH."""
 
 LIGHTPUSH_V2_PROTOCOL: Final = "/vac/waku/lightpush/2.0.0-beta1"
 """Protocol identifier of the previous version, 19/WAKU2-LIGHTPUSH."""
@@ -44,7 +46,7 @@ _LONGER_LENGTHS: Final = 0x80
 
 
 class StatusCode(IntEnum):
-    """Result codes of seed 004, "Examples of possible error codes", and those that node software added."""
+    """Result codes of WAKU-LIGHTPUSH, "Examples of possible error codes", and those that node software added."""
 
     SUCCESS = 200
     BAD_REQUEST = 400
@@ -139,8 +141,8 @@ _UNKNOWN_BY_HUNDRED: Final[Mapping[int, ClientAction]] = MappingProxyType(
 def client_action(status_code: int) -> ClientAction:
     """Return what a client should do about ``status_code``, known or not.
 
-    Only 200 is a success: seed 004, "Payloads", "has value 200 in case of success". An unknown 4xx counts as
-    400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
+    Only 200 is a success: WAKU-LIGHTPUSH, "Payloads", says "has value 200 in case of success". An unknown 4xx counts
+    as 400 and an unknown 5xx as 500; anything else is an answer that this node alone understands.
     """
     meaning = STATUS_TABLE.get(status_code)
     if meaning is not None:
@@ -150,7 +152,7 @@ def client_action(status_code: int) -> ClientAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightPushRequest:
-    """A request to publish one message (seed 004, "Payloads")."""
+    """A request to publish one message (WAKU-LIGHTPUSH, "Payloads")."""
 
     request_id: str
     """Repeated in the response."""
@@ -166,7 +168,7 @@ class LightPushRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightPushResponse:
-    """The answer to a `LightPushRequest` (seed 004, "Payloads")."""
+    """The answer to a `LightPushRequest` (WAKU-LIGHTPUSH, "Payloads")."""
 
     request_id: str
     """That of the request."""
@@ -175,7 +177,7 @@ class LightPushResponse:
     status_desc: str | None = None
     """An explanation for people."""
     relay_peer_count: int | None = None
-    """Peers the message was relayed to; may be absent or 0 on error (seed 004, "Message Relaying")."""
+    """Peers the message was relayed to; may be absent or 0 on error (WAKU-LIGHTPUSH, "Message Relaying")."""
 
     @property
     def is_success(self) -> bool:

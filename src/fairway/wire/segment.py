@@ -1,8 +1,8 @@
 """Segments: the pieces that a large message is cut into, in the two formats that exist.
 
-`WAKU_SEGMENTS` is seed 003, "Wire Format": a data segment tells the number of data segments, a parity segment the
-number of parity segments, nothing tells the length of the whole, and a payload that fits one segment travels
-as it is. `LIP_243` is its successor: each segment tells both counts and the length, each payload is wrapped.
+`WAKU_SEGMENTS` is SEGMENTATION, "Wire Format": a data segment has the number of data segments, a parity segment the
+number of parity segments, none has the length of the whole, and a payload that fits one segment travels unmodified.
+`LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped.
 
 The formats give the same field numbers different meanings, so bytes of one often parse as the other. Which
 one is spoken is a matter of `fairway.options.Profile`, never of trial.
@@ -50,15 +50,15 @@ class Segment:
     index: int
     """Zero-based, within the segment's own class (data or parity)."""
     data_count: int
-    """Data segments of the message; 0 where the format does not tell (parity of seed 003)."""
+    """Data segments of the message; 0 where the format does not tell (parity of SEGMENTATION)."""
     parity_count: int
-    """Parity segments of the message; 0 for none, or where the format does not tell (data of seed 003)."""
+    """Parity segments of the message; 0 for none, or where the format does not tell (data of SEGMENTATION)."""
     is_parity: bool
     """Whether the payload is a Reed-Solomon parity shard rather than a piece of the message."""
     payload: bytes
     """The piece of the message, or the parity shard."""
     payload_length: int | None
-    """Length of the whole payload in bytes; None in seed 003, which does not tell."""
+    """Length of the whole payload in bytes; None with SEGMENTATION, which does not tell."""
 
 
 class SegmentFormat(Protocol):
@@ -89,7 +89,7 @@ class SegmentFormat(Protocol):
 
 
 class _WakuSegments:
-    """Seed 003, "Wire Format"."""
+    """SEGMENTATION, "Wire Format"."""
 
     name: Final = "waku-segment"
     self_describing: Final = False
@@ -137,7 +137,7 @@ class _WakuSegments:
         return message.SerializeToString()
 
     def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
-        """Return the segment in these bytes (seed 003, "Receiving": MUST validate each segment)."""
+        """Return the segment in these bytes (SEGMENTATION, "Receiving": MUST validate each segment)."""
         message = _parse_waku(data)
         is_parity = _check_waku(message)
         _check_total(message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments)
@@ -218,12 +218,12 @@ def _parse_waku(data: bytes) -> pb.SegmentMessageProto:
     try:
         message.ParseFromString(data)
     except ProtobufDecodeError as error:
-        raise SegmentError(UNDECODABLE, "not a seed 003 segment") from error
+        raise SegmentError(UNDECODABLE, "not a segment of the Waku profile") from error
     return message
 
 
 def _check_waku(message: pb.SegmentMessageProto) -> bool:
-    """Enforce seed 003, "Validation" ("Receivers MUST enforce"); return whether it is a parity segment."""
+    """Enforce SEGMENTATION, "Validation" ("Receivers MUST enforce"); return whether it is a parity segment."""
     _check_hash(message.entire_message_hash)
     if message.segment_count >= 2 and message.index < message.segment_count:
         return False
@@ -257,13 +257,13 @@ def _is_malformed(message: pb.SegmentMessageProto) -> bool:
 
 
 def _check_hash(payload_hash: bytes) -> None:
-    # Seed 003, "Validation": entire_message_hash.length == 32; LIP-243 demands the same.
+    # SEGMENTATION, "Validation": entire_message_hash.length == 32; LIP-243 demands the same.
     if len(payload_hash) != HASH_BYTES:
         raise SegmentError(INVALID, f"a hash of {len(payload_hash)} bytes, expected {HASH_BYTES}")
 
 
 def _check_total(data_count: int, parity_count: int, max_total_segments: int) -> None:
-    # Seed 003, "Denial of Service": validate segment counts (<= 256).
+    # SEGMENTATION, "Denial of Service": validate segment counts (<= 256).
     if data_count + parity_count > max_total_segments:
         raise SegmentError(
             INVALID,
@@ -272,7 +272,7 @@ def _check_total(data_count: int, parity_count: int, max_total_segments: int) ->
 
 
 WAKU_SEGMENTS: Final[SegmentFormat] = _WakuSegments()
-"""Segments of seed 003 (`fairway.options.Profile.WAKU`)."""
+"""Segments of SEGMENTATION (`fairway.options.Profile.WAKU`)."""
 
 LIP_243: Final[SegmentFormat] = _Lip243()
 """Segments of LIP-243 (`fairway.options.Profile.LOGOS`)."""

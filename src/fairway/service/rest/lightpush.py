@@ -1,6 +1,6 @@
 """``POST /lightpush/v3/message``: the light push service over HTTP, its status codes being those of HTTP.
 
-nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; seed 004 for the codes.
+nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; WAKU-LIGHTPUSH for the codes.
 """
 
 from __future__ import annotations

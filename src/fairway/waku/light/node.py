@@ -1,6 +1,6 @@
 """A light client: a `WakuNode` that lets others do the work, two at a time, and looks after them.
 
-Messages go out by light push, come in by filter, and what was missed is in a store; seed 002's lower layer says how
+Messages go out by light push, come in by filter, and what was missed is in a store; WAKU-P2P-RELIABILITY says how
 much each of them is trusted. Invariants: a peer that fails is replaced while there is another one; `LightNode.status`
 says at any time whether messages can go out and come in, so that whoever watches it knows what was missed; when
 `LightNode.close` returns nothing of it is left.

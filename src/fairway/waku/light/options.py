@@ -1,4 +1,4 @@
-"""What a light client is told; the defaults are those that P2P reliability (seed 002's lower layer) recommends."""
+"""The options of a light client; the defaults are those that WAKU-P2P-RELIABILITY recommends."""
 
 from __future__ import annotations
 

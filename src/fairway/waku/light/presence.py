@@ -1,8 +1,8 @@
 """Whether what was sent has arrived anywhere: asking store nodes for it, and sending it again if none has it.
 
-Seed 002's lower layer (P2P reliability): light push confirms that a node took a message, the store that the network has
-it. Invariant: of each message at most ``presence_attempts`` looks and resends are made, with growing pauses, and at
-most ``max_presence`` messages are looked after; ephemeral messages, which no store keeps, are not.
+WAKU-P2P-RELIABILITY, "Store-based reliability": light push confirms that a node took a message, the store that the
+network has it. Invariant: of each message at most ``presence_attempts`` looks and resends are made, with growing
+pauses, and at most ``max_presence`` messages are looked after; ephemeral messages, which no store keeps, are not.
 """
 
 from __future__ import annotations

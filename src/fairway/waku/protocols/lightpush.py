@@ -1,8 +1,8 @@
-"""Light push, the service side: publish what a client asks to, and say what became of it (seed 004).
+"""Light push, the service side: publish what a client asks to, and say what became of it (WAKU-LIGHTPUSH).
 
 `LightPushService` turns the bytes of a request into the bytes of a response and knows nothing of streams. Invariant:
-every request that can be told apart at all is answered, with the status code of seed 004 that says why it failed; only
-200 means that the message went somewhere.
+every request whose id can be read is answered, with the status code of WAKU-LIGHTPUSH that says why it failed; only
+200 means that the message was relayed.
 """
 
 from __future__ import annotations

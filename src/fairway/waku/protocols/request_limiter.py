@@ -1,4 +1,4 @@
-"""How many requests a peer may make: a token bucket each (seed 004, "Security Considerations").
+"""How many requests a peer may make: a token bucket each (WAKU-LIGHTPUSH, "Security Considerations").
 
 Pure: the time is an argument. Invariant: of one peer no more than ``burst`` requests pass at once and no more than
 ``per_second`` a second in the long run, and whatever the number of peers, memory holds at most ``max_peers`` buckets.

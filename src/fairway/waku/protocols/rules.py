@@ -1,7 +1,8 @@
 """What a network lets pass: the judgement that relay, lightpush and the REST API share.
 
 Pure: the time is an argument. A message is judged as the bytes that would be relayed, because those are what other
-nodes judge. Sources: 64/WAKU2-NETWORK ("Message Attributes", "Message Size"), 14/WAKU2-MESSAGE, seed 004 for the codes.
+nodes judge. Sources: 64/WAKU2-NETWORK, "Message Attributes" and "Message Size"; 14/WAKU2-MESSAGE; WAKU-LIGHTPUSH for
+the codes.
 """
 
 from __future__ import annotations
