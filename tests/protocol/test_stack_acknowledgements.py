@@ -249,3 +249,22 @@ def test_in_a_quiet_channel_everybody_asked_for_acknowledges_by_name_in_the_end(
     assert [event.request_id for event in alice.events(MessageDelivered)] == [accepted.request_id]
     assert set(names) <= set(alice.events(MessageDelivered)[0].delivered_to)
     assert len(alice.published(Purpose.RETRY)) <= 3
+
+
+def test_what_a_store_brings_after_a_restart_is_not_acknowledged_once_more(peer):
+    """It is old, and the bytes of a hundred citations are wasted; whoever waits still sends his message again."""
+    alice, bob = listeners(peer, "alice", "bob", options=ReliableChannelOptions())
+    for number in range(9):
+        alice.send(b"%d" % number)
+    bob.receive(*alice.content())
+    bob.send(b"thanks")
+    bob = bob.restart()
+    for publication in alice.content():
+        bob.do(bob.stack.receive(publication.message, bob.now_ms, from_store=True))
+    bob.send(b"back")
+    assert len(bob.sds(bob.content()[-1]).causal_history) == 2
+    alice.pass_time(60_000)
+    [retry, *_] = alice.published(Purpose.RETRY)
+    bob.receive(retry)
+    bob.send(b"yes, really")
+    assert alice.sds(retry).message_id in {e.message_id for e in bob.sds(bob.content()[-1]).causal_history}

@@ -156,7 +156,7 @@ class Receiving:
             kept = answer
         # Nothing but content is cited, asked for, or turned away.
         hint = carrier.message_hash if kind is Kind.CONTENT else None
-        outcomes = self._sds.receive(message, hint, now_ms, plaintext)
+        outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=from_store)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=from_store)
         if message.causal_history and all(_is_settled(outcome) for outcome in outcomes):

@@ -93,7 +93,13 @@ class JsWakuChannel(MessageChannel):
         self.dependencies.time_received[message_id] = self._now_ms
 
     def receive(
-        self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None = None
+        self,
+        message: SdsMessage,
+        hint: bytes | None,
+        now_ms: int,
+        encoded: bytes | None = None,
+        *,
+        from_store: bool = False,
     ) -> list[SdsOutcome]:
         """Process a message from the network (2.2); raises `ReceiptAbortedError` where js-waku's task fails."""
         ignored = self._drops(message)
@@ -106,7 +112,7 @@ class JsWakuChannel(MessageChannel):
         if field is not None and self.dialect.codec.read_bloom(field, self.bloom_parameters) is None:
             raise ReceiptAbortedError("RangeError", self._receive_until_filter(message, now_ms))
         self._forget_repairs(message)
-        return super().receive(message, hint, now_ms, encoded)
+        return super().receive(message, hint, now_ms, encoded, from_store=from_store)
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, bytes) of messages whose turn it is, of all that were ever delivered (3)."""

@@ -247,11 +247,18 @@ class MessageChannel:
         return verdict is Verdict.ANOTHER or (verdict is Verdict.NEW and not self.dependencies.no_room_for(message))
 
     def receive(
-        self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None = None
+        self,
+        message: SdsMessage,
+        hint: bytes | None,
+        now_ms: int,
+        encoded: bytes | None = None,
+        *,
+        from_store: bool = False,
     ) -> list[SdsOutcome]:
         """Process a message from the network (SDS spec, "Receive Message").
 
-        ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand.
+        ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand. A copy
+        ``from_store`` tells nothing of what its sender knows by now.
         """
         message_id = message.message_id
         kind = message.kind
@@ -264,7 +271,7 @@ class MessageChannel:
         if kind is Kind.CONTENT:
             verdict = self._judge(message)
             if verdict is Verdict.KNOWN:
-                return [self._came_again(message_id, hint)]
+                return [self._came_again(message_id, hint, from_store=from_store)]
             if verdict is Verdict.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
             if verdict is Verdict.FORGOTTEN:
@@ -416,11 +423,11 @@ class MessageChannel:
         """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
         return message_id in self.history or message_id in self.dependencies.incoming
 
-    def _came_again(self, message_id: str, hint: bytes | None) -> MessageIgnored:
+    def _came_again(self, message_id: str, hint: bytes | None, *, from_store: bool) -> MessageIgnored:
         """Note a copy of a message that is here."""
         is_answer = self.repair.forget(message_id)
         self.add_hint(message_id, hint)
-        if not is_answer:
+        if not (is_answer or from_store):
             self.owed.came_again(message_id)
         return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
 

@@ -11,7 +11,8 @@
 * A segment that waits, of a message that the application was handed, which waits only for what its first segment does
   (`fairway.protocol.inbound`). Else a reply could be delivered before that message, to whoever has only the first. The
   last such segment suffices, for it cites those before it.
-* A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof.
+* A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof. Copies
+  in a store are old, and a program that starts reads the last ten minutes: whoever waits still repeats himself.
 
 The spec allows it ("MAY be more" than the recommended two). Where participants speak in turn, nothing is added.
 """
