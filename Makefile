@@ -57,7 +57,7 @@ conformance: $(READY) ## Replay known answers of other implementations (VECTORS=
 	$(BIN)/fairway conformance $(VECTORS)
 
 bench: $(READY) ## Measure (BENCH_ARGS=...)
-	$(BIN)/fairway bench $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 $(BIN)/python:
 	@found=; \

@@ -1,4 +1,4 @@
-"""What the pipeline on Spark costs beside one plain Python process and DuckDB: ``fairway bench pipeline``.
+"""What the pipeline on Spark costs beside one plain Python process and DuckDB: ``python -m benchmarks pipeline``.
 
 Rows of the table from one run of `benchmarks.pipeline_scale`, which has all stages, other sizes and other shapes.
 """

@@ -4,23 +4,22 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.__main__ import PARTS, main
 
-from fairway.cli import bench, main
 from patience import PATIENCE_S
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[1]
 HASH = "message hash, payload 64"
 # What js-waku's own messageHash gives for the first message that is measured.
 HASH_OF_JS_WAKU = "bf57f24a925028f15236e866a85c3ef55ec8439148b8c90f94f946f51a306ba6"
 
 
 class Bench:
-    """Calls ``fairway bench`` with nothing on the PATH but what a test puts there."""
+    """Calls ``python -m benchmarks`` with nothing on the PATH but what a test puts there."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.tools = folder / "bin"
@@ -40,7 +39,7 @@ class Bench:
         self.add_tool("node", f"""[ "$1" = --version ] && echo v22.1.0 || echo '{json.dumps(answer)}'""")
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["fairway", "bench", "--build", str(self.build), *arguments])
+        self._monkeypatch.setattr(sys, "argv", ["benchmarks", "--build", str(self.build), *arguments])
         with pytest.raises(SystemExit) as leaving:
             main()
         printed = self._capsys.readouterr()
@@ -55,12 +54,12 @@ class Bench:
 
 
 @pytest.fixture
-def fairway_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
     return Bench(tmp_path, monkeypatch, capsys)
 
 
-def test_without_node_ours_is_measured_and_the_peer_column_says_why_it_is_empty(fairway_bench: Bench) -> None:
-    report = fairway_bench.report(HASH)
+def test_without_node_ours_is_measured_and_the_peer_column_says_why_it_is_empty(bench: Bench) -> None:
+    report = bench.report(HASH)
     (figure,) = report["figures"]
     assert figure["ours"] > 0
     assert (figure["peer"], figure["ratio"]) == (None, None)
@@ -69,40 +68,40 @@ def test_without_node_ours_is_measured_and_the_peer_column_says_why_it_is_empty(
     assert report["machine"]["node"] is None
 
 
-def test_a_peer_is_measured_beside_ours(fairway_bench: Bench) -> None:
-    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    report = fairway_bench.report(HASH)
+def test_a_peer_is_measured_beside_ours(bench: Bench) -> None:
+    bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    report = bench.report(HASH)
     (figure,) = report["figures"]
     assert (figure["peer"], figure["peer_name"], figure["remark"]) == (2.0, "js-waku", "")
     assert figure["ratio"] == pytest.approx(figure["ours"] / 2.0)
     assert report["machine"]["node"] == "22.1.0"
 
 
-def test_a_peer_that_was_given_other_bytes_is_no_peer(fairway_bench: Bench) -> None:
-    fairway_bench.add_peer({"rate": 2.0, "fingerprint": "00" * 32})
+def test_a_peer_that_was_given_other_bytes_is_no_peer(bench: Bench) -> None:
+    bench.add_peer({"rate": 2.0, "fingerprint": "00" * 32})
     with pytest.raises(AssertionError, match="js-waku was given other messages"):
-        fairway_bench.report(HASH)
+        bench.report(HASH)
 
 
-def test_a_registry_out_of_reach_empties_the_peer_column(fairway_bench: Bench) -> None:
-    fairway_bench.add_tool("node", "exit 0")
-    fairway_bench.add_tool("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
-    (figure,) = fairway_bench.report(HASH)["figures"]
+def test_a_registry_out_of_reach_empties_the_peer_column(bench: Bench) -> None:
+    bench.add_tool("node", "exit 0")
+    bench.add_tool("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
+    (figure,) = bench.report(HASH)["figures"]
     assert figure["peer"] is None
     assert figure["remark"] == "npm install failed: npm error code ENOTFOUND"
 
 
-def test_the_peer_is_installed_once(fairway_bench: Bench) -> None:
-    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    fairway_bench.report(HASH)
-    fairway_bench.add_tool("npm", "exit 1")
-    (figure,) = fairway_bench.report(HASH)["figures"]
+def test_the_peer_is_installed_once(bench: Bench) -> None:
+    bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    bench.report(HASH)
+    bench.add_tool("npm", "exit 1")
+    (figure,) = bench.report(HASH)["figures"]
     assert figure["peer"] == 2.0
 
 
-def test_the_table_shows_ours_the_peers_and_the_ratio(fairway_bench: Bench) -> None:
-    fairway_bench.add_peer({"rate": 0.5, "fingerprint": HASH_OF_JS_WAKU})
-    code, out, _ = fairway_bench("--quick", HASH.upper())
+def test_the_table_shows_ours_the_peers_and_the_ratio(bench: Bench) -> None:
+    bench.add_peer({"rate": 0.5, "fingerprint": HASH_OF_JS_WAKU})
+    code, out, _ = bench("--quick", HASH.upper())
     assert code == 0
     (row,) = [line for line in out.splitlines() if "Message hash, payload 64 B" in line]
     _, name, unit, ours, peer, whose, ratio, _ = (cell.strip() for cell in row.split("│"))
@@ -111,29 +110,20 @@ def test_the_table_shows_ours_the_peers_and_the_ratio(fairway_bench: Bench) -> N
     assert f"{os.cpu_count()} cores" in out
 
 
-def test_an_interrupted_run_shows_what_it_has(fairway_bench: Bench) -> None:
-    fairway_bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    answer = (fairway_bench.tools / "node").read_text().splitlines()[1]
+def test_an_interrupted_run_shows_what_it_has(bench: Bench) -> None:
+    bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
+    answer = (bench.tools / "node").read_text().splitlines()[1]
     interrupt_the_second = "[ -e asked ] && kill -INT $PPID && exit\n[ $1 = --version ] || : > asked"
-    fairway_bench.add_tool("node", f"{interrupt_the_second}\n{answer}")
-    code, out, _ = fairway_bench("--quick", "--json", "message hash")
+    bench.add_tool("node", f"{interrupt_the_second}\n{answer}")
+    code, out, _ = bench("--quick", "--json", "message hash")
     assert code == 130
     assert [figure["name"] for figure in json.loads(out)["figures"]] == ["Message hash, payload 64 B"]
 
 
-def test_a_name_that_no_figure_has_is_an_error(fairway_bench: Bench) -> None:
-    code, out, err = fairway_bench("parsecs")
+def test_a_name_that_no_figure_has_is_an_error(bench: Bench) -> None:
+    code, out, err = bench("parsecs")
     assert (code, out) == (2, "")
     assert "no figure's name contains 'parsecs'" in err
-
-
-def test_outside_a_checkout_it_says_where_to_go(
-    fairway_bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
-    code, out, err = fairway_bench()
-    assert (code, out) == (2, "")
-    assert "clone its repository and run 'make bench' there" in err
 
 
 ALONE = {
@@ -151,17 +141,15 @@ ALONE = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("names", ALONE.values(), ids=ALONE)
-def test_every_file_of_the_table_measures_what_it_says(fairway_bench: Bench, names: tuple[str, ...]) -> None:
-    figures = fairway_bench.report(*names)["figures"]
+def test_every_file_of_the_table_measures_what_it_says(bench: Bench, names: tuple[str, ...]) -> None:
+    figures = bench.report(*names)["figures"]
     assert len(figures) >= len(names)
     assert all(figure["ours"] > 0 for figure in figures)
 
 
 @pytest.mark.full
-def test_no_file_of_the_table_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(CHECKOUT)
-    parts = import_module("benchmarks.run").PARTS
-    assert {part.__name__.removeprefix("benchmarks.") for part in parts} == {*ALONE, "pipeline", "end_to_end"}
+def test_no_file_of_the_table_is_left_out() -> None:
+    assert {part.__name__.removeprefix("benchmarks.") for part in PARTS} == {*ALONE, "pipeline", "end_to_end"}
 
 
 @pytest.mark.full
@@ -169,7 +157,7 @@ def test_no_file_of_the_table_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_js_waku_sends_is_measured_where_it_can_be_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["fairway", "bench", "--json", "--quick", "end to end: js-waku to fairway, 1 KiB"]
+    words = ["benchmarks", "--json", "--quick", "end to end: js-waku to fairway, 1 KiB"]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as leaving:
         main()
