@@ -135,7 +135,7 @@ class DecryptionError(RemoteError):
 
 
 class RlnErrorKind(Enum):
-    """Why an RLN proof provider could not serve (the LIP "RLN API")."""
+    """Why an RLN proof provider could not serve (RLN-API)."""
 
     NOT_READY = "not-ready"
     """The provider is still starting or syncing its tree: try again later."""

@@ -209,6 +209,7 @@ class ReliableChannelOptions:
     """Everything about one channel.
 
     RELIABLE-CHANNEL-API, "Create Reliable Channel": ReliableChannelOptions; LIP-173, "Type definitions".
+
     ``sds`` always shows what is in force. ``causal_history_size`` and ``bloom_filter_size`` go on replacing what stands
     there in copies that ``dataclasses.replace`` makes; give them as None there to change ``sds`` itself.
     """

@@ -23,7 +23,7 @@ _COLLATION: Final = "js-waku orders equal timestamps by the collation of its loc
 _LENIENT: Final = "js-waku ignores wire types and takes any bytes for text; fairway refuses what is not protobuf"
 _TEXTS: Final = frozenset({1, 2, 3})
 _WIRE_TYPES: Final = {1: BYTES, 2: BYTES, 3: BYTES, 10: VARINT, 11: BYTES, 12: BYTES, 13: BYTES, 20: BYTES}
-"""Of the fields of an SDS message (SDS spec, "Message")."""
+"""Of the fields of an SDS message (SDS, "Message")."""
 _GROUPS: Final = frozenset({3, 4})
 """Wire types that protobuf has given up."""
 

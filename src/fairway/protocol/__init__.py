@@ -1,4 +1,4 @@
-"""The protocol, pure: no clock, no randomness, no I/O, no await (design.md section 2).
+"""The protocol, pure: no clock, no randomness, no I/O, no await (docs/protocol.md).
 
 Time and randomness are arguments; what must happen outside comes back as effects. The same code runs in a live
 application, in a simulator and in a Spark executor.

@@ -1,4 +1,4 @@
-"""Passing the encryption hook without waiting for it (seed 002, "Encryption Hook").
+"""Passing the encryption hook without waiting for it (LIP-173, "Encryption Hook").
 
 A hook may answer at once or give something to await. The protocol never awaits: it hands the awaitable outward and
 continues when `done` brings the result. Both ways look the same to the caller, who says what to do next.

@@ -1,7 +1,7 @@
-"""Messages that nobody needs to have (seed 000, "Ephemeral messages").
+"""Ephemeral messages, which may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
-Never segmented, tracked, queued or sent again: when the rate limit is near they are dropped with an event, and what
-becomes of the others is told once.
+They are never segmented, tracked, queued or sent again. When the rate limit is near they are dropped with an event. Of
+each of the others one event says whether it was sent.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EphemeralSending:
     def content_of(self, payload: bytes) -> bytes:
         """Return the content of the one SDS message that carries a payload.
 
-        Seed 000: "Ephemeral messages are NEVER segmented (if too large, they are rejected)".
+        RELIABLE-CHANNEL-API, "Event handling": "NEVER segmented (if too large, they are rejected)".
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
@@ -68,7 +68,7 @@ class EphemeralSending:
     def send(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> None:
         """Send content at once, or drop it.
 
-        Seed 000, "Rate limit awareness": before sending an ephemeral message, check rate limit utilization.
+        RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
         """
         limiter = self._outbound.limiter
         dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY

@@ -68,7 +68,10 @@ class Carrier:
 
 
 def logical_message_id(payload: bytes) -> str:
-    """Return the id of a logical message: lower-case hex SHA-256 of the payload (seeds 000, 001; design.md 5.2)."""
+    """Return the id of a logical message: lower-case hex SHA-256 of the payload before segmentation.
+
+    RELIABLE-CHANNEL-API, "Message segmentation"; docs/decisions/specifications.md, "Message ids".
+    """
     return hashlib.sha256(payload).hexdigest()
 
 
@@ -172,7 +175,7 @@ class Inbound:
         return [self._received(whole)]
 
     def ephemeral(self, message: SdsMessage, carrier: Carrier) -> list[Event]:
-        """Deliver an ephemeral message at once (SDS spec, "Ephemeral Messages"), each copy but the first ignored."""
+        """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"), each copy but the first ignored."""
         known = f"{message.sender_id}\0{message.message_id}"
         payload = message.content or b""
         if self._is_wrapped:

@@ -1,4 +1,4 @@
-"""Random numbers for timers, as a function of a seed that the caller gave and a counter (design.md section 2)."""
+"""Random numbers for timers, as a function of a seed that the caller gave and a counter."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Jitter:
         return int.from_bytes(self._next(b"fraction")[:8], "big") / _SCALE
 
     def identifier(self) -> str:
-        """Return the next identifier: 10 bytes as 20 hex digits (LIP-168, RequestId)."""
+        """Return the next identifier: 10 bytes as 20 hex digits (a RequestId of MESSAGING-API)."""
         return self._next(b"identifier")[:10].hex()

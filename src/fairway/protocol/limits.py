@@ -1,7 +1,7 @@
-"""Bounds against exhaustion, told to the application when they begin to bite.
+"""Bounds against exhaustion: an event names each of them when it is reached.
 
-Seed 000, "Security/Privacy Considerations": limits on missing messages tracked, active retries and store queries. A
-bound that goes on biting is told once, and again only after it had ceased to.
+RELIABLE-CHANNEL-API, "Security/Privacy Considerations": limits on missing messages tracked, active retries and store
+queries. While a bound stays reached there is one event; the next one comes when it is reached anew.
 """
 
 from __future__ import annotations

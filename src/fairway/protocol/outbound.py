@@ -60,7 +60,7 @@ class Transmission:
     sds_id: str
     payload: bytes
     first_segment: bool = True
-    """Whether it begins a message; seed 002 would charge only that."""
+    """Whether it begins a message; drafts of LIP-173 charged only that."""
     ephemeral: tuple[str, str] | None = None
     """Request id and message id of an ephemeral message, which nothing else remembers."""
     passed_over: int = 0

@@ -1,7 +1,7 @@
-"""How often a store may be asked (seed 000, "Security/Privacy Considerations": frequency of store queries).
+"""How often a store may be asked (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
 
-The budget is a sliding minute: never are more queries made within any 60 seconds than allowed, and as long as there are
-fewer nobody waits.
+The budget is a sliding minute: within any 60 seconds no more queries are made than allowed, and while there are fewer
+none waits.
 """
 
 from __future__ import annotations

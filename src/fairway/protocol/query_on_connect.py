@@ -1,4 +1,4 @@
-"""Asking the store for the time away (seeds 000 and 001, "Query on connect").
+"""Asking the store for the time away (RELIABLE-CHANNEL-API, "Query on connect").
 
 The range begins where the last such query that went through ended, so that the whole time away is covered, also that of
 a program that did not run: the time is persisted. It is read oldest first and to its end, also by a participant without

@@ -1,4 +1,4 @@
-"""Everything that comes in, up the layers (seed 002, "Messaging extended definitions": Decrypt, SDS, Reassemble).
+"""What comes in, up the layers: Decrypt, SDS, Reassemble (LIP-173, "Incoming message processing").
 
 What SDS finds out about a message goes where it belongs: content to the reassembler and the application, evidence about
 own messages to the sending half, and whatever says that somebody else spoke to the timer of sync messages.

@@ -168,7 +168,7 @@ class Requests:
     def waits_longer(self, segment: SentSegment) -> bool:
         """Return whether a segment is only possibly acknowledged, which is all that its sender asked for.
 
-        SDS spec, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
+        SDS, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
         What one participant possibly has says nothing of others that were asked for.
         """
         request = self.open[segment.request_id]

@@ -98,7 +98,7 @@ class Sending:
     def encrypt(
         self, segment: SentSegment, message: SdsMessage, then: Callable[[bytes, int], None], now_ms: int
     ) -> None:
-        """Seal a segment's SDS message (seed 002: per segment, after SDS); if that fails, its request ends."""
+        """Seal a segment's SDS message, or end its request if that fails (LIP-173, "Encryption Hook")."""
 
         def failed(error: Exception, now: int) -> None:
             self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now)
@@ -190,9 +190,9 @@ class Sending:
         self._requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
     def retry(self, now_ms: int) -> None:
-        """Send again what is not acknowledged (seed 000, "Message retries"; seed 002, "Retransmission").
+        """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries").
 
-        SDS spec, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly
+        SDS, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly
         acknowledged ones SHOULD wait longer: here twice as long. When a segment was sent as often as allowed, its
         request ends with a delivery error.
         """

@@ -1,4 +1,6 @@
-"""A message's own lost segments: which ids SDS misses in vain, and when the waiting for them ends (design.md 5.6).
+"""A message's own lost segments: which ids SDS misses in vain, and when the waiting for them ends.
+
+docs/decisions/specifications.md, "Parity under causal order", has the reason.
 
 A set that was completed by parity knows the content of its lost segments, but SDS still waits for their ids. Which ids
 those are follows from the rule by which the sender made them: worked out for segments that did come, it must give their
@@ -61,7 +63,7 @@ class LostSiblings:
 
     def of(self, outcome: MessageCompleted, lamports: Mapping[str, int]) -> dict[str, Lost]:
         """Return a completed message's lost segments by id; ``lamports`` are the timestamps of those that came."""
-        # In seed 003 data segments do not tell how much parity there is; but the next message will cite it.
+        # SEGMENTATION has data segments that do not tell how much parity there is; but the next message will cite it.
         untold = not outcome.parity_count and self._segmenter.parity_count(outcome.data_count)
         if not (outcome.missing_orders or untold):
             return {}

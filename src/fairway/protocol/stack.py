@@ -1,12 +1,13 @@
-"""One channel's whole protocol: the layers of the seeds' diagram, and the two orders in which they are passed.
+"""One channel's whole protocol: its layers, and the two orders in which they are passed.
 
 ::
 
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
     in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `fairway.protocol.receiving`
 
-Seed 002 gives both orders ("Messaging extended definitions"); seeds 000 and 001 ("SDS MessageChannel integration") draw
-the rate limit above SDS, which cannot hold since retries, repair and sync messages are charged as well (design.md 5.3).
+LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
+"Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
+well (docs/decisions/specifications.md, "Order of the layers").
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
 asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
@@ -168,7 +169,7 @@ class Stack:
         required_from: Iterable[str] = (),
         request_id: str | None = None,
     ) -> Accepted:
-        """Send a message to everybody in the channel (seed 002: Segment, Apply SDS, Encrypt, Dispatch).
+        """Send a message to everybody in the channel (LIP-173, "Outgoing message processing").
 
         It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
         ``required_from`` acknowledged it. ``request_id`` names the send, up to 256 bytes of UTF-8; with the id and
@@ -215,7 +216,7 @@ class Stack:
         return self._finish(now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
-        """Send a message that nobody needs to have (seed 000, "Ephemeral messages").
+        """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
         It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event. Raises
         `EmptyPayloadError`, and `MessageTooLargeError` if it does not fit one segment.
@@ -228,7 +229,7 @@ class Stack:
     def receive(
         self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None, from_store: bool = False
     ) -> tuple[Effect, ...]:
-        """Process a message from the network (seed 000, "Create Reliable Channel": of this channel, topic and key).
+        """Process a message from the network (LIP-173, "Incoming message processing").
 
         ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). ``from_store`` tells
         that it was not heard now: what it asks for is not answered. Whatever it is, nothing is raised: what cannot be
@@ -284,8 +285,8 @@ class Stack:
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
         """Hold everything while the node is offline, and go on when it is back.
 
-        Seed 000, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nor is anything
-        declared lost meanwhile, for nothing could come.
+        RELIABLE-CHANNEL-API, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nothing is
+        declared lost meanwhile either, since nothing can come.
         """
         if not (connected and self._outbound.connected):
             self._query_on_connect.was_offline(now_ms)
@@ -297,7 +298,7 @@ class Stack:
         return self._finish(now_ms)
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
-        """Ask a store node that became reachable for the time away (seed 000, "Query on connect"), if there was one."""
+        """Ask a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
         self._effects.add(*self._query_on_connect.store_connected(now_ms))
         self._say_what_can_come(now_ms)
         return self._finish(now_ms)

@@ -1,6 +1,6 @@
 """The complete state of a `Stack` as rows, and the changes of it since the last operation.
 
-Seed 002, "Scalable Data Sync (SDS)": the state MUST be persisted. Whoever carries out `Persist` effects does so.
+LIP-173, "Scalable Data Sync (SDS)": the state MUST be persisted. The shell does so when it carries out `Persist`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When to send a sync message (seed 000, "Synchronization messages"; SDS spec, "Periodic Sync Message").
+"""When to send a sync message (RELIABLE-CHANNEL-API, "Synchronization messages"; SDS, "Periodic Sync Message").
 
 Sync messages are a shared responsibility: every participant waits a random time, and who hears another's sync message
 waits anew. While there is something to tell, that time is a random part of the interval, as the specification has it.

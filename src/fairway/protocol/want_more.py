@@ -1,7 +1,7 @@
 """Asking more of a send: further participants, or a greater number of them, also after it was delivered.
 
-One acknowledgement is not delivery to all (design.md section 4), and a sender may find out late whom he wants to have
-the message. A send that is open just ends later. One that was delivered a while ago, and whose content is still
+One acknowledgement is not delivery to all, and a sender may decide late who must have the message. A send that is open
+ends later. One that was delivered a while ago, and whose content is still
 retained to answer repair requests, is opened again with all that was known of it: whoever has it cites it again when
 he hears a copy (`fairway.protocol.sds.owed`), so that its first copy leaves one retry interval from now.
 """

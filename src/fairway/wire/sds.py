@@ -3,7 +3,7 @@
 One model, `SdsMessage`, and two codecs: `WAKU_SDS` writes the bytes of the SDS specification and js-waku, `NIM_SDS`
 those of nim-sds. They share no field numbers, so a channel's profile decides which is used; nothing is guessed.
 
-What makes a message content, sync or ephemeral is decided from two fields alone (SDS spec, "Message"): whether it has a
+What makes a message content, sync or ephemeral is decided from two fields alone (SDS, "Message"): whether it has a
 Lamport timestamp and whether its content is empty.
 """
 
@@ -53,7 +53,7 @@ class Kind(Enum):
 
 
 class HistoryEntry(NamedTuple):
-    """A message that another one cites (SDS spec, HistoryEntry)."""
+    """A message that another one cites (SDS, "Message": HistoryEntry)."""
 
     message_id: str
     retrieval_hint: bytes | None = None
@@ -64,7 +64,7 @@ class HistoryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdsMessage:
-    """One SDS message, of any kind and on any wire (SDS spec, Message)."""
+    """One SDS message, of any kind and on any wire (SDS, "Message")."""
 
     message_id: str
     sender_id: str

@@ -1,4 +1,4 @@
-"""The pace of one node: what it learns from answers, at any speed (429 of WAKU2-LIGHTPUSH and other refusals)."""
+"""The pace of one node: what it learns from answers, at any speed (429 of WAKU-LIGHTPUSH and other refusals)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving up: losses, circles and bounds (SDS spec, "Periodic Incoming Buffer Sweep"; design.md 5.4, 5.6, 5.9)."""
+"""Giving up: losses, circles and bounds (SDS, "Periodic Incoming Buffer Sweep"; design.md 5.4, 5.6, 5.9)."""
 
 import pytest
 

@@ -172,7 +172,7 @@ def test_ids_of_logos_tell_messages_of_one_millisecond_apart(new_channel, start)
     assert len({message.message_id for message in messages}) == 4
 
 
-# Sync messages (SDS spec, "Periodic Sync Message")
+# Sync messages (SDS, "Periodic Sync Message")
 
 
 def test_there_is_nothing_to_sync_before_the_first_message(new_channel, start):
@@ -212,7 +212,7 @@ def test_receiving_a_sync_message_changes_neither_clock_nor_history_nor_filter(n
     assert (bob.lamport, len(bob.history), bob.bloom.words()) == before
 
 
-# Ephemeral messages (SDS spec, "Ephemeral Messages")
+# Ephemeral messages (SDS, "Ephemeral Messages")
 
 
 def test_an_ephemeral_message_carries_no_timestamp_history_or_filter_and_leaves_no_trace(new_channel, send, start):

@@ -16,7 +16,7 @@ from fairway.protocol.sds.message_id import SYNC_PREFIX
 def citations(unique_messages: DataFrame) -> DataFrame:
     """Return one row for each entry of a causal history: who cites which message of the channel, and when.
 
-    Content and sync messages cite; an ephemeral one is outside the causal order (SDS spec, "Ephemeral Messages").
+    Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages").
     Nobody waits for what can never come: a message that cites itself, an empty id, or a sync message, which nobody
     needs to have (`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
     """

@@ -1,8 +1,8 @@
-"""The encryption hook (seed 002, "Encryption Hook") and the ciphers that ship.
+"""The encryption hook (LIP-173, "Encryption Hook") and the ciphers that ship.
 
 `hook` is what the stack calls: fail-closed in both directions, synchronous or not. `aead` has the ciphers
 for a group that shares one key; `payload_v1` those of 26/WAKU2-PAYLOAD, which js-waku reads, and `encoder`
-the encoder and decoder of seed 001 around them. Below lie `payload_frame`, `ecies`, `secp256k1` and
+the encoder and decoder of RELIABLE-CHANNEL-API around them. Below lie `payload_frame`, `ecies`, `secp256k1` and
 `entropy`, one layout or primitive each.
 """
 

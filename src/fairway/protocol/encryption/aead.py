@@ -1,7 +1,7 @@
 """AES-256-GCM and ChaCha20-Poly1305: the ciphers for a group that shares one key.
 
-Both hide and authenticate (AEAD), which the encryption hook asks for (seed 002, "Encryption Hook"). The
-sealed form is
+Both hide and authenticate (AEAD): the hook seals whole SDS messages, whose fields must not be changed on their way
+(LIP-173, "Encryption Hook", leaves the scheme to the caller). The sealed form is
 
     nonce (12 bytes) || ciphertext || tag (16 bytes)
 
@@ -31,7 +31,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 MAX_SEALED_BYTES: Final = 2**25
-"""No cipher here seals or opens more at once: 32 times the largest message of seed 002."""
+"""No cipher here seals or opens more at once: 32 times the largest message that a channel takes by default."""
 
 
 def generate_key(*, random_bytes: RandomBytes = os.urandom) -> bytes:

@@ -1,8 +1,8 @@
-"""Encoder and decoder of seed 001: a content topic and a cipher, held together.
+"""Encoder and decoder of RELIABLE-CHANNEL-API: a content topic and a cipher, held together.
 
-Seed 001 hands a Reliable Channel an encoder and a decoder where later seeds hand it a content topic and an
-encryption hook. They are the same two things, so `Encoder` and `Decoder` are that pair with the names of
-js-waku, and a channel takes ``content_topic`` and ``encryption`` out of them ("All messages sent and
+The first text of RELIABLE-CHANNEL-API ("Create Reliable Channel") gives a channel an encoder and a decoder; its later
+text gives it a content topic, and LIP-173 an encryption as well. `Encoder` and `Decoder` are that pair with the
+names of js-waku, and a channel takes ``content_topic`` and ``encryption`` out of them ("All messages sent and
 received in the channel MUST use the same encoder and decoder"). Used on their own they turn a payload into
 a `WakuMessage` and back.
 
@@ -41,7 +41,7 @@ def _require(content_topic: str, encryption: Encryption | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
-    """Makes sealed WakuMessages for one content topic (seed 001, "encoder and decoder").
+    """Makes sealed WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
 
     `symmetric` and `ecies` make one for 26/WAKU2-PAYLOAD; any other cipher goes in as ``encryption``.
     """
@@ -108,7 +108,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """Opens the WakuMessages of one content topic (seed 001, "encoder and decoder")."""
+    """Opens the WakuMessages of one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
 
     content_topic: str
     """Where the messages come from."""

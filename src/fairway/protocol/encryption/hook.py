@@ -1,6 +1,6 @@
-"""The encryption hook: the only door through which a channel's bytes are sealed and opened.
+"""The encryption hook: the only place where a channel's bytes are sealed and opened.
 
-Seed 002, "Encryption Hook": an upper layer may plug in any cipher; it is applied to each segment after SDS
+LIP-173, "Encryption Hook": an upper layer may plug in any cipher; it is applied to each segment after SDS
 on the way out and before SDS on the way in. With no hook the channel sends plaintext, and only then.
 
 Invariant, in both directions *fail-closed*: `seal` either gives what the hook made of the plaintext or
@@ -56,7 +56,7 @@ def waku_version_of(encryption: Encryption | None) -> int:
 def seal(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
     """Encrypt one SDS message; raise `EncryptionError` when the hook does not give its sealed bytes.
 
-    Seed 002, "Outgoing message processing order", 3 Encrypt. With an asynchronous hook the result is an
+    LIP-173, "Outgoing message processing", step 3. With an asynchronous hook the result is an
     awaitable that gives the bytes or raises the same error; the stack hands it outward and never awaits.
     """
     return _settled(_call(encryption, plaintext, _SEALING), len(plaintext), _SEALING)
@@ -65,7 +65,7 @@ def seal(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
 def open_(encryption: Encryption, ciphertext: bytes) -> bytes | Awaitable[bytes]:
     """Decrypt one received payload; raise `DecryptionError` when the hook does not give its plaintext.
 
-    Seed 002, "Incoming message processing order", 1 Decrypt. With an asynchronous hook the result is an
+    LIP-173, "Incoming message processing", step 1. With an asynchronous hook the result is an
     awaitable that gives the bytes or raises the same error.
     """
     return _settled(_call(encryption, ciphertext, _OPENING), len(ciphertext), _OPENING)

@@ -1,4 +1,6 @@
-"""Rate limiting (seeds 000 and 002, "Rate Limit Manager"): the last step before dispatch.
+"""Rate limiting: the last step before dispatch.
+
+RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 
 - `manager` decides which transmission leaves when.
 - `waiting` holds the others in order.

@@ -1,10 +1,9 @@
 """Epochs aligned to RLN's, and the count of what was sent in each of them.
 
-Seed 002, "Rate Limit Manager": "It tracks how many messages have been sent in the current epoch" and "The
-epoch size MUST match the `epochSizeMs` configured in `RateLimitConfig`". RFC 17/WAKU2-RLN-RELAY writes the
-epoch as ceil(unix / period), but every validator computes floor(unix / period), so floor it is here: a
-counter that slid from the first transmission, or that rounded the other way, would let two budgets fall into
-one epoch of the validators.
+LIP-173, "Rate Limit Manager": "It tracks how many messages have been sent in the current epoch", and the epoch size
+MUST match the configured one. 17/WAKU2-RLN-RELAY, "Epoch Length", writes the epoch as ceil(unix / period), but every
+validator computes floor(unix / period), as is done here: a counter that began with the first transmission, or that
+rounded the other way, would spend two budgets in one epoch of the validators.
 
 Invariant: whatever the clock does, an epoch that was used is never given a second budget.
 

@@ -1,6 +1,6 @@
 """The rate limit manager: the last step before dispatch, and the only one that may hold a transmission back.
 
-Seed 002, "Rate Limit Manager" and "Rate limiting"; seed 000, "Rate Limit Management" and "Ephemeral
+LIP-173, "Rate Limit Manager" and "Rate limiting"; RELIABLE-CHANNEL-API, "Rate Limit Management" and "Ephemeral
 messages". Every transmission passes here: segments, retries, repairs, sync (each is one WakuMessage and costs
 one RLN slot). What has room goes, the rest waits for a coming epoch; ephemeral messages go at once or not at
 all.
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 _SHARE: Final = {
     Priority.CONTENT: Share.CONTENT,
     Priority.REPAIR: Share.HELD,
-    # Seed 000, "Rate Limit Management": "Messages coming from a retry mechanism should be queued when the
+    # RELIABLE-CHANNEL-API, "Rate Limit Management": "Messages coming from a retry mechanism should be queued when the
     # rate limit is approached."
     Priority.RETRY: Share.HELD,
     Priority.SYNC: Share.HELD,
 }
 
-# Seed 000, "Rate Limit Management": ephemeral messages are "dropped (not sent nor queued) when the rate limit
-# is approached or reached".
+# RELIABLE-CHANNEL-API, "Rate Limit Management": ephemeral messages are "dropped (not sent nor queued) when the rate
+# limit is approached or reached".
 _DROP_REASON: Final = {
     Verdict.APPROACHED: DropReason.RATE_LIMIT_APPROACHED,
     Verdict.REACHED: DropReason.RATE_LIMIT_REACHED,
@@ -326,7 +326,7 @@ class RateLimitManager(Generic[T]):
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
         """Charge an ephemeral message and return None, or say why it must be dropped.
 
-        Seed 000, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
+        RELIABLE-CHANNEL-API, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
         Content that waits counts as used, so that ephemeral traffic never takes a slot that content is about
         to need.
         """
@@ -352,7 +352,7 @@ class RateLimitManager(Generic[T]):
     def next_send_at(self, now_ms: int) -> int | None:
         """Return when the next queued item can go: ``now_ms`` = now, None = not until something else changes.
 
-        Seed 002, "Rate Limit Manager": "chunk dispatch MUST be delayed to the next epoch".
+        LIP-173, "Rate Limit Manager": "further segment dispatch MUST be delayed until the next epoch".
         """
         upstream = self._upstream()
         if not (upstream.waiting or self._queue):
@@ -369,8 +369,8 @@ class RateLimitManager(Generic[T]):
 
         With ``behind``, the one that has so many items behind it.
 
-        For the event `fairway.events.MessageQueued` (seed 000: rate limit errors "SHOULD be surfaced through
-        events").
+        For the event `fairway.events.MessageQueued` (RELIABLE-CHANNEL-API, "Rate Limit Management": rate limit errors
+        "SHOULD be surfaced through events").
         """
         queued = sum(self._queue.paying(other) for other in Priority if other <= priority)
         ahead = queued + self._upstream().paying - behind

@@ -1,6 +1,6 @@
 """How fast a node takes what is handed to it: one pace for all that leaves through it, learned from its refusals.
 
-A service node grants each client so many requests a second and refuses the others (WAKU2-LIGHTPUSH, status code 429).
+A service node grants each client so many requests a second and refuses the others (WAKU-LIGHTPUSH, status code 429).
 What it refused goes again before whatever comes after it, and the pace slows down for all:
 
 ============================ ==========================================================================

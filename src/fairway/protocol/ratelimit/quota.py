@@ -1,16 +1,17 @@
 """The quota: several limits that hold together, and one count against each.
 
 Sources of a limit are the configuration, the node, and the RLN proof provider. Each has its own epoch length.
-A transmission must fit into *all* of them, so a told quota can only tighten what is configured, never loosen
-it (seed 000, "Rate Limit Management": the node may come to "expose rate limit information"). Transmissions
-are counted from the first one on, also while nothing limits them, so a quota that becomes known in mid-epoch
-knows what already went out.
+A transmission must fit into *all* of them, so a quota that the node or the provider tells can only tighten what is
+configured, never loosen it (RELIABLE-CHANNEL-API, "Rate Limit Management": the node may come to "expose rate limit
+information"). Transmissions are counted from the first one on, also while nothing limits them, so a quota that becomes
+known in mid-epoch includes what already went out.
 
-Invariant: at the moment of a charge every limit in force had room for it in its aligned epoch. Seed 002,
-"Rate limiting": "Chunks MUST NOT be sent at a rate that would violate the RLN message rate limit for the
+Invariant: at the moment of a charge every limit in force had room for it in its aligned epoch. LIP-173,
+"Rate limiting": "Segments MUST NOT be sent at a rate that would violate the RLN message rate limit for the
 active epoch."
 
-Of a limit L and the threshold t ("approached", seed 000: 90 %) each kind of transmission may use a share:
+Of a limit L and the threshold t at which it counts as approached (90 % in RELIABLE-CHANNEL-API, "Rate Limit
+Management") each kind of transmission may use a share:
 
 ========== ============== ====================================================================
 share      slots of L     because
@@ -18,8 +19,8 @@ share      slots of L     because
 CONTENT    L              users' messages may use everything
 HELD       floor(t * L)   repair, retries and sync leave the rest to content, but have at least one
                           slot: they must still get out when nobody has anything to say
-EPHEMERAL  ceil(t * L)    they go while less than t of L is used (seed 000: "If utilization >=
-                          threshold (default: 90%), drop the message")
+EPHEMERAL  ceil(t * L)    they go while less than t of L is used: "If utilization >= threshold (default:
+                          90%), drop the message" (RELIABLE-CHANNEL-API, "Ephemeral messages")
 ========== ============== ====================================================================
 
 With L = 0 nothing goes. A configured 0 is a limit that is always reached. A 0 that was *told* is no quota at
@@ -49,7 +50,7 @@ _STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochQuota:
-    """What the keeper of a quota says about one epoch (the LIP "RLN API", get_epoch_quota)."""
+    """What the keeper of a quota says about one epoch (RLN-API, get_epoch_quota)."""
 
     epoch_index: int
     """The epoch it speaks of: floor(unix_ms / epoch_ms)."""

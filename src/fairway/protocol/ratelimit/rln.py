@@ -1,6 +1,6 @@
 """Who proves that a transmission is within the RLN rate limit.
 
-The boundary is that of the LIP "RLN API": the quota of an epoch, and a proof for a signal at a time. A
+The boundary is that of RLN-API: the quota of an epoch, and a proof for a signal at a time. A
 provider is called at dispatch, never when something is queued, because a proof is bound to the message's
 timestamp and so to an epoch. Its bytes travel in WakuMessage field 21 (rate_limit_proof) as they are.
 
@@ -28,7 +28,7 @@ class RlnProofProvider(Protocol):
 
     Both methods raise `fairway.errors.RlnError`; its kind says what to do: NOT_READY and TRANSIENT, put the
     item back and try again later; BUDGET_EXHAUSTED, wait for the next epoch; PERMANENT, give the message up
-    (seed 000, "Irrecoverable errors": "RLN proof generation failed").
+    (RELIABLE-CHANNEL-API, "Event handling": "RLN proof generation failed").
     """
 
     def epoch_quota(self, now_ms: int) -> EpochQuota | None:
@@ -41,7 +41,7 @@ class RlnProofProvider(Protocol):
 def rln_signal(payload: bytes, content_topic: str, timestamp_ns: int) -> bytes:
     """Return what a proof is about: payload, content topic in UTF-8, timestamp as 8 bytes little-endian.
 
-    RFC 17/WAKU2-RLN-RELAY names only the first two; every validator in use includes the timestamp, which must
+    17/WAKU2-RLN-RELAY names only the first two; every validator in use includes the timestamp, which must
     therefore be fixed before the proof is made. ``timestamp_ns`` is that of the WakuMessage, a signed 64-bit
     number.
     """

@@ -2,7 +2,7 @@
 
 For tests and simulations: `StrictRlnProvider` keeps the rules that a real provider must keep, and fails on
 demand; `RlnTestValidator` stands for the network and notices when one of them is broken (RFC
-17/WAKU2-RLN-RELAY, "Message validation"; the LIP "RLN API", validate_proof). A proof is as long as a real one
+17/WAKU2-RLN-RELAY, "Routing"; RLN-API, validate_proof). A proof is as long as a real one
 and names its maker, epoch, message number and signal in clear.
 
 Invariant of the provider: no (epoch, message number) is ever used twice, wherever the clock goes;

@@ -1,7 +1,7 @@
 """What waits for the rate limit: four classes, first in first out, and who gives way when it is full.
 
-Order (seed 000, "Rate Limit Management": what exceeds the limit "SHOULD be queued"): users' content, then
-repairs that others asked for, then retries, then sync; within a class the order of the sequence numbers,
+Order (RELIABLE-CHANNEL-API, "Rate Limit Management": what exceeds the limit "SHOULD be queued"): users' content,
+then repairs that others asked for, then retries, then sync; within a class the order of the sequence numbers,
 which is the order of arrival unless the caller says otherwise. Something that is put back keeps its number
 and so its place.
 

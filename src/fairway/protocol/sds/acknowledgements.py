@@ -1,4 +1,6 @@
-"""Who is known to have received which of our messages (SDS spec, "Review ACK status"; design.md 5.5).
+"""Who is known to have received which of our messages (SDS, "Review ACK Status").
+
+docs/decisions/specifications.md, "What acknowledges", says why it is done so.
 
 Evidence comes with every message that another participant sends, in three strengths:
 
@@ -193,7 +195,7 @@ class OutgoingBuffer:
     def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> tuple[list[Review], bool]:
         """Return what a received message tells about own ones, and whether its bloom field can be used, if it has one.
 
-        SDS spec, "Review ACK Status".
+        SDS, "Review ACK Status".
         """
         reviews = self._review_citations(cited, message.sender_id)
         if message.bloom_filter is None or not self.messages:

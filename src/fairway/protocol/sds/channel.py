@@ -1,4 +1,4 @@
-"""One participant's view of one SDS channel (the SDS specification; seed 000, "SDS Integration").
+"""One participant's view of one SDS channel (SDS; RELIABLE-CHANNEL-API, "SDS Integration").
 
 `MessageChannel` is the state machine of SDS: what is sent carries a Lamport timestamp, causal history, bloom filter
 and repair requests; what is received is checked against the local history, delivered or parked, and weighed as evidence
@@ -94,10 +94,10 @@ class MessageChannel:
         journal: Journal | None = None,
         max_missing: int = 10_000,
     ) -> None:
-        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS spec, "Participant state").
+        """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state").
 
         ``max_missing`` bounds what is missing (see `fairway.options.ReliableChannelOptions`).
-        Every message MUST name both (SDS spec, "Message"): `ConfigurationError` if one is empty or too long.
+        Every message MUST name both (SDS, "Message"): `ConfigurationError` if one is empty or too long.
         """
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
         self.sender_id = checked_name("sender_id", sender_id, "give a name that no other participant has")
@@ -135,7 +135,7 @@ class MessageChannel:
         tracked: bool = True,
         beside: tuple[HistoryEntry, ...] = (),
     ) -> SdsMessage:
-        """Make a content message (SDS spec, "Send Message") that also cites ``beside``; wait for it if ``tracked``.
+        """Make a content message (SDS, "Send Message") that also cites ``beside``; wait for it if ``tracked``.
 
         With `IdRule.PAYLOAD`, content that still waits for acknowledgement is not made anew: that message comes back.
         """
@@ -176,7 +176,10 @@ class MessageChannel:
         self._enter_history(message, hint, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
-        """Give a message that has none a retrieval hint; the first one known stays (design.md 5.8)."""
+        """Give a message that has none a retrieval hint; the first one known stays.
+
+        docs/decisions/specifications.md, "Several hashes of one message".
+        """
         if hint is None:
             return
         if self.history.set_hint(message_id, hint):
@@ -190,7 +193,7 @@ class MessageChannel:
             self.journal.touch(HISTORY, message_id)
 
     def send_ephemeral(self, content: bytes, now_ms: int) -> SdsMessage:
-        """Make an ephemeral message (SDS spec, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
+        """Make an ephemeral message (SDS, "Ephemeral Messages"): no timestamp, history or filter, no trace."""
         if not content:
             raise EmptyPayloadError("an ephemeral message needs content")
         self.ephemeral_count += 1
@@ -208,7 +211,7 @@ class MessageChannel:
         )
 
     def send_sync(self, now_ms: int) -> SdsMessage | None:
-        """Make a sync message (SDS spec, "Periodic Sync Message"), or None while there is nothing to tell.
+        """Make a sync message (SDS, "Periodic Sync Message"), or None while there is nothing to tell.
 
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
         """
@@ -255,7 +258,7 @@ class MessageChannel:
         *,
         from_store: bool = False,
     ) -> list[SdsOutcome]:
-        """Process a message from the network (SDS spec, "Receive Message").
+        """Process a message from the network (SDS, "Receive Message").
 
         ``hint`` is the hash of the WakuMessage that carried it and ``encoded`` its bytes, if they are at hand. A copy
         ``from_store`` tells nothing of what its sender knows by now.
@@ -345,13 +348,13 @@ class MessageChannel:
         return self.dependencies.release_waiters(message_id, now_ms)
 
     def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
-        """Give up what is missing for too long, and report the rest (SDS spec, "Periodic Incoming Buffer Sweep")."""
+        """Give up what is missing for too long, and report the rest (SDS, "Periodic Incoming Buffer Sweep")."""
         return self.dependencies.sweep(now_ms)
 
     def sweep_outgoing(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
         """Return own messages that are unacknowledged, and those that are possibly acknowledged.
 
-        SDS spec, "Periodic Outgoing Buffer Sweep". Deciding when to broadcast them again is the caller's part.
+        SDS, "Periodic Outgoing Buffer Sweep". Deciding when to broadcast them again is the caller's part.
         """
         return self.outgoing.partition()
 
@@ -382,7 +385,7 @@ class MessageChannel:
         return self.outgoing.remove(message_id)
 
     def _advance_clock(self, now_ms: int) -> None:
-        """SDS spec, "Send Message": the later of wall clock and own clock plus one."""
+        """SDS, "Send Message": the later of wall clock and own clock plus one."""
         self.lamport = max(now_ms // self.dialect.lamport_unit_ms, self.lamport + 1)
         self.journal.touch(META, "")
 
@@ -397,7 +400,10 @@ class MessageChannel:
         )
 
     def _latest_lamport(self, now_ms: int) -> int:
-        """Return the latest timestamp that is believed, and cited as one of the newest (design.md 5.9)."""
+        """Return the latest timestamp of a received message that may move the clock or be cited as one of the newest.
+
+        docs/decisions/specifications.md, "Nothing from the network is trusted".
+        """
         tolerance = self.config.lamport_tolerance_ms
         by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
@@ -420,7 +426,7 @@ class MessageChannel:
         )
 
     def _already_received(self, message_id: str) -> bool:
-        """Return whether a message is in the history or parked (SDS spec: MAY drop duplicates by id)."""
+        """Return whether a message is in the history or parked (SDS, "Receive Message": MAY drop duplicates by id)."""
         return message_id in self.history or message_id in self.dependencies.incoming
 
     def _came_again(self, message_id: str, hint: bytes | None, *, from_store: bool) -> MessageIgnored:
@@ -504,7 +510,7 @@ class MessageChannel:
     def _receive_own(
         self, message: SdsMessage, kind: Kind, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Ignore an own message that came back (SDS spec: SHOULD), unless this process has forgotten it.
+        """Ignore an own message that came back (SDS, "Receive Message": SHOULD), unless this process has forgotten it.
 
         Others cite what we sent in an earlier life. It is taken back into the history, without delivery and without
         acknowledging anything, so that nothing waits for it in vain. But anybody can write our name: what is not ours
@@ -607,14 +613,14 @@ class MessageChannel:
         return outcomes
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
-        """SDS spec, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
+        """SDS, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
         believed = min(lamport or 0, self._latest_lamport(now_ms))
         if believed > self.lamport:
             self.lamport = believed
             self.journal.touch(META, "")
 
     def _enter_history(self, message: SdsMessage, hint: bytes | None, encoded: bytes | None) -> None:
-        """SDS spec, "Deliver Message": insert into the log at its place; and keep it for whoever will miss it."""
+        """SDS, "Deliver Message": insert into the log at its place; and keep it for whoever will miss it."""
         message_id = message.message_id
         # There are few senders and many messages: all records of one share its name.
         sender_id = intern(message.sender_id)

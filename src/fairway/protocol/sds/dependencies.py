@@ -1,8 +1,8 @@
-"""Waiting for what a message cites (SDS spec, "Receive Message" and "Periodic Incoming Buffer Sweep").
+"""Waiting for what a message cites (SDS, "Receive Message" and "Periodic Incoming Buffer Sweep").
 
-A message is delivered when everything that it cites is in the local history. Until then it is parked, what it lacks is
-noted as missing and asked for, and after the lost timeout nobody waits any longer: the loss is announced and the
-dependants are delivered (design.md 5.4; js-waku drops them, nim-sds waits for ever).
+A message is delivered when everything that it cites is in the local history. Until then it is parked, and what it lacks
+is noted as missing and asked for. After the lost timeout the loss is announced and the dependants are delivered
+(docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits for ever).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Dependencies:
         self._deliver = deliver
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return what of a message's causal history is looked at: the newest entries (design.md 5.9)."""
+        """Return the entries of a message's causal history that are looked at: the newest, a bounded number."""
         history, limit = message.causal_history, self._config.max_causal_history
         return history if len(history) <= limit else history[len(history) - limit :]
 

@@ -1,4 +1,4 @@
-"""The local history (SDS spec, "Participant state": local log): delivered messages in one agreed order.
+"""The local history (SDS, "Participant state": local log): delivered messages in one agreed order.
 
 Messages are ordered by ascending Lamport timestamp, equal ones by ascending message id, so that participants that hold
 the same messages hold the same log. Only what the protocol needs is kept per message (id, timestamp, hint, author);

@@ -1,4 +1,4 @@
-"""The incoming buffer (SDS spec, "Participant state"): messages whose dependencies have not been delivered.
+"""The incoming buffer (SDS, "Participant state"): messages whose dependencies have not been delivered.
 
 Each parked message knows what it waits for, and each missing id knows who waits for it, so that a delivery releases its
 dependants without a search. Both sides are bounded: a message that cites thousands of inventions costs its own space

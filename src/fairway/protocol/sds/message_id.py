@@ -21,7 +21,7 @@ _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 def make_message_id(rule: IdRule, *, sender_id: str, lamport: int, content: bytes, now_ms: int, sequence: int) -> str:
-    """Return a lower-case hex id (SDS spec: a message_id MUST be globally unique and immutable).
+    """Return a lower-case hex id (SDS, "Message": a message_id MUST be globally unique and immutable).
 
     ``sequence`` counts own messages; it tells those of one millisecond apart where nanoseconds are asked for.
     """

@@ -1,7 +1,7 @@
 """Citations beside the newest messages of the history: what else the next message should cite, and why.
 
 * A message that nobody has cited yet. When several participants send at once, only the newest few of their messages are
-  ever cited as such (SDS spec, "Send Message": the last few of the log); whoever misses one of the others would never
+  ever cited as such (SDS, "Send Message": the last few of the log); whoever misses one of the others would never
   notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
   next, and from then on everybody who follows the citations comes upon it. Only what is in the history itself counts as
   having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.

@@ -1,4 +1,4 @@
-"""SDS-R: asking for messages that are missing, and answering for others (SDS spec, "SDS-R").
+"""SDS-R: asking for messages that are missing, and answering for others (SDS, "SDS Repair (SDS-R)").
 
 A participant that misses a message waits until T_req, then names it in the repair_request of whatever it sends next;
 one that holds the message waits until T_resp and, if nobody else answered meanwhile, broadcasts the original again.

@@ -49,7 +49,7 @@ class Repair:
     def __init__(
         self, participant_id: str, config: RepairConfig, hashes: RepairHash, journal: Journal, *, max_heard: int
     ) -> None:
-        """Make empty buffers; ``max_heard`` requests of one received message are looked at (design.md 5.9)."""
+        """Make empty buffers; ``max_heard`` requests of one received message are looked at."""
         self.requests = RepairBuffer(config.max_tracked)
         self.responses = RepairBuffer(config.max_tracked)
         self.config = config

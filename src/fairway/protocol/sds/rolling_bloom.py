@@ -1,6 +1,6 @@
 """The bloom filter that a participant attaches to its messages, kept within its capacity.
 
-SDS spec, "Participant state": the filter holds ids of received messages and SHOULD roll over so that it stays bounded.
+SDS, "Participant state": the filter holds ids of received messages and SHOULD roll over so that it stays bounded.
 js-waku never rolls its filter over, and beyond 10,000 messages its false positives turn into false acknowledgements.
 Here, when the capacity is reached, the filter is rebuilt from its newest 80 %: the rate of false positives never passes
 the one it was sized for, and a peer still sees everything recent.

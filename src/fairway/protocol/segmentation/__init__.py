@@ -1,4 +1,4 @@
-"""Message segmentation: large messages travel as segments, and some of them may be lost (seed 003; LIP-243).
+"""Message segmentation: large messages travel as segments, and some of them may be lost (SEGMENTATION; LIP-243).
 
 * `segmenter`: payload to segments, with parity
 * `reassembler`: segments to payload, in any order, from many senders at once; `outcomes` are its answers.

@@ -1,4 +1,4 @@
-"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, rules for receivers).
+"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Receiving").
 
 Invariant: nothing is returned whose Keccak-256 is not the one that every segment of the set named.
 

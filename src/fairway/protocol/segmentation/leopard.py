@@ -1,4 +1,4 @@
-"""Leopard-RS: Reed-Solomon shards, byte for byte those of the Leopard library (seed 003, "Reed-Solomon").
+"""Leopard-RS: Reed-Solomon shards, byte for byte those of the Leopard library (SEGMENTATION, "Reed-Solomon").
 
 The reference implementation of segmentation uses Leopard through nim-leopard, so peers can use each other's
 parity only if the code is the same. `cauchy` states the code in closed form. Here it is computed: parity by a

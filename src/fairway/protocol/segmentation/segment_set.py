@@ -61,9 +61,9 @@ class SegmentSet:
 
     key: SetKey
     data_count: int
-    """0 until a data segment of seed 003 tells; the bases then count parity segments from 0."""
+    """0 until a data segment of SEGMENTATION tells; the bases then count parity segments from 0."""
     parity_count: int
-    """0 for none, or until a parity segment of seed 003 tells."""
+    """0 for none, or until a parity segment of SEGMENTATION tells."""
     first_base: int
     last_base: int
     grown_ms: int

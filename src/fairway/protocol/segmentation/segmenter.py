@@ -1,4 +1,4 @@
-"""Cut a payload into segments with parity (seed 003, "Sending" and "Reed-Solomon"; LIP-243, rules for senders).
+"""Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Sending").
 
 Invariant: what `Segmenter.split` returns reassembles to the payload and to nothing else, also at receivers that
 know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
@@ -113,9 +113,9 @@ class Segmenter:
             return self._segmented(payload, self._plan(payload))
         if self._format.is_segment(payload):
             # Sent unmodified, this payload would be taken for a segment of some other message. Two data
-            # segments are the fewest that seed 003 allows; each receiver joins them again.
+            # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
             return self._segmented(payload, _Plan(chunk_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
-        # Seed 003, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
+        # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
         part = SegmentPart(content=payload, chunk_index=0, data_count=1, is_parity=False)
         return Segmentation(payload_hash=None, parts=(part,))
 
@@ -150,7 +150,7 @@ class Segmenter:
         raise ConfigurationError(f"max_total_segments of {total} leaves no room for parity; set it to 2 or more")
 
     def _segmented(self, payload: bytes, plan: _Plan) -> Segmentation:
-        # Seed 003, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
+        # SEGMENTATION, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
         payload_hash = keccak256(payload)
         size = plan.chunk_bytes
         chunks = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
@@ -184,7 +184,7 @@ class Segmenter:
 def _waku_chunk(config: SegmentationConfig) -> int:
     if config.max_total_segments < 2:
         raise ConfigurationError(
-            "max_total_segments must be at least 2 with seed 003: a payload that looks like a segment takes two"
+            "max_total_segments must be at least 2 in the Waku profile: a payload that looks like a segment takes two"
         )
     if not config.parity_rate:
         return config.segment_size_bytes

@@ -1,6 +1,7 @@
 """Light push, the client side: a message through two service nodes at a time, and others when those fail.
 
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
+
 A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes: there
 they are read from what it says. Invariant: a message counts as sent if a node said 200; a node that said so but relayed
 it to nobody is believed only when no other node does better. 503 and 505 are alike: that node reaches nobody now.
