@@ -75,7 +75,7 @@ $(BIN)/python:
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt \
-	  --editable '.[spark,connect,dev,bench]'
+	  --editable '.[cli,node,spark,postgresql,connect,dev,bench]'
 	@touch $@
 
 # The generator is pinned to a version whose code runs on every protobuf runtime from 4.25; it has wheels up to Python 3.12.

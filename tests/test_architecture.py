@@ -19,8 +19,10 @@ SOURCE = ROOT / "src" / "fairway"
 RANKS = {
     "environment": 0,
     "errors": 0,
+    "extras": 1,
     "visible": 0,
     "options": 1,
+    "opening": 0,
     "events": 1,
     "wire": 2,
     "protocol": 3,

@@ -2,30 +2,54 @@
 
 ::
 
-    node = await fairway.connect("local:")
-    channel = await fairway.create_reliable_channel(
-        node, channel_id="team", sender_id="alice", content_topic="/myapp/1/team/proto", store="alice.db"
-    )
-    async with channel:
-        receipt = await channel.send(b"who is on watch?")
-        await receipt.delivered()
-        async for message in channel.messages():
-            print(message.sender_id, bytes(message))
+    async with fairway.connect("local:") as node:
+        channel = await fairway.create_reliable_channel(
+            node, channel_id="team", sender_id="alice", content_topic="/myapp/1/team/proto", store="alice.db"
+        )
+        async with channel:
+            receipt = await channel.send(b"who is on watch?")
+            await receipt.delivered()
+            async for message in channel.messages():
+                print(message.sender_id, bytes(message))
+
+Errors, events and options are here at once. Everything else is imported when it is first asked for, so that
+``import fairway`` takes no longer than a program's start can bear.
 """
 
-from fairway.channel.creation import create_reliable_channel
-from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
-from fairway.channel.reliable_channel import ReliableChannel
-from fairway.channel.statistics import ChannelStatistics
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from fairway.errors import (
     ChannelClosedError,
     ConfigurationError,
+    DecodeError,
+    DecryptionError,
     DeliveryFailedError,
     EmptyPayloadError,
+    EncryptionError,
+    ErasureCodeError,
     FairwayError,
+    LocalError,
     MessageTooLargeError,
+    MissingExtraError,
     NetworkError,
+    NodeUnavailableError,
+    NotEnoughShardsError,
+    PipelineError,
+    RemoteError,
+    RlnError,
+    RlnErrorKind,
+    SegmentError,
+    SnapshotError,
     StorageError,
+    StoreCorruptError,
+    StoreFullError,
+    StoreLockedError,
+    StoreMismatchError,
+    StoreQueryError,
+    StoreVersionError,
 )
 from fairway.events import (
     EVENT_NAMES,
@@ -42,6 +66,7 @@ from fairway.events import (
     LossReason,
     MessageAcknowledged,
     MessageDelivered,
+    MessageEvent,
     MessagePossiblyAcknowledged,
     MessageQueued,
     MessageReceived,
@@ -53,6 +78,7 @@ from fairway.events import (
     NodeHealth,
     NodeStatusChanged,
     RequestSent,
+    SegmentsDisputed,
     SenderIdInUse,
     SendErrorReason,
     StatusChanged,
@@ -67,38 +93,113 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
-from fairway.protocol.encryption import Decoder, Encoder, Encryption
-from fairway.waku.connect import connect
-from fairway.waku.node import NodeStatus, WakuNode
+
+if TYPE_CHECKING:
+    from fairway.channel.creation import (
+        create_reliable_channel,
+    )
+    from fairway.channel.inbox import (
+        MessageStream,
+    )
+    from fairway.channel.listeners import (
+        EventStream,
+    )
+    from fairway.channel.receipt import (
+        Acknowledgement,
+        EphemeralReceipt,
+        Progress,
+        Receipt,
+    )
+    from fairway.channel.reliable_channel import (
+        ReliableChannel,
+    )
+    from fairway.channel.statistics import (
+        ChannelStatistics,
+    )
+    from fairway.protocol.encryption import (
+        AesGcm,
+        ChaCha20Poly1305,
+        Decoder,
+        EciesPayload,
+        Encoder,
+        Encryption,
+        PayloadKeyRing,
+        SymmetricPayload,
+        generate_key,
+        generate_private_key,
+        get_public_key,
+    )
+    from fairway.protocol.ratelimit import (
+        RlnProofProvider,
+    )
+    from fairway.service.node import (
+        ServiceNode,
+    )
+    from fairway.service.options import (
+        ServiceOptions,
+    )
+    from fairway.waku.connect import (
+        connect,
+    )
+    from fairway.waku.light.options import (
+        LightOptions,
+    )
+    from fairway.waku.local import (
+        LocalNetwork,
+        LocalNode,
+        NetworkFaults,
+    )
+    from fairway.waku.node import (
+        NodeStatus,
+        WakuNode,
+    )
+    from fairway.waku.rest.options import (
+        RestNodeOptions,
+    )
+
+__version__: Final = "0.1.0"
 
 __all__ = [
     "EVENT_NAMES",
     "Acknowledgement",
+    "AesGcm",
+    "ChaCha20Poly1305",
     "ChannelClosedError",
     "ChannelStatistics",
     "ChannelStatus",
     "ChunkInfo",
     "ConfigurationError",
+    "DecodeError",
     "Decoder",
+    "DecryptionError",
     "Delivery",
     "DeliveryError",
     "DeliveryFailedError",
     "DropReason",
+    "EciesPayload",
     "EmptyPayloadError",
     "Encoder",
     "Encryption",
+    "EncryptionError",
     "EphemeralMessageDropped",
     "EphemeralReceipt",
+    "ErasureCodeError",
     "Event",
+    "EventStream",
     "FairwayError",
     "HandlerFailed",
     "IdRule",
     "IrretrievableMessage",
+    "LightOptions",
     "Limit",
     "LimitReached",
+    "LocalError",
+    "LocalNetwork",
+    "LocalNode",
     "LossReason",
     "MessageAcknowledged",
     "MessageDelivered",
+    "MessageEvent",
     "MessagePossiblyAcknowledged",
     "MessageQueued",
     "MessageReceived",
@@ -106,27 +207,100 @@ __all__ = [
     "MessageSending",
     "MessageSent",
     "MessageSetAside",
+    "MessageStream",
     "MessageTooLargeError",
     "MessagesUndecryptable",
+    "MissingExtraError",
     "NetworkError",
+    "NetworkFaults",
     "NodeHealth",
     "NodeStatus",
     "NodeStatusChanged",
+    "NodeUnavailableError",
+    "NotEnoughShardsError",
+    "PayloadKeyRing",
+    "PipelineError",
     "Profile",
     "Progress",
     "RateLimitConfig",
     "Receipt",
     "ReliableChannel",
     "ReliableChannelOptions",
+    "RemoteError",
     "RepairConfig",
     "RequestSent",
+    "RestNodeOptions",
+    "RlnError",
+    "RlnErrorKind",
+    "RlnProofProvider",
     "SdsConfig",
+    "SegmentError",
     "SegmentationConfig",
+    "SegmentsDisputed",
     "SendErrorReason",
     "SenderIdInUse",
+    "ServiceNode",
+    "ServiceOptions",
+    "SnapshotError",
     "StatusChanged",
     "StorageError",
+    "StoreCorruptError",
+    "StoreFullError",
+    "StoreLockedError",
+    "StoreMismatchError",
+    "StoreQueryError",
+    "StoreVersionError",
+    "SymmetricPayload",
     "WakuNode",
+    "__version__",
     "connect",
     "create_reliable_channel",
+    "generate_key",
+    "generate_private_key",
+    "get_public_key",
 ]
+
+_LAZY: Final = {
+    "fairway.channel.creation": ("create_reliable_channel",),
+    "fairway.channel.inbox": ("MessageStream",),
+    "fairway.channel.listeners": ("EventStream",),
+    "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
+    "fairway.channel.reliable_channel": ("ReliableChannel",),
+    "fairway.channel.statistics": ("ChannelStatistics",),
+    "fairway.protocol.encryption": (
+        "AesGcm",
+        "ChaCha20Poly1305",
+        "Decoder",
+        "EciesPayload",
+        "Encoder",
+        "Encryption",
+        "PayloadKeyRing",
+        "SymmetricPayload",
+        "generate_key",
+        "generate_private_key",
+        "get_public_key",
+    ),
+    "fairway.protocol.ratelimit": ("RlnProofProvider",),
+    "fairway.service.node": ("ServiceNode",),
+    "fairway.service.options": ("ServiceOptions",),
+    "fairway.waku.connect": ("connect",),
+    "fairway.waku.light.options": ("LightOptions",),
+    "fairway.waku.local": ("LocalNetwork", "LocalNode", "NetworkFaults"),
+    "fairway.waku.node": ("NodeStatus", "WakuNode"),
+    "fairway.waku.rest.options": ("RestNodeOptions",),
+}
+"""What is imported when it is first asked for, by the module that has it."""
+_MODULES: Final = {name: module for module, names in _LAZY.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """Import what a name stands for."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'fairway' has no attribute {name!r}", name=name, obj=import_module(__name__))
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """List what is here and what can be."""
+        return sorted({*globals(), *__all__})

@@ -1,8 +1,26 @@
-"""``python -m fairway``: the command ``fairway``, run by a given interpreter."""
+"""The command ``fairway``, also as ``python -m fairway``. Without the ``cli`` extra it says what to install."""
 
 from __future__ import annotations
 
-from fairway.cli import main
+import sys
+from typing import Final, NoReturn
+
+from fairway.errors import MissingExtraError
+from fairway.extras import needing
+
+_COULD_NOT_RUN: Final = 2
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    try:
+        with needing("cli", "the command line"):
+            from fairway.cli import main as run  # noqa: PLC0415 - an extra
+    except MissingExtraError as error:
+        sys.stderr.write(f"fairway: {error}\n")
+        sys.exit(_COULD_NOT_RUN)
+    run()
+
 
 if __name__ == "__main__":
     main()

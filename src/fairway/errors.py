@@ -4,6 +4,7 @@
 
     FairwayError
     +-- ConfigurationError          an option has a value that cannot work (also a ValueError)
+    +-- MissingExtraError           a package is not installed that an extra brings (also an ImportError)
     +-- LocalError                  the caller's own doing; nothing was sent
     |   +-- EmptyPayloadError
     |   +-- MessageTooLargeError
@@ -44,6 +45,17 @@ class FairwayError(Exception):
 
 class ConfigurationError(FairwayError, ValueError):
     """An option has a value that cannot work; the text says which values can."""
+
+
+class MissingExtraError(FairwayError, ImportError):
+    """A package is not installed that comes with an extra of fairway; the text says what to install."""
+
+    def __init__(self, extra: str, what: str, package: str) -> None:
+        super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'")
+        self.extra = extra
+        """Of the distribution: ``cli``, ``node``, ``spark`` or ``postgresql``."""
+        self.name = package
+        """The package that was not found."""
 
 
 class LocalError(FairwayError):

@@ -8,7 +8,9 @@ import pytest
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.waku import connect
+from fairway.waku.light import LightOptions
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkServer, RemoteNode, process_network
+from fairway.waku.rest import RestNodeOptions
 
 
 def test_local_is_one_network_for_the_whole_process(say):
@@ -89,8 +91,25 @@ def test_an_address_without_host_and_port_is_answered_with_an_example(address):
         asyncio.run(connect(address))
 
 
-def test_an_unknown_option_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigurationError, match="no option 'seed'; it has name"):
-        asyncio.run(connect("local:", seed=1))
-    with pytest.raises(ConfigurationError, match="it has name, connect_timeout_s, request_timeout_s"):
-        asyncio.run(connect("local://127.0.0.1:1", colour="blue"))
+def test_an_option_that_an_address_does_not_have_is_answered_with_those_that_it_has():
+    with pytest.raises(ConfigurationError, match="no option 'options'; it has name"):
+        asyncio.run(connect("local:", options=LightOptions()))
+    with pytest.raises(ConfigurationError, match="it has options, connect_timeout_s"):
+        asyncio.run(connect("/ip4/127.0.0.1/tcp/1", name="alice"))
+    with pytest.raises(ConfigurationError, match="are LightOptions, not RestNodeOptions"):
+        asyncio.run(connect("/ip4/127.0.0.1/tcp/1", options=RestNodeOptions()))
+    with pytest.raises(ConfigurationError, match="are RestNodeOptions, not LightOptions"):
+        asyncio.run(connect("http://127.0.0.1:1", options=LightOptions()))
+
+
+def test_a_node_is_connected_and_closed_by_async_with_alone():
+    async def story():
+        async with connect("local:with", name="alice") as node:
+            assert node.status.connected
+            assert node in process_network("with").nodes
+        assert not node.status.connected
+        awaited = await connect("local:with")
+        assert awaited.status.connected
+        await awaited.close()
+
+    asyncio.run(story())

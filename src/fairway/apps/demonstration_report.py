@@ -13,7 +13,7 @@ from typing import Final
 
 from rich.console import RenderableType
 
-from fairway.errors import ConfigurationError
+from fairway.extras import needing
 from fairway.options import Profile
 
 PAGE: Final = "report.html"
@@ -44,20 +44,15 @@ class Rebuilt:
 def rebuild(archive: Path, folder: Path, tell: Callable[[str], None]) -> Rebuilt:
     """Run the pipeline over an archive into a folder, and tell each step as it begins.
 
-    Raises `ConfigurationError` without the ``spark`` extra, and what `fairway.pipeline.run.run` raises.
+    Raises `MissingExtraError` without the ``spark`` extra, and what `fairway.pipeline.run.run` raises.
     """
-    try:
+    with needing("spark", "the Spark job (left out with --no-spark)"):
         from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import short_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import run  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.progress import RunProgress  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the Spark job needs the [spark] extra ({error.name} is missing): "
-            "install fairway[spark], or pass --no-spark"
-        ) from error
 
     def progress(step: RunProgress) -> None:
         if step.result is None:

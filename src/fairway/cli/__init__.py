@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from importlib import metadata
 from pkgutil import iter_modules
 from typing import Annotated, Final, NoReturn
 
 import typer
 
+import fairway
 from fairway.cli._lazy import lazy_class, lazy_command
 from fairway.errors import FairwayError
 from fairway.visible import visible
@@ -59,7 +59,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fairway {metadata.version('fairway')}")
+        typer.echo(f"fairway {fairway.__version__}")
         raise typer.Exit
 
 

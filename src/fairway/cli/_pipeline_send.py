@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fairway.cli._pipeline_terminal import StepsShown, console, needing_spark, progress_bar
+from fairway.cli._pipeline_terminal import StepsShown, console, progress_bar
 from fairway.errors import ConfigurationError
+from fairway.extras import needing
 from fairway.options import Profile
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def command(
     """
     if node is None and not dry_run:
         raise ConfigurationError("--node is missing: give the node to send through, or --dry-run to see the schedule")
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.outgoing import (  # noqa: PLC0415 - needs the [spark] extra
             Counting,

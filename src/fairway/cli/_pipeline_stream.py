@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console, needing_spark
+from fairway.cli._pipeline_terminal import DEFAULT_PARITY_RATE, MoreSources, console
+from fairway.extras import needing
 from fairway.options import Profile
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def command(
 
     Example: [bold]fairway pipeline stream --source a=sqlite:one.db --out live[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.options import RunOptions  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.streaming import StreamOptions  # noqa: PLC0415 - needs the [spark] extra

@@ -21,7 +21,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from fairway.cli._console import PlainConsole
-from fairway.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -56,17 +55,6 @@ _KNOWN_ENOUGH: Final = 10.0
 _MINUTE_S: Final = 60.0
 _REFRESHES_PER_S: Final = 2.0
 _BAR_WIDTH: Final = 20
-
-
-@contextmanager
-def needing_spark() -> Iterator[None]:
-    """Say what to install if an import inside of the block fails."""
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigurationError(
-            f"the pipeline needs the [spark] extra ({error.name} is missing): install fairway[spark]"
-        ) from error
 
 
 @contextmanager

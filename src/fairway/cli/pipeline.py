@@ -17,9 +17,9 @@ from fairway.cli._pipeline_terminal import (
     StepsShown,
     broken_off,
     console,
-    needing_spark,
     progress_bar,
 )
+from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
 
 _DEFAULT_EPOCH_MS: Final = 600_000
@@ -89,7 +89,7 @@ def run(
 
     Example: [bold]fairway pipeline run --source a=sqlite:one.db --source b=sqlite:two.db --out run[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_summary  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run import RunOptions, run_with  # noqa: PLC0415 - needs the [spark] extra
@@ -133,7 +133,7 @@ def report(
 
     Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.report.as_json import report_json  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.html import write_html_report  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.report.terminal import print_run_report  # noqa: PLC0415 - needs the [spark] extra
@@ -165,7 +165,7 @@ def export_messages(
 
     Example: [bold]fairway pipeline export run --to messages --channel team[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.export import export  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     done = export(RunTables(folder), to, channel_id=channel, format=form)
@@ -203,7 +203,7 @@ def restore(
 
     Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
@@ -255,7 +255,7 @@ def generate(
 
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
-    with needing_spark():
+    with needing("spark", "the pipeline"):
         from fairway.pipeline.generator import write_generated, written_sources  # noqa: PLC0415 - needs the extra
         from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra

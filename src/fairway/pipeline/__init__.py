@@ -15,20 +15,27 @@ The parts, each of use alone in any Spark session:
 - `generator`: archives of any size to try things on, with the truth about them
 - `jobs`: programs for ``spark-submit``
 
-`register` makes ``spark.read.format("waku")`` and its three siblings known. Spark is imported only when it is called,
-so that a program without the ``spark`` extra can import `fairway`.
+`register` makes ``spark.read.format("waku")`` and its three siblings known. Without the ``spark`` extra, importing any
+of this raises `MissingExtraError`.
 """
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from fairway.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Found, and not imported: Spark takes a while, and not every part needs it at once.
+if find_spec("pyspark") is None:
+    raise MissingExtraError("spark", "the pipeline", "pyspark")
+
 
 def register(spark: SparkSession) -> None:
     """Make the format ``waku`` known to a session, for reading and writing; see `fairway.pipeline.sources.waku`."""
-    from fairway.pipeline.sources.waku import register as register_source  # noqa: PLC0415 - see the module's text
+    from fairway.pipeline.sources.waku import register as register_source  # noqa: PLC0415 - Spark takes a while
 
     register_source(spark)

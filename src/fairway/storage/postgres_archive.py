@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, SnapshotError
+from fairway.extras import needing
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -190,13 +191,9 @@ def place_without_credentials(uri: str) -> str:
 
 
 def psycopg_driver() -> Any:
-    """Return the package psycopg; raises `ConfigurationError` without it."""
-    try:
-        import psycopg  # noqa: PLC0415 - an extra, needed by nobody who has no such archive
-    except ImportError as error:
-        raise ConfigurationError(
-            "archives in PostgreSQL need the package psycopg: pip install 'psycopg[binary]'"
-        ) from error
+    """Return the package psycopg; raises `MissingExtraError` without it."""
+    with needing("postgresql", "an archive in PostgreSQL"):
+        import psycopg  # noqa: PLC0415 - an extra
     return psycopg
 
 

@@ -1,57 +1,81 @@
 """From an address to a node: the one place that knows which implementation speaks what.
 
 `_CONNECTORS` is the table; another kind of node is another line in it. Invariant: an address that is not understood is
-a `ConfigurationError` that shows the ones which are, and nothing was opened.
+a `ConfigurationError` that shows the ones which are, and nothing was opened. An implementation is imported when an
+address needs it: a network inside this process needs no libp2p.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from fairway.errors import ConfigurationError
-from fairway.waku.light import LightNode, LightOptions
-from fairway.waku.local.process_wide import process_network
-from fairway.waku.local.remote import RemoteNode
+from fairway.opening import Opening
 from fairway.waku.node import WakuNode
-from fairway.waku.rest.node import RestNode
-from fairway.waku.rest.options import RestNodeOptions
+
+if TYPE_CHECKING:
+    from fairway.waku.light.options import LightOptions
+    from fairway.waku.rest.options import RestNodeOptions
+
+_TIMEOUT_S: Final = 10.0
 
 
-async def connect(address: str, **options: Any) -> WakuNode:
-    """Return a node of the network at an address; close it in the end.
+def connect(
+    address: str,
+    *,
+    options: LightOptions | RestNodeOptions | None = None,
+    name: str | None = None,
+    connect_timeout_s: float | None = _TIMEOUT_S,
+    request_timeout_s: float | None = None,
+) -> Opening[WakuNode]:
+    """Return a node of the network at an address: ``await`` it and close it in the end, or use ``async with``.
 
     - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
-      separated by commas. Options ``options`` (`LightOptions`) and ``connect_timeout_s``, see `LightNode.start`.
+      separated by commas. ``options`` are `LightOptions`.
     - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of a nwaku, or of a
-      ``fairway node``. Options ``options`` (`RestNodeOptions`) and ``connect_timeout_s``, see `RestNode.start`.
-    - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. Option ``name``: how the network
+      ``fairway node``. ``options`` are `RestNodeOptions`.
+    - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. ``name`` is how the network
       calls the node. It is there at once, whatever ``connect_timeout_s`` says.
-    - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``). Options
-      ``name``, ``connect_timeout_s`` and ``request_timeout_s``, see `RemoteNode.connect`.
+    - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``).
+      ``name`` as above, ``request_timeout_s`` for each answer, 10 s if not given.
 
-    With ``connect_timeout_s`` None this returns at once, and the node connects whenever somebody answers there; its
-    status says when. A channel made with it takes in what is sent and keeps it until then.
+    Nobody answering within ``connect_timeout_s`` is an error; with None this returns at once, and the node connects
+    whenever somebody answers there; its status says when. A channel made with it takes in what is sent and keeps it
+    until then.
 
-    Raises `ConfigurationError` for an address or an option that is not understood, `NodeUnavailableError` if nobody
-    answers there.
+    Raises `ConfigurationError` for an address that is not understood or an option that it does not have,
+    `NodeUnavailableError` if nobody answers there.
     """
+    given = {"options": options, "name": name, "request_timeout_s": request_timeout_s}
+    return Opening(
+        _connected(
+            address,
+            {option: value for option, value in given.items() if value is not None},
+            connect_timeout_s,
+        )
+    )
+
+
+async def _connected(address: str, options: dict[str, Any], connect_timeout_s: float | None) -> WakuNode:
     for prefix, (example, connector) in _CONNECTORS.items():
         if isinstance(address, str) and address.startswith(prefix):
             known = list(inspect.signature(connector).parameters)[1:]
             for option in options:
                 if option not in known:
                     raise ConfigurationError(f"{example} has no option {option!r}; it has {', '.join(known)}")
-            return await connector(address.removeprefix(prefix), **options)
+            return await connector(address.removeprefix(prefix), connect_timeout_s=connect_timeout_s, **options)
     examples = ", ".join(example for example, _ in _CONNECTORS.values())
     raise ConfigurationError(f"the address {address!r} is not understood; this version understands {examples}")
 
 
 async def _serving_process(
-    place: str, *, name: str | None = None, connect_timeout_s: float | None = 10.0, request_timeout_s: float = 10.0
+    place: str, *, name: str | None = None, connect_timeout_s: float | None, request_timeout_s: float = _TIMEOUT_S
 ) -> WakuNode:
+    from fairway.waku.local.remote import RemoteNode  # noqa: PLC0415 - see the module's text
+
     try:
         parts = urlsplit(f"//{place}")
         host, port = parts.hostname, parts.port
@@ -68,19 +92,29 @@ async def _serving_process(
 
 
 async def _light_client(
-    rest: str, *, options: LightOptions | None = None, connect_timeout_s: float | None = 10.0
+    rest: str, *, options: LightOptions | RestNodeOptions | None = None, connect_timeout_s: float | None
 ) -> WakuNode:
+    from fairway.waku.light import LightNode, LightOptions  # noqa: PLC0415 - see the module's text
+
+    if not isinstance(options, LightOptions | None):
+        raise ConfigurationError(f"the options of a light client are LightOptions, not {type(options).__name__}")
     peers = [address.strip() for address in f"/{rest}".split(",")]
     return await LightNode.start(peers, options, connect_timeout_s=connect_timeout_s)
 
 
 async def _rest_client(
-    rest: str, *, options: RestNodeOptions | None = None, connect_timeout_s: float | None = 10.0
+    rest: str, *, options: LightOptions | RestNodeOptions | None = None, connect_timeout_s: float | None
 ) -> WakuNode:
+    from fairway.waku.rest import RestNode, RestNodeOptions  # noqa: PLC0415 - see the module's text
+
+    if not isinstance(options, RestNodeOptions | None):
+        raise ConfigurationError(f"the options of a REST client are RestNodeOptions, not {type(options).__name__}")
     return await RestNode.start(f"http{rest}", options, connect_timeout_s=connect_timeout_s)
 
 
-async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None = None) -> WakuNode:
+async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:
+    from fairway.waku.local.process_wide import process_network  # noqa: PLC0415 - see the module's text
+
     del connect_timeout_s  # It is there.
     return process_network(network).node(name)
 

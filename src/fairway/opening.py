@@ -1,0 +1,71 @@
+"""Something that takes a while to open: awaited, or entered with ``async with``, which closes it again."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, overload
+
+
+class _Closable(Protocol):
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> object: ...
+
+
+T = TypeVar("T", bound=_Closable)
+
+
+class Opening(Coroutine[Any, Any, T]):
+    """A coroutine that opens something, which is an async context manager, too.
+
+    ``thing = await opening`` leaves closing to the caller; ``async with opening as thing:`` closes it at the end.
+    """
+
+    def __init__(self, opened: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = opened
+        self._opened: T | None = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    async def __aenter__(self) -> T:
+        """Open, and return what was opened."""
+        self._opened = await self._coroutine
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what was opened."""
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+    def send(self, value: Any, /) -> Any:
+        """Go on, as a coroutine does."""
+        return self._coroutine.send(value)
+
+    @overload
+    def throw(
+        self, typ: type[BaseException], val: BaseException | object = None, tb: TracebackType | None = None, /
+    ) -> Any: ...
+
+    @overload
+    def throw(self, typ: BaseException, val: None = None, tb: TracebackType | None = None, /) -> Any: ...
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> Any:
+        """Raise an error where the coroutine waits; asyncio gives the error itself."""
+        del val, tb
+        return self._coroutine.throw(typ)
+
+    def close(self) -> None:
+        """Give up opening."""
+        self._coroutine.close()

@@ -1,0 +1,104 @@
+"""``pip install fairway`` has what the channel and the client need; whatever needs more says which extra brings it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import fairway
+from patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fairway"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+# What may import the packages of which extras; everything else is the core. The longest prefix counts.
+EXTRAS_OF = {
+    "apps": {"cli"},
+    "cli": {"cli"},
+    "simulation/render": {"cli"},
+    "service/rest": {"node"},
+    "pipeline": {"spark"},
+    "pipeline/report/terminal": {"spark", "cli"},
+    "cli/_pipeline": {"spark", "cli"},
+    "storage/postgres": {"postgresql"},
+}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named_in(requirements: list[str]) -> set[str]:
+    return {normal(re.match(r"[\w.-]+", requirement).group()) for requirement in requirements}
+
+
+def third_party_imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return found - {"fairway", "__future__"} - set(sys.stdlib_module_names)
+
+
+def test_no_part_imports_what_its_extra_does_not_bring():
+    distributions = packages_distributions()
+    groups = {extra: named_in(needs) for extra, needs in PROJECT["optional-dependencies"].items()}
+    groups["spark"] |= {"py4j"}  # PySpark is made of it, and names the one version that it works with
+    wrong = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        place = path.relative_to(SOURCE).as_posix()
+        prefix = max((each for each in EXTRAS_OF if place.startswith(each)), key=len, default="")
+        brought = named_in(PROJECT["dependencies"]).union(*(groups[extra] for extra in EXTRAS_OF.get(prefix, ())))
+        wrong += [
+            f"{place} imports {package}"
+            for package in third_party_imports(path)
+            if not {normal(name) for name in distributions.get(package, [package])} & brought
+        ]
+    assert wrong == []
+
+
+@pytest.fixture
+def without_extras(tmp_path) -> dict[str, str]:
+    """Return the environment of a Python that finds no package of an extra."""
+    core = named_in(PROJECT["dependencies"])
+    brought = set().union(*(named_in(needs) for needs in PROJECT["optional-dependencies"].values()))
+    absent = [
+        package
+        for package, distributions in packages_distributions().items()
+        if (names := {normal(name) for name in distributions}) & brought and not names & core
+    ]
+    assert {"typer", "starlette", "pyspark"} <= set(absent)
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({absent!r}))\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path}
+
+
+def test_the_core_works_without_any_extra_and_names_those_that_are_missing(without_extras):
+    ended = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("core_only.py"))],
+        env=without_extras,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "two participants talk" in ended.stdout
+
+
+def test_an_error_about_a_missing_extra_is_an_import_error_of_ours():
+    error = fairway.MissingExtraError("node", "the REST API of a node", "uvicorn")
+    assert isinstance(error, ImportError)
+    assert isinstance(error, fairway.FairwayError)
+    assert (error.extra, error.name) == ("node", "uvicorn")
