@@ -19,10 +19,10 @@ from fairway.waku.libp2p.gossipsub.codec import (
     subscription_frame,
 )
 from fairway.waku.libp2p.gossipsub.mesh import Mesh
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, Outbox
 from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
-from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.varint import decode_uvarint
@@ -41,7 +41,7 @@ def body(frame):
 
 def mesh_of(options, *, dialled, accepted, seed):
     """Return a mesh of so many peers that this node dialled and that dialled it, all as good, and their scores."""
-    scores = PeerScores(options.score)
+    scores = PeerScores()
     mesh = Mesh(options, scores, random.Random(seed))
     mesh.join(TOPIC, 0)
     for number in range(dialled + accepted):
@@ -83,24 +83,22 @@ def router_with(*peers, options=None):
     return router
 
 
-def test_backoffs_are_bounded_however_many_identities_ask():
-    options = GossipsubOptions(max_backoffs=50, d=0, d_low=0, d_high=0, d_out=0)
-    router = router_with(options=options)
+def test_backoffs_are_bounded_however_many_identities_ask(monkeypatch):
+    monkeypatch.setattr("fairway.waku.libp2p.gossipsub.mesh.MAX_BACKOFFS", 50)
+    router = router_with(options=GossipsubOptions(d=0, d_low=0, d_high=0, d_out=0))
     for number in range(500):
         router.add_peer(peer(number), dialled=False, address=None)
         (refusal,) = router.receive(peer(number), body(control_frame((Graft(topic=TOPIC),))), 1)
-        assert decode_rpc(body(refusal.frame), options).control[0].topic == TOPIC
+        assert decode_rpc(body(refusal.frame)).control[0].topic == TOPIC
         router.remove_peer(peer(number), 1)
     assert router.statistics().backoffs == 50
 
 
 def test_ids_of_any_length_are_read_and_those_that_nobody_makes_left_out():
     have = IHave(topic=TOPIC, message_ids=(b"i" * 128, b"i" * 129, b"", b"i" * 100_000))
-    assert decode_rpc(body(control_frame((have,))), GossipsubOptions()).control == (
-        IHave(topic=TOPIC, message_ids=(b"i" * 128, b"")),
-    )
+    assert decode_rpc(body(control_frame((have,)))).control == (IHave(topic=TOPIC, message_ids=(b"i" * 128, b"")),)
     want = IWant(message_ids=(b"i" * 1_000, b"ok"))
-    assert decode_rpc(body(control_frame((want,))), GossipsubOptions()).control == (IWant(message_ids=(b"ok",)),)
+    assert decode_rpc(body(control_frame((want,)))).control == (IWant(message_ids=(b"ok",)),)
 
 
 def test_what_a_peer_told_of_itself_survives_a_broken_stream():
@@ -108,19 +106,16 @@ def test_what_a_peer_told_of_itself_survives_a_broken_stream():
     router.heartbeat(1)
     assert router.mesh_of(TOPIC) == {peer(1)}
     (hello,) = router.renew_peer(peer(1))
-    assert decode_rpc(body(hello.frame), GossipsubOptions()).subscriptions == (
-        SubscriptionChange(topic=TOPIC, subscribed=True),
-    )
+    assert decode_rpc(body(hello.frame)).subscriptions == (SubscriptionChange(topic=TOPIC, subscribed=True),)
     assert router.mesh_of(TOPIC) == frozenset()
     grafts = [effect for effect in router.heartbeat(2) if isinstance(effect, Send)]
-    assert decode_rpc(body(grafts[0].frame), GossipsubOptions()).control == (Graft(topic=TOPIC),)
+    assert decode_rpc(body(grafts[0].frame)).control == (Graft(topic=TOPIC),)
     assert router.renew_peer(peer(9)) == []
 
 
 def test_a_peer_that_is_graylisted_is_named():
-    options = GossipsubOptions(score=ScoreOptions(graylist_threshold=-1.0))
-    router = router_with(peer(1), peer(2), options=options)
-    for _ in range(4):
+    router = router_with(peer(1), peer(2))
+    for _ in range(40):
         router.receive(peer(1), body(publish_frame(b"\xff")), 1)
     assert router.graylisted(1) == (peer(1),)
     assert router.receive(peer(1), body(publish_frame(encode_message(Message(topic=TOPIC, data=b"x")))), 1) == []
@@ -166,7 +161,7 @@ def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
     assert router.heartbeat(2) == []
     (told,) = router.heartbeat(3, [peer(1), peer(9)])
     assert told.peers == (peer(1),)
-    assert decode_rpc(body(told.frame), GossipsubOptions()).control == (
+    assert decode_rpc(body(told.frame)).control == (
         IHave(topic=TOPIC, message_ids=(hashlib.sha256(b"data").digest(),)),
     )
 
@@ -180,8 +175,7 @@ def test_an_outbox_says_once_what_gave_way():
 
 def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(monkeypatch):
     monkeypatch.setattr("fairway.waku.libp2p.gossipsub.score.MAX_RETAINED", 3)
-    options = ScoreOptions()
-    scores = PeerScores(options)
+    scores = PeerScores()
     for number in range(5):
         scores.add_peer(peer(number), "192.0.2.1")
         scores.misbehaved(peer(number), 10)
@@ -190,7 +184,7 @@ def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(m
     scores.add_peer(peer(4), "192.0.2.2")
     assert scores.score(peer(4), 6.0) < 0
     scores.decay(7.0)
-    scores.decay(3 + options.retain_score_s + 0.5)
+    scores.decay(3 + RETAIN_SCORE_S + 0.5)
     assert [scores.score(peer(number), 700.0) < 0 for number in (2, 3, 4)] == [False, False, True]
     good = peer(9)
     scores.add_peer(good, None)
@@ -201,9 +195,9 @@ def test_bad_scores_outlast_a_connection_for_a_while_and_are_bounded_in_number(m
 
 
 def test_what_a_peer_asks_for_between_heartbeats_is_looked_up_so_often_and_no_more():
-    router = router_with(peer(1), options=GossipsubOptions(max_ihave_length=10))
+    router = router_with(peer(1))
     router.publish(Message(topic=TOPIC, data=b"data"), 1)
-    unknown = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(10))
+    unknown = tuple(hashlib.sha256(b"%d" % number).digest() for number in range(5_000))
     here = hashlib.sha256(b"data").digest()
     assert router.receive(peer(1), body(control_frame((IWant(message_ids=unknown),))), 1) == []
     assert router.receive(peer(1), body(control_frame((IWant(message_ids=(here,)),))), 1) == []

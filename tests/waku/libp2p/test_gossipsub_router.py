@@ -24,8 +24,9 @@ from fairway.waku.libp2p.gossipsub.codec import (
     publish_frame,
     subscription_frame,
 )
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, Verdict
+from fairway.waku.libp2p.gossipsub.score import GRAYLIST_THRESHOLD
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import gossipsub_pb2
 from fairway.waku.libp2p.varint import decode_uvarint
@@ -45,7 +46,7 @@ def body(frame):
 
 def rpcs_to(effects, target=None):
     return [
-        decode_rpc(body(effect.frame), GossipsubOptions())
+        decode_rpc(body(effect.frame))
         for effect in effects
         if isinstance(effect, Send) and (target is None or target in effect.peers)
     ]
@@ -97,7 +98,7 @@ def test_an_invalid_message_goes_no_further_and_only_a_rejected_one_costs_score(
 def test_a_message_that_names_its_author_is_refused(field):
     message = gossipsub_pb2.PubsubMessage(data=b"data", topic=TOPIC, **{field: b"x"}).SerializeToString()
     with pytest.raises(FrameError, match="names an author"):
-        decode_message(message, GossipsubOptions())
+        decode_message(message, max_data_bytes=1_024)
     router = router_with(peer(1))
     assert router.receive(peer(1), body(publish_frame(message)), 1) == []
     assert router.statistics().invalid == 1
@@ -149,28 +150,30 @@ def test_a_peer_that_brings_what_it_promised_keeps_its_score():
 
 
 def test_a_peer_gets_a_message_only_so_often_and_asks_only_for_so_many():
-    options = GossipsubOptions(max_ihave_length=3)
-    router = router_with(peer(1), options=options)
+    router = router_with(peer(1))
     router.publish(Message(topic=TOPIC, data=b"asked for"), 1)
     want = body(control_frame((IWant(message_ids=(hashlib.sha256(b"asked for").digest(),)),)))
     answers = [len(router.receive(peer(1), want, 1)) for _ in range(6)]
     assert answers == [1, 1, 1, 0, 0, 0]
-    ids = tuple(hashlib.sha256(bytes([number])).digest() for number in range(50))
-    have = body(control_frame((IHave(topic=TOPIC, message_ids=ids),)))
-    asked = [controls(router.receive(peer(1), have, 1), IWant) for _ in range(4)]
-    assert sum(len(want.message_ids) for wants in asked for want in wants) <= 3
+    ids = [hashlib.sha256(b"%d" % number).digest() for number in range(6_000)]
+    asked = []
+    for half in (tuple(ids[:3_000]), tuple(ids[3_000:])):
+        asked += controls(
+            router.receive(peer(1), body(control_frame((IHave(topic=TOPIC, message_ids=half),))), 1), IWant
+        )
+    assert [len(want.message_ids) for want in asked] == [3_000, 2_000]
 
 
 def test_a_peer_in_disgrace_is_not_heard_and_not_served_even_when_it_comes_back():
-    options = GossipsubOptions(score=ScoreOptions(graylist_threshold=-300))
-    router = router_with(peer(1), verdict=Verdict.REJECT, options=options)
-    for number in range(5):
+    router = router_with(peer(1), verdict=Verdict.REJECT)
+    for number in range(20):
         router.receive(peer(1), message_frame(bytes([number])), 1)
-    assert router.score_of(peer(1), 1) < -300
+    assert router.score_of(peer(1), 1) < GRAYLIST_THRESHOLD
     router.remove_peer(peer(1), 2)
     router.add_peer(peer(1), dialled=False, address=None)
     assert router.receive(peer(1), message_frame(b"again"), 3) == []
-    assert router.statistics().invalid == 4 or router.score_of(peer(1), 3) < -300
+    assert router.statistics().invalid == 11
+    assert router.score_of(peer(1), 3) < GRAYLIST_THRESHOLD
     assert router.publish(Message(topic=TOPIC, data=b"own"), 3) == []
 
 

@@ -10,8 +10,14 @@ import random
 import pytest
 
 from fairway.waku.libp2p.errors import ConnectionClosedError, StreamResetError
-from fairway.waku.libp2p.gossipsub.codec import Message, SubscriptionChange, publish_frame, subscription_frame
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions, ScoreOptions
+from fairway.waku.libp2p.gossipsub.codec import (
+    Message,
+    SubscriptionChange,
+    encode_message,
+    publish_frame,
+    subscription_frame,
+)
+from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
 from fairway.waku.libp2p.gossipsub.router import Router, Verdict
 from fairway.waku.libp2p.host import Host
@@ -271,11 +277,11 @@ def test_peers_that_come_and_go_leave_no_tasks_behind(run):
 
 def test_a_peer_with_a_score_beyond_hope_is_parted_with(run):
     async def scenario():
-        score = ScoreOptions(graylist_threshold=-50.0, publish_threshold=-40.0, gossip_threshold=-30.0)
-        async with member(score=score) as one, stranger(one) as (host, stream):
+        async with member() as one, stranger(one) as (host, stream):
             one.subscribe(TOPIC, lambda message: Verdict.REJECT)
             await until(lambda: host.peer_id in one.peers_of(TOPIC))
-            await stream.write(publish_frame(b"\x12\x03bad\x22" + bytes([len(TOPIC)]) + TOPIC.encode()))
+            bad = [publish_frame(encode_message(message)) for message in numbered(20)]
+            await stream.write(b"".join(bad))
             await until(lambda: not one.host.connections())
             with pytest.raises((StreamResetError, ConnectionClosedError)):
                 await stream.read()

@@ -2,7 +2,7 @@
 
 Messages stay the very bytes that came until they are looked at one by one, and are passed on as those bytes. Under
 StrictNoSign, Waku's policy, a message has data and topic and nothing else: one that names its author, a sequence
-number, a key or a signature is malformed. What is beyond the bounds of `GossipsubOptions` is left out, never kept.
+number, a key or a signature is malformed. What is beyond the bounds below is left out, never kept.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.waku.libp2p.errors import FrameError
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.proto import gossipsub_pb2
 from fairway.waku.libp2p.varint import encode_uvarint
 
+MAX_RPC_BYTES: Final = 4_194_304
+"""Length of an RPC."""
+MAX_TOPIC_LENGTH: Final = 256
+"""Characters of a topic."""
+MAX_IHAVE_LENGTH: Final = 5_000
+"""Message ids told to a peer, or asked from it, between heartbeats."""
+MAX_IHAVE_MESSAGES: Final = 10
+"""IHAVEs heard from a peer between heartbeats."""
+_MAX_MESSAGES_PER_RPC: Final = 1_000
+_MAX_CONTROL_PER_RPC: Final = 1_000
+"""Subscriptions, and control messages of each kind, that are looked at in one RPC."""
+_MAX_ID_BYTES: Final = 128
+"""Length of a message id; a longer one is of nobody who speaks this protocol."""
 _PUBLISH_TAG: Final = b"\x12"
 _CONTROL_TAG: Final = b"\x1a"
 
@@ -89,10 +101,10 @@ class ForeignMessageError(FrameError):
     """A message that follows another policy than StrictNoSign, or goes beyond our bounds, not theirs."""
 
 
-def decode_rpc(encoded: bytes, options: GossipsubOptions) -> Rpc:
+def decode_rpc(encoded: bytes) -> Rpc:
     """Return the RPC in ``encoded``, or raise `FrameError` if it is none."""
-    if len(encoded) > options.max_rpc_bytes:
-        raise FrameError(f"an RPC of {len(encoded)} bytes; at most {options.max_rpc_bytes} are read")
+    if len(encoded) > MAX_RPC_BYTES:
+        raise FrameError(f"an RPC of {len(encoded)} bytes; at most {MAX_RPC_BYTES} are read")
     try:
         parsed = gossipsub_pb2.Rpc.FromString(encoded)
     except (ProtobufDecodeError, ValueError) as error:
@@ -101,19 +113,19 @@ def decode_rpc(encoded: bytes, options: GossipsubOptions) -> Rpc:
     if parsed.subscriptions:
         subscriptions = tuple(
             SubscriptionChange(topic=change.topic, subscribed=change.subscribe)
-            for change in islice(parsed.subscriptions, options.max_control_per_rpc)
-            if _is_topic(change.topic, options)
+            for change in islice(parsed.subscriptions, _MAX_CONTROL_PER_RPC)
+            if _is_topic(change.topic)
         )
     return Rpc(
         subscriptions=subscriptions,
-        messages=tuple(islice(parsed.publish, options.max_messages_per_rpc)),
-        control=_controls(parsed.control, options) if parsed.HasField("control") else (),
+        messages=tuple(islice(parsed.publish, _MAX_MESSAGES_PER_RPC)),
+        control=_controls(parsed.control) if parsed.HasField("control") else (),
         # The shortest field takes two bytes, so the usual RPC need not be looked at.
-        is_excessive=len(encoded) > 2 * options.max_control_per_rpc and _is_excessive(parsed, options),
+        is_excessive=len(encoded) > 2 * _MAX_CONTROL_PER_RPC and _is_excessive(parsed),
     )
 
 
-def decode_message(encoded: bytes, options: GossipsubOptions) -> Message:
+def decode_message(encoded: bytes, max_data_bytes: int) -> Message:
     """Return the message in ``encoded``.
 
     Raises:
@@ -129,11 +141,9 @@ def decode_message(encoded: bytes, options: GossipsubOptions) -> Message:
     # Empty ones are let pass, for some encoders write them so.
     if parsed.from_peer or parsed.seqno or parsed.signature or parsed.key:
         raise ForeignMessageError("the message names an author, a sequence number, a signature or a key")
-    if len(parsed.data) > options.max_data_bytes:
-        raise ForeignMessageError(
-            f"a message of {len(parsed.data)} bytes; at most {options.max_data_bytes} are relayed"
-        )
-    if not _is_topic(parsed.topic, options):
+    if len(parsed.data) > max_data_bytes:
+        raise ForeignMessageError(f"a message of {len(parsed.data)} bytes; at most {max_data_bytes} are relayed")
+    if not _is_topic(parsed.topic):
         raise ForeignMessageError(f"a topic of {len(parsed.topic)} characters")
     return Message(topic=parsed.topic, data=parsed.data)
 
@@ -178,36 +188,37 @@ def control_frame(controls: tuple[Control, ...]) -> bytes:
     return encode_uvarint(len(rpc)) + rpc
 
 
-def _is_excessive(parsed: Any, options: GossipsubOptions) -> bool:
+def _is_excessive(parsed: Any) -> bool:
     control = parsed.control
     kinds = (parsed.subscriptions, control.ihave, control.iwant, control.graft, control.prune)
-    if len(parsed.publish) > options.max_messages_per_rpc or max(map(len, kinds)) > options.max_control_per_rpc:
+    if len(parsed.publish) > _MAX_MESSAGES_PER_RPC or max(map(len, kinds)) > _MAX_CONTROL_PER_RPC:
         return True
     ids = sum(len(told.message_ids) for told in (*control.ihave, *control.iwant))
-    return ids > options.max_ihave_messages * options.max_ihave_length
+    return ids > MAX_IHAVE_MESSAGES * MAX_IHAVE_LENGTH
 
 
-def _controls(parsed: Any, options: GossipsubOptions) -> tuple[Control, ...]:
-    bound = options.max_control_per_rpc
+def _controls(parsed: Any) -> tuple[Control, ...]:
     controls: list[Control] = []
     controls += (
-        IHave(topic=have.topic, message_ids=_ids(have.message_ids, options))
-        for have in islice(parsed.ihave, bound)
-        if _is_topic(have.topic, options)
+        IHave(topic=have.topic, message_ids=_ids(have.message_ids))
+        for have in islice(parsed.ihave, _MAX_CONTROL_PER_RPC)
+        if _is_topic(have.topic)
     )
-    controls += (IWant(message_ids=_ids(want.message_ids, options)) for want in islice(parsed.iwant, bound))
-    controls += (Graft(topic=graft.topic) for graft in islice(parsed.graft, bound) if _is_topic(graft.topic, options))
+    controls += (IWant(message_ids=_ids(want.message_ids)) for want in islice(parsed.iwant, _MAX_CONTROL_PER_RPC))
+    controls += (
+        Graft(topic=graft.topic) for graft in islice(parsed.graft, _MAX_CONTROL_PER_RPC) if _is_topic(graft.topic)
+    )
     controls += (
         Prune(topic=prune.topic, backoff_s=prune.backoff if prune.HasField("backoff") else None)
-        for prune in islice(parsed.prune, bound)
-        if _is_topic(prune.topic, options)
+        for prune in islice(parsed.prune, _MAX_CONTROL_PER_RPC)
+        if _is_topic(prune.topic)
     )
     return tuple(controls)
 
 
-def _ids(given: Iterable[bytes], options: GossipsubOptions) -> tuple[bytes, ...]:
-    return tuple(one for one in islice(given, options.max_ihave_length) if len(one) <= options.max_id_bytes)
+def _ids(given: Iterable[bytes]) -> tuple[bytes, ...]:
+    return tuple(one for one in islice(given, MAX_IHAVE_LENGTH) if len(one) <= _MAX_ID_BYTES)
 
 
-def _is_topic(topic: str, options: GossipsubOptions) -> bool:
-    return 0 < len(topic) <= options.max_topic_bytes
+def _is_topic(topic: str) -> bool:
+    return 0 < len(topic) <= MAX_TOPIC_LENGTH

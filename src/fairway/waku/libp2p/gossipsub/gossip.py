@@ -11,12 +11,19 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fairway.waku.libp2p.gossipsub.codec import IHave, IWant
+from fairway.waku.libp2p.gossipsub.codec import MAX_IHAVE_LENGTH, MAX_IHAVE_MESSAGES, IHave, IWant
 from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
-from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.gossipsub.score import GOSSIP_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 
+_D_LAZY: Final = 6
+"""Peers outside the mesh that are told of messages, at least."""
+_GOSSIP_FACTOR: Final = 0.25
+"""Share of the peers outside the mesh that are told of messages, if that is more."""
+_IWANT_FOLLOWUP_S: Final = 3.0
+"""How long a peer has for bringing what it told of."""
+_GOSSIP_RETRANSMISSION: Final = 3
+"""How often a peer may ask for one message."""
 _MAX_PROMISES_PER_PEER: Final = 100
 _MAX_AWAITED: Final = 20_000
 """Messages that were asked for and are recognised when they come; the oldest are forgotten."""
@@ -25,15 +32,7 @@ _MAX_AWAITED: Final = 20_000
 class Gossip:
     """What this node told, was told, asked and was asked since the last heartbeat."""
 
-    def __init__(
-        self,
-        options: GossipsubOptions,
-        scores: PeerScores,
-        cache: MessageCache,
-        seen: SeenMessages,
-        rng: random.Random,
-    ) -> None:
-        self._options: Final = options
+    def __init__(self, scores: PeerScores, cache: MessageCache, seen: SeenMessages, rng: random.Random) -> None:
         self._scores: Final = scores
         self._cache: Final = cache
         self._seen: Final = seen
@@ -65,12 +64,11 @@ class Gossip:
 
     def told(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
         """Return what to ask a peer for that told of messages."""
-        options = self._options
-        if self._scores.score(peer, now_s) < options.score.gossip_threshold:
+        if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return None
         self._heard[peer] += 1
-        room = options.max_ihave_length - self._asked[peer]
-        if self._heard[peer] > options.max_ihave_messages or room <= 0:
+        room = MAX_IHAVE_LENGTH - self._asked[peer]
+        if self._heard[peer] > MAX_IHAVE_MESSAGES or room <= 0:
             return None
         wanted = [
             message_id
@@ -83,7 +81,7 @@ class Gossip:
             return None
         self._asked[peer] += len(wanted)
         self.asked_for += len(wanted)
-        self._promise(peer, wanted[0], now_s + options.iwant_followup_s)
+        self._promise(peer, wanted[0], now_s + _IWANT_FOLLOWUP_S)
         for message_id in wanted:
             self._awaited.setdefault(message_id, set()).add(peer)
         while len(self._awaited) > _MAX_AWAITED:
@@ -92,15 +90,15 @@ class Gossip:
 
     def wanted(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
         """Yield the messages that a peer asks for and may have."""
-        if self._scores.score(peer, now_s) < self._options.score.gossip_threshold:
+        if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return
         for message_id in want.message_ids:
-            if self._answered[peer] >= self._options.max_ihave_length:
+            if self._answered[peer] >= MAX_IHAVE_LENGTH:
                 return
             # Looking for what is not here costs as much: it counts, too.
             self._answered[peer] += 1
             found = self._cache.served(message_id, peer)
-            if found is None or found[1] > self._options.gossip_retransmission:
+            if found is None or found[1] > _GOSSIP_RETRANSMISSION:
                 continue
             self.served += 1
             yield found[0]
@@ -116,18 +114,16 @@ class Gossip:
     ) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
         """Yield who is to be told of which messages of a topic: some of the outsiders, and all who are owed it."""
         message_ids = self._cache.gossip_ids(topic)
-        threshold = self._options.score.gossip_threshold
-        fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= threshold]
-        count = max(self._options.d_lazy, int(self._options.gossip_factor * len(fit)))
+        fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= GOSSIP_THRESHOLD]
+        count = max(_D_LAZY, int(_GOSSIP_FACTOR * len(fit)))
         if not message_ids or not (fit or owed):
             return
         chosen = [*self._rng.sample(fit, min(count, len(fit))), *owed]
-        bound = self._options.max_ihave_length
-        if len(message_ids) <= bound:
+        if len(message_ids) <= MAX_IHAVE_LENGTH:
             yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))
             return
         for peer in chosen:  # each hears of others, so that together they hear of all
-            yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, bound)))
+            yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, MAX_IHAVE_LENGTH)))
 
     def begin_interval(self, now_s: float) -> None:
         """Begin to count anew, and hold broken promises against those who made them."""

@@ -15,9 +15,22 @@ from typing import Final
 
 from fairway.waku.libp2p.gossipsub.codec import Prune
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.gossipsub.score import OPPORTUNISTIC_GRAFT_THRESHOLD, PUBLISH_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 
+PRUNE_BACKOFF_S: Final = 60
+"""How long a pruned peer must wait before it grafts again."""
+MAX_BACKOFFS: Final = 100_000
+"""Pairs of peer and topic that are remembered as pruned."""
+_GRAFT_FLOOD_THRESHOLD_S: Final = 10
+"""A graft this soon after a prune counts twice."""
+_FANOUT_TTL_S: Final = 60
+"""How long peers are remembered for a topic that was published on without a subscription."""
+_OPPORTUNISTIC_GRAFT_TICKS: Final = 60
+"""Heartbeats between looks at the median score of a mesh."""
+_OPPORTUNISTIC_GRAFT_PEERS: Final = 2
+_MAX_TOPICS_PER_PEER: Final = 1_024
+"""Subscriptions of a peer that are remembered."""
 _MAX_BACKOFF_S: Final = 3_600
 """What a peer asks for beyond this is not kept to."""
 
@@ -91,7 +104,7 @@ class Mesh:
     def interest(self, peer: PeerId, topic: str, *, subscribed: bool) -> None:
         """Note that a peer subscribed to a topic or unsubscribed from it."""
         known = self._peers[peer]
-        if subscribed and topic not in known.topics and len(known.topics) < self._options.max_topics_per_peer:
+        if subscribed and topic not in known.topics and len(known.topics) < _MAX_TOPICS_PER_PEER:
             known.topics.add(topic)
             self._subscribers.setdefault(topic, {})[peer] = None
         elif not subscribed and topic in known.topics:
@@ -131,10 +144,9 @@ class Mesh:
 
     def takers_of_own(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
         """Return the peers to which a message of this node goes (1.1, "Flood publishing", 1.0, "Fanout")."""
-        threshold = self._options.score.publish_threshold
         if self._options.flood_publish:
             takers = self._subscribers.get(topic, {})
-            return tuple(peer for peer in takers if self._scores.score(peer, now_s) >= threshold)
+            return tuple(peer for peer in takers if self._scores.score(peer, now_s) >= PUBLISH_THRESHOLD)
         if topic in self._topics:
             return tuple(self._topics[topic].members)
         fanout = self._fanouts.get(topic)
@@ -142,7 +154,7 @@ class Mesh:
         candidates = [
             peer
             for peer in self._subscribers.get(topic, {})
-            if peer not in peers and self._scores.score(peer, now_s) >= threshold
+            if peer not in peers and self._scores.score(peer, now_s) >= PUBLISH_THRESHOLD
         ]
         peers += tuple(self._rng.sample(candidates, min(len(candidates), self._options.d - len(peers))))
         self._fanouts[topic] = _Fanout(peers, now_s)
@@ -155,10 +167,9 @@ class Mesh:
             return None  # 1.1, "Spam protection": a graft of an unknown topic is not worth an answer
         if peer in mesh.members:
             return None
-        backoff_s = round(self._options.prune_backoff_s)
         due_s = self._backoffs.get((peer, topic))
         if due_s is not None and now_s < due_s:
-            early = now_s < due_s - self._options.prune_backoff_s + self._options.graft_flood_threshold_s
+            early = now_s < due_s - PRUNE_BACKOFF_S + _GRAFT_FLOOD_THRESHOLD_S
             self._scores.misbehaved(peer, 2 if early else 1)
         elif self._scores.score(peer, now_s) >= 0 and (
             len(mesh.members) < self._options.d_high or self._peers[peer].dialled
@@ -167,8 +178,8 @@ class Mesh:
             if topic in self._topics_of(peer):
                 self.graft((peer,), topic, now_s)
                 return None
-        self._back_off(peer, topic, now_s + backoff_s)
-        return Prune(topic=topic, backoff_s=backoff_s)
+        self._back_off(peer, topic, now_s + PRUNE_BACKOFF_S)
+        return Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S)
 
     def pruned_by(self, peer: PeerId, topic: str, backoff_s: int | None, now_s: float) -> None:
         """Let a peer go that let us go."""
@@ -177,7 +188,7 @@ class Mesh:
             return
         if peer in mesh.members:
             self._drop(peer, topic)
-        asked_s = self._options.prune_backoff_s if backoff_s is None else min(backoff_s, _MAX_BACKOFF_S)
+        asked_s = PRUNE_BACKOFF_S if backoff_s is None else min(backoff_s, _MAX_BACKOFF_S)
         self._back_off(peer, topic, now_s + asked_s)
 
     def maintain(self, topic: str, now_s: float) -> tuple[tuple[PeerId, ...], tuple[PeerId, ...]]:
@@ -193,7 +204,7 @@ class Mesh:
             pruned += self._let_go(topic, now_s)
         grafted += self._more_dialled(topic, now_s)
         mesh.ticks += 1
-        if mesh.ticks % options.opportunistic_graft_ticks == 0:
+        if mesh.ticks % _OPPORTUNISTIC_GRAFT_TICKS == 0:
             grafted += self._better(topic, now_s)
         return grafted, tuple(pruned)
 
@@ -203,7 +214,7 @@ class Mesh:
         slack_s = self._options.heartbeat_interval_s
         for key in [key for key, due_s in self._backoffs.items() if due_s + slack_s < now_s]:
             del self._backoffs[key]
-        old_s = now_s - self._options.fanout_ttl_s
+        old_s = now_s - _FANOUT_TTL_S
         for topic in [topic for topic, fanout in self._fanouts.items() if fanout.published_s < old_s]:
             del self._fanouts[topic]
 
@@ -271,16 +282,16 @@ class Mesh:
         if not members:
             return ()
         middle = median(self._scores.score(peer, now_s) for peer in members)
-        if middle >= self._options.score.opportunistic_graft_threshold:
+        if middle >= OPPORTUNISTIC_GRAFT_THRESHOLD:
             return ()
         count = len(self._subscribers.get(topic, ()))
         candidates = self._choose(topic, count, now_s)
         better = tuple(peer for peer in candidates if self._scores.score(peer, now_s) > middle)
-        return self.graft(better[: self._options.opportunistic_graft_peers], topic, now_s)
+        return self.graft(better[:_OPPORTUNISTIC_GRAFT_PEERS], topic, now_s)
 
     def _prune(self, peer: PeerId, topic: str, now_s: float) -> None:
         self._drop(peer, topic)
-        self._back_off(peer, topic, now_s + self._options.prune_backoff_s)
+        self._back_off(peer, topic, now_s + PRUNE_BACKOFF_S)
 
     def _drop(self, peer: PeerId, topic: str) -> None:
         del self._topics[topic].members[peer]
@@ -288,7 +299,7 @@ class Mesh:
 
     def _back_off(self, peer: PeerId, topic: str, due_s: float) -> None:
         self._backoffs[peer, topic] = max(due_s, self._backoffs.pop((peer, topic), due_s))
-        if len(self._backoffs) > self._options.max_backoffs:
+        if len(self._backoffs) > MAX_BACKOFFS:
             del self._backoffs[next(iter(self._backoffs))]
 
     def _lose_interest(self, peer: PeerId, topic: str) -> None:

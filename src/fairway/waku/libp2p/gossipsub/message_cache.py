@@ -11,6 +11,13 @@ from typing import Final
 
 from fairway.waku.libp2p.peer_id import PeerId
 
+_WINDOWS: Final = 6
+"""Heartbeats for which messages can be asked for again: the specification's mcache_len."""
+_GOSSIP_WINDOWS: Final = 3
+"""Heartbeats for which messages are told of: its mcache_gossip."""
+_MAX_CACHED_BYTES: Final = 67_108_864
+"""Data of messages that can be asked for again."""
+
 
 def seen_key(topic: str, message_id: bytes) -> bytes:
     """Return what a message is remembered as.
@@ -64,11 +71,9 @@ class _Cached:
 class MessageCache:
     """The messages of the last heartbeats, in windows."""
 
-    def __init__(self, *, windows: int, gossip_windows: int, max_bytes: int) -> None:
-        self._gossip_windows: Final = gossip_windows
-        self._max_bytes: Final = max_bytes
+    def __init__(self) -> None:
         self._messages: dict[bytes, _Cached] = {}
-        self._windows: deque[list[bytes]] = deque([[] for _ in range(windows)], maxlen=windows)
+        self._windows: deque[list[bytes]] = deque([[] for _ in range(_WINDOWS)], maxlen=_WINDOWS)
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -86,7 +91,7 @@ class MessageCache:
         self._messages[message_id] = _Cached(topic, frame)
         self._windows[-1].append(message_id)
         self._bytes += len(frame)
-        while self._bytes > self._max_bytes:
+        while self._bytes > _MAX_CACHED_BYTES:
             self._drop_oldest()
 
     def served(self, message_id: bytes, peer: PeerId) -> tuple[bytes, int] | None:
@@ -99,7 +104,7 @@ class MessageCache:
 
     def gossip_ids(self, topic: str) -> list[bytes]:
         """Return the ids of the messages of a topic that peers should be told of."""
-        recent = list(self._windows)[-self._gossip_windows :]
+        recent = list(self._windows)[-_GOSSIP_WINDOWS:]
         return [
             message_id
             for window in recent

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import FrameError, Libp2pError
-from fairway.waku.libp2p.gossipsub.codec import Message
+from fairway.waku.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import Outbox
 from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
@@ -250,7 +250,7 @@ class PubSub:
         peer = stream.peer_id
         frames = 0
         try:
-            while (frame := await stream.read_frame(self._options.max_rpc_bytes)) is not None and not self._closed:
+            while (frame := await stream.read_frame(MAX_RPC_BYTES)) is not None and not self._closed:
                 self._meet(peer)
                 self._run(self._router.receive(peer, frame, self._clock()))
                 frames += 1

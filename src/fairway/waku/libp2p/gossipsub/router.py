@@ -6,7 +6,7 @@ Waku nodes use is here, in `Mesh` or in `Gossip`; message ids and the signature 
 11/WAKU2-RELAY.
 
 Invariants: a message is delivered and passed on at most once while it counts as seen, and only after it was judged
-valid; what a peer can make the router remember, ask or answer between two heartbeats is bounded by `GossipsubOptions`.
+valid; what a peer can make the router remember, ask or answer between two heartbeats is bounded.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Final
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.gossipsub.codec import (
+    MAX_TOPIC_LENGTH,
     ForeignMessageError,
     Graft,
     IHave,
@@ -36,12 +37,16 @@ from fairway.waku.libp2p.gossipsub.codec import (
     subscription_frame,
 )
 from fairway.waku.libp2p.gossipsub.gossip import Gossip
-from fairway.waku.libp2p.gossipsub.mesh import Mesh
+from fairway.waku.libp2p.gossipsub.mesh import PRUNE_BACKOFF_S, Mesh
 from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.score import PeerScores
+from fairway.waku.libp2p.gossipsub.score import GRAYLIST_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 
+_SEEN_TTL_S: Final = 120.0
+"""How long a message counts as seen."""
+_MAX_SEEN: Final = 1_000_000
+"""Messages that are remembered as seen."""
 _EXCESS: Final = 10
 """Misdeeds that an RPC stands for which nobody sends in good faith: with the usual scores, the fourth is the last."""
 
@@ -129,16 +134,12 @@ class Router:
     ) -> None:
         self._options: Final = options or GossipsubOptions()
         self._message_id: Final = message_id
-        self._scores: Final = PeerScores(self._options.score)
+        self._scores: Final = PeerScores()
         self._mesh: Final = Mesh(self._options, self._scores, rng)
-        self._seen: Final = SeenMessages(ttl_s=self._options.seen_ttl_s, max_messages=self._options.max_seen)
-        self._unsent: Final = SeenMessages(ttl_s=self._options.seen_ttl_s, max_messages=self._options.max_seen)
-        self._cache: Final = MessageCache(
-            windows=self._options.mcache_len,
-            gossip_windows=self._options.mcache_gossip,
-            max_bytes=self._options.max_cached_bytes,
-        )
-        self._gossip: Final = Gossip(self._options, self._scores, self._cache, self._seen, rng)
+        self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
+        self._unsent: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
+        self._cache: Final = MessageCache()
+        self._gossip: Final = Gossip(self._scores, self._cache, self._seen, rng)
         self._validators: dict[str, Validator] = {}
         self._received = self._duplicates = self._invalid = self._published = 0
 
@@ -178,13 +179,12 @@ class Router:
 
     def graylisted(self, now_s: float) -> tuple[PeerId, ...]:
         """Return the peers that are so bad that nothing they say is heard."""
-        threshold = self._options.score.graylist_threshold
-        return tuple(peer for peer in self._mesh.peers if self._scores.score(peer, now_s) < threshold)
+        return tuple(peer for peer in self._mesh.peers if self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD)
 
     def subscribe(self, topic: str, validator: Validator, now_s: float) -> list[Effect]:
         """Join the mesh of a topic; ``validator`` judges its messages, also one's own."""
-        if not 0 < len(topic) <= self._options.max_topic_bytes:
-            raise ConfigurationError(f"a topic has 1 to {self._options.max_topic_bytes} characters, not {len(topic)}")
+        if not 0 < len(topic) <= MAX_TOPIC_LENGTH:
+            raise ConfigurationError(f"a topic has 1 to {MAX_TOPIC_LENGTH} characters, not {len(topic)}")
         if topic in self._validators:
             raise ConfigurationError(f"{topic} is subscribed to already")
         self._validators[topic] = validator
@@ -232,9 +232,9 @@ class Router:
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Take an RPC of a peer. Raises `FrameError` for one that cannot be read: the peer is at fault."""
-        if not self._mesh.has(peer) or self._scores.score(peer, now_s) < self._options.score.graylist_threshold:
+        if not self._mesh.has(peer) or self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD:
             return []
-        parsed = decode_rpc(rpc, self._options)
+        parsed = decode_rpc(rpc)
         if parsed.is_excessive:
             self._scores.misbehaved(peer, _EXCESS)
         effects: list[Effect] = []
@@ -270,8 +270,7 @@ class Router:
         for topic in self._validators:
             grafted, pruned = self._mesh.maintain(topic, now_s)
             effects += _to(grafted, control_frame((Graft(topic=topic),)))
-            backoff_s = round(self._options.prune_backoff_s)
-            effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
+            effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S),)))
             owed = tuple(self._mesh.members(topic).intersection(behind))
             for told, have in self._gossip.news(topic, self._mesh.outsiders(topic), now_s, owed):
                 effects += _to(told, control_frame((have,)))
@@ -307,7 +306,7 @@ class Router:
 
     def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
         try:
-            message = decode_message(encoded, self._options)
+            message = decode_message(encoded, self._options.max_data_bytes)
         except FrameError as error:
             self._invalid += 1
             # nim-libp2p passes signed messages on: who brings them is not to blame for who made them.

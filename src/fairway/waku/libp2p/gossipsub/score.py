@@ -1,8 +1,10 @@
 """How good a peer is to its mesh: gossipsub 1.1, "Peer scoring", without the mesh delivery rates P3.
 
 P3 punishes peers that bring too little, which needs a message rate known in advance; Waku nodes leave it at 0 as well.
-Invariant: what a peer does badly is remembered for `ScoreOptions.retain_score_s` after it left, so reconnecting washes
-nothing off, and at most `MAX_RETAINED` of those that left are remembered. Time is an argument.
+Invariant: what a peer does badly is remembered for `RETAIN_SCORE_S` after it left, so reconnecting washes nothing off,
+and at most `MAX_RETAINED` of those that left are remembered. Time is an argument.
+
+Weights of what is bad are negative; the values are nwaku's, but for one.
 """
 
 from __future__ import annotations
@@ -11,11 +13,49 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairway.waku.libp2p.gossipsub.options import ScoreOptions
 from fairway.waku.libp2p.peer_id import PeerId
 
+GOSSIP_THRESHOLD: Final = -100.0
+"""Below this no gossip is exchanged with a peer."""
+PUBLISH_THRESHOLD: Final = -1_000.0
+"""Below this own messages are not handed to a peer."""
+GRAYLIST_THRESHOLD: Final = -10_000.0
+"""Below this nothing that a peer says is heard, and it is parted with."""
+OPPORTUNISTIC_GRAFT_THRESHOLD: Final = 0.0
+"""A mesh whose median score is below this takes in better peers."""
 MAX_RETAINED: Final = 10_000
 """Peers that left with a bad score and are remembered."""
+RETAIN_SCORE_S: Final = 600.0
+"""How long they are remembered."""
+
+_TIME_IN_MESH_WEIGHT: Final = 0.01
+"""P1, for each second that a peer has been in a mesh."""
+_TIME_IN_MESH_CAP_S: Final = 10.0
+"""Seconds after which P1 grows no more."""
+_FIRST_DELIVERIES_WEIGHT: Final = 1.0
+"""P2, for each message that a peer was the first to bring."""
+_FIRST_DELIVERIES_CAP: Final = 10.0
+"""Messages after which P2 grows no more."""
+_FIRST_DELIVERIES_DECAY: Final = 0.5
+"""What is left of P2's counter after a decay interval."""
+_INVALID_DELIVERIES_WEIGHT: Final = -100.0
+"""P4, for the square of the number of invalid messages."""
+_INVALID_DELIVERIES_DECAY: Final = 0.5
+"""What is left of P4's counter after a decay interval."""
+_IP_COLOCATION_WEIGHT: Final = -50.0
+"""P6, for the square of the number of peers of one address above the threshold."""
+_IP_COLOCATION_THRESHOLD: Final = 20
+"""Peers of one address that are nothing special; nwaku says 5, which a few nodes behind one NAT exceed."""
+_BEHAVIOUR_PENALTY_WEIGHT: Final = -10.0
+"""P7, for the square of the number of broken promises and of grafts during a backoff above the threshold."""
+_BEHAVIOUR_PENALTY_THRESHOLD: Final = 2.0
+"""Misdeeds that are forgiven."""
+_BEHAVIOUR_PENALTY_DECAY: Final = 0.986
+"""What is left of P7's counter after a decay interval."""
+_DECAY_INTERVAL_S: Final = 12.0
+"""How often the counters decay."""
+_DECAY_TO_ZERO: Final = 0.01
+"""Counters below this are nothing."""
 
 
 @dataclass(slots=True)
@@ -36,8 +76,7 @@ class _PeerCounters:
 class PeerScores:
     """The counters of all peers, and the scores that follow from them."""
 
-    def __init__(self, options: ScoreOptions) -> None:
-        self._options: Final = options
+    def __init__(self) -> None:
         self._peers: dict[PeerId, _PeerCounters] = {}
         self._left: OrderedDict[PeerId, _PeerCounters] = OrderedDict()
         self._by_address: defaultdict[str, int] = defaultdict(int)
@@ -85,9 +124,8 @@ class PeerScores:
         """Note that a peer was the first to bring a valid message."""
         counters = self._peers.get(peer)
         if counters is not None:
-            cap = self._options.first_message_deliveries_cap
             topic_counters = counters.topics[topic]
-            topic_counters.first_deliveries = min(cap, topic_counters.first_deliveries + 1)
+            topic_counters.first_deliveries = min(_FIRST_DELIVERIES_CAP, topic_counters.first_deliveries + 1)
 
     def delivered_invalid(self, peer: PeerId, topic: str) -> None:
         """Note that a peer brought an invalid message."""
@@ -104,39 +142,36 @@ class PeerScores:
         counters = self._peers.get(peer) or self._left.get(peer)
         if counters is None:
             return 0.0
-        options = self._options
         total = 0.0
         for topic in counters.topics.values():
             if topic.grafted_s is not None:
-                total += options.time_in_mesh_weight * min(options.time_in_mesh_cap_s, now_s - topic.grafted_s)
-            total += options.first_message_deliveries_weight * topic.first_deliveries
-            total += options.invalid_message_deliveries_weight * topic.invalid_deliveries**2
+                total += _TIME_IN_MESH_WEIGHT * min(_TIME_IN_MESH_CAP_S, now_s - topic.grafted_s)
+            total += _FIRST_DELIVERIES_WEIGHT * topic.first_deliveries
+            total += _INVALID_DELIVERIES_WEIGHT * topic.invalid_deliveries**2
         if counters.address is not None:
-            surplus = self._by_address.get(counters.address, 0) - options.ip_colocation_threshold
-            total += options.ip_colocation_weight * max(0, surplus) ** 2
-        excess = max(0.0, counters.penalty - options.behaviour_penalty_threshold)
-        return total + options.behaviour_penalty_weight * excess**2
+            surplus = self._by_address.get(counters.address, 0) - _IP_COLOCATION_THRESHOLD
+            total += _IP_COLOCATION_WEIGHT * max(0, surplus) ** 2
+        excess = max(0.0, counters.penalty - _BEHAVIOUR_PENALTY_THRESHOLD)
+        return total + _BEHAVIOUR_PENALTY_WEIGHT * excess**2
 
     def decay(self, now_s: float) -> None:
         """Let the counters fade, once in an interval, and forget those who left long ago."""
-        options = self._options
         if self._decayed_s is None:
             self._decayed_s = now_s
-        if now_s - self._decayed_s < options.decay_interval_s:
+        if now_s - self._decayed_s < _DECAY_INTERVAL_S:
             return
         self._decayed_s = now_s
-        while self._left and now_s - next(iter(self._left.values())).left_s > options.retain_score_s:
+        while self._left and now_s - next(iter(self._left.values())).left_s > RETAIN_SCORE_S:
             self._left.popitem(last=False)
         for counters in (*self._peers.values(), *self._left.values()):
-            counters.penalty = self._faded(counters.penalty, options.behaviour_penalty_decay)
+            counters.penalty = _faded(counters.penalty, _BEHAVIOUR_PENALTY_DECAY)
             for name, topic in list(counters.topics.items()):
-                topic.first_deliveries = self._faded(topic.first_deliveries, options.first_message_deliveries_decay)
-                topic.invalid_deliveries = self._faded(
-                    topic.invalid_deliveries, options.invalid_message_deliveries_decay
-                )
+                topic.first_deliveries = _faded(topic.first_deliveries, _FIRST_DELIVERIES_DECAY)
+                topic.invalid_deliveries = _faded(topic.invalid_deliveries, _INVALID_DELIVERIES_DECAY)
                 if topic == _TopicCounters():
                     del counters.topics[name]
 
-    def _faded(self, value: float, decay: float) -> float:
-        value *= decay
-        return value if value >= self._options.decay_to_zero else 0.0
+
+def _faded(value: float, decay: float) -> float:
+    value *= decay
+    return value if value >= _DECAY_TO_ZERO else 0.0
