@@ -120,7 +120,7 @@ def test_the_logos_profile_has_the_defaults_of_its_specification():
     assert options.sync_min_interval_ms < options.retry_interval_ms
 
 
-# The names of seeds 000 and 001
+# The names of RELIABLE-CHANNEL-API
 
 
 def test_the_seeds_names_replace_what_the_sds_layer_says():
@@ -254,7 +254,7 @@ def test_the_events_of_the_seeds_are_there_under_the_seeds_words():
 
 
 def test_a_request_that_fails_is_told_once_under_each_of_the_names_for_that():
-    """Seed 002, "Retransmission": after the last retransmission `reliable:message:send-error` MUST be emitted."""
+    """Drafts of LIP-173: after the last retransmission `reliable:message:send-error` MUST be emitted."""
     assert EVENT_NAMES[DeliveryError] == (
         "reliable:message:delivery-error",
         "reliable:message:send-error",

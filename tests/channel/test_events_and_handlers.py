@@ -1,4 +1,4 @@
-"""What an application hears: by stream, by match, by handler, by the seeds' names."""
+"""What an application hears: by stream, by match, by handler, by the specifications' names."""
 
 from __future__ import annotations
 

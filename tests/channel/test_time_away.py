@@ -1,4 +1,4 @@
-"""What was sent while a participant was away, and what a store is asked (seed 000, "Query on connect")."""
+"""What was sent while a participant was away, and what a store is asked (RELIABLE-CHANNEL-API, "Query on connect")."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_field_that_announces_a_gigabyte_is_no_sds_message(channel, number):
 def test_content_that_announces_a_gigabyte_is_no_segment(channel):
     content = field(1, bytes(32)) + varint(4 << 3 | 2) + varint(1 << 30) + b"short"
     events = channel.receives(channel.message(content))
-    # Seed 003: what is no segment is a message of its own. LIP-243: every message is in segments.
+    # SEGMENTATION: what is no segment is a message of its own. LIP-243: every message is in segments.
     assert payloads(events) == ([] if channel.is_logos else [content])
     discarded = channel.counts.reassembly.segments_discarded
     assert discarded == ({"undecodable": 1} if channel.is_logos else {})

@@ -1,4 +1,4 @@
-"""Catching up when a store node becomes reachable (seeds 000 and 001, "Query on connect")."""
+"""Catching up when a store node becomes reachable (RELIABLE-CHANNEL-API, "Query on connect")."""
 
 from __future__ import annotations
 

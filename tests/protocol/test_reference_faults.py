@@ -1,4 +1,4 @@
-"""What js-waku, nim-sds and logos-delivery do wrong (design.md 5.11), each fault by name, and that fairway does not."""
+"""What js-waku, nim-sds and logos-delivery do wrong, each fault by name, and that fairway does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acknowledgements and the end of a request (seed 000, MessageAcknowledgedEvent; design.md 5.5)."""
+"""Acknowledgements and the end of a request (RELIABLE-CHANNEL-API, "Event handling")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An encryption hook that must be awaited (seed 002, "Encryption Hook"): same results, later."""
+"""An encryption hook that must be awaited (LIP-173, "Encryption Hook"): same results, later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds against exhaustion that the protocol keeps itself (seed 000, "Security/Privacy Considerations")."""
+"""Bounds against exhaustion of the protocol itself (RELIABLE-CHANNEL-API, "Security/Privacy Considerations")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate limit inside the stack (seeds 000 and 002): what waits, what is dropped, what is proven, what is counted."""
+"""The rate limit inside the stack: what waits, what is dropped, what is proven, what is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retransmission (seed 000, "Message retries"; seed 002, "Retransmission"): when, how often, with which bytes."""
+"""Retransmission (RELIABLE-CHANNEL-API, "Message retries"): when, how often, with which bytes."""
 
 from __future__ import annotations
 

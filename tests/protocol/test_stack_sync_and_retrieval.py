@@ -1,4 +1,4 @@
-"""Sync messages and store queries (seed 000, "Synchronization messages" and "Missing message retrieval")."""
+"""Sync and retrieval (RELIABLE-CHANNEL-API, "Synchronization messages" and "Missing message retrieval")."""
 
 from __future__ import annotations
 

@@ -105,11 +105,11 @@ def test_nested_groups_and_floods_of_unknown_fields_are_refused(segment_format, 
     assert not segment_format.is_later_segment(data)
 
 
-# Seed 003
+# SEGMENTATION
 
 
 def test_the_known_waku_segments_read_and_write_the_same():
-    known = VECTORS["seed_003"]
+    known = VECTORS["waku"]
     for index, encoded in enumerate(known["segments_hex"]):
         segment = WAKU_SEGMENTS.decode(bytes.fromhex(encoded))
         assert (segment.index, segment.data_count, segment.is_parity) == (index, 3, False)
@@ -118,7 +118,7 @@ def test_the_known_waku_segments_read_and_write_the_same():
 
 
 def test_the_known_parity_segment_of_the_waku_format_tells_no_data_count():
-    encoded = VECTORS["seed_003"]["parity_example_hex"]
+    encoded = VECTORS["waku"]["parity_example_hex"]
     segment = WAKU_SEGMENTS.decode(bytes.fromhex(encoded))
     assert (segment.index, segment.data_count, segment.parity_count, segment.is_parity) == (1, 0, 2, True)
     assert segment.payload == b"\x11\x22"

@@ -1,9 +1,9 @@
 """The order in which js-waku sorts its local history: JavaScript's ``localeCompare`` on ``lamport_id``.
 
 js-waku compares strings, the Lamport timestamp padded to 16 digits and the message id, by the collation of the Unicode
-CLDR root (facts on @waku/sds, "Ordering of local history"). For lower-case hex ids that is fairway's own order; for
-others it is not, so replaying js-waku's records needs it. All printable ASCII is covered: punctuation before symbols
-before digits before letters, and case only where nothing else differs.
+CLDR root (packages/sds, mem_local_history.ts and message.ts there). For lower-case hex ids that is fairway's own order;
+for others it is not, so replaying js-waku's records needs it. All printable ASCII is covered: punctuation before
+symbols before digits before letters, and case only where nothing else differs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The string hash of js-waku's bloom filter, with the two ways in which it is not fairway's.
 
-js-waku runs Nim's hash compiled to JavaScript (facts on @waku/sds, "Bloom filter"). Its integers stop at 31 bits and
+js-waku runs Nim's hash compiled to JavaScript (its packages/sds, nim_hashn.mjs). Its integers stop at 31 bits and
 raise, and text is fed to it as the first UTF-16 unit of each code point, each taken for a byte although it may not fit
 one. For ASCII that is murmur3 over the text, which `fairway.wire.bloom` has; this module models the rest, so that
 records of it can be told from wrong ones. Message ids are hex, so no channel meets the difference.

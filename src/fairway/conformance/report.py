@@ -24,8 +24,9 @@ class Check:
     detail: str = ""
     """If not ok: what was expected and what came out."""
     differs_on_purpose: str | None = None
-    """Why fairway itself behaves otherwise here (design.md 5.11). With ok, the record was reproduced by a model of the
-    other implementation and counts as a match; without, it was not replayed further and does not count at all."""
+    """Why fairway itself behaves otherwise here (docs/decisions/specifications.md, "Faults of other implementations").
+    With ok, the record was reproduced by a model of the other implementation and counts as a match; without, it was not
+    replayed further and does not count at all."""
 
 
 Checker = Callable[[Any, Mapping[str, Any]], Iterator[Check]]

@@ -1,4 +1,4 @@
-"""Encoder and decoder of seed 001: a content topic and a cipher, held together."""
+"""Encoder and decoder of RELIABLE-CHANNEL-API: a content topic and a cipher, held together."""
 
 from __future__ import annotations
 

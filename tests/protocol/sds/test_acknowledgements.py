@@ -1,4 +1,4 @@
-"""Who has which of our messages (SDS, "Review ACK Status"; design.md 5.5)."""
+"""Who has which of our messages (SDS, "Review ACK Status")."""
 
 from dataclasses import replace
 from hashlib import sha256

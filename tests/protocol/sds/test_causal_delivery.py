@@ -1,4 +1,4 @@
-"""Receiving: order, duplicates, own messages, losses, bounds (SDS, "Receive Message"; design.md 5.4, 5.9)."""
+"""Receiving: order, duplicates, own messages, losses, bounds (SDS, "Receive Message")."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Giving up: losses, circles and bounds (SDS, "Periodic Incoming Buffer Sweep"; design.md 5.4, 5.6, 5.9)."""
+"""Giving up: losses, circles and bounds (SDS, "Periodic Incoming Buffer Sweep")."""
 
 import pytest
 
@@ -153,7 +153,7 @@ def test_no_time_that_an_earlier_life_stored_stops_the_waiting(new_channel, a_me
 
 
 def test_what_was_recovered_without_being_received_is_settled(new_channel, a_message, ready, found, start):
-    """design.md 5.6: parity restored the content of a segment that never came."""
+    """Parity restored the content of a segment that never came."""
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1", "m0"), None, start)
     assert bob.settle(["m1"], start) == []
@@ -225,7 +225,7 @@ def test_a_message_that_waits_long_for_a_chain_is_no_circle(new_channel, a_messa
     assert ready(bob.receive(a_message("a"), None, start + AN_HOUR + 2)) == ["a", "b", "c"]
 
 
-# Bounds (design.md 5.9)
+# Bounds
 
 
 def ignored_as(outcomes):

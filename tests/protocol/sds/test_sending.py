@@ -127,7 +127,7 @@ def test_names_may_be_as_long_as_allowed(start):
     assert MessageChannel("c" * 256, "é" * 128, now_ms=start).send(b"hello", start).sender_id == "é" * 128
 
 
-# Ids (design.md 5.2)
+# Ids
 
 
 def test_an_id_is_made_of_sender_timestamp_and_content_so_that_two_who_say_the_same_send_two_messages(

@@ -17,7 +17,7 @@ from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.wire.segment import LIP_243
 
 PAYLOAD = random.Random(1).randbytes(2_500)
-# Eight data segments and two of parity by seed 003.
+# Eight data segments and two of parity by SEGMENTATION.
 DATA, TOTAL = 8, 10
 
 

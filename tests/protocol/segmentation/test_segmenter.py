@@ -100,7 +100,7 @@ def test_parity_that_never_fits_is_refused_at_once():
         Segmenter(config, LIP_243, single_segment_parity=True)
 
 
-# Seed 003
+# SEGMENTATION
 
 
 @pytest.mark.parametrize("length", [1, 199, 200])
@@ -113,7 +113,7 @@ def test_a_payload_that_fits_is_sent_unmodified(length):
 
 
 def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
-    known = VECTORS["seed_003"]
+    known = VECTORS["waku"]
     split = segmenter(segment_size_bytes=known["segment_size"], parity_rate=0).split(payload_of(known["payload_len"]))
     assert [part.content.hex() for part in split.parts] == known["segments_hex"]
     assert split.payload_hash.hex() == known["hash"]

@@ -1,6 +1,7 @@
 """js-waku's MessageChannel: fairway's, with js-waku's parts and js-waku's order of steps.
 
-Reproduces @waku/sds 0.0.8. The facts of that package's sections 2 (MessageChannel) and 3 (SDS-R) are cited by number.
+Reproduces version 0.0.8 of js-waku's packages/sds; functions that are named without a file are those of its
+src/message_channel/message_channel.ts.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class JsWakuChannel(MessageChannel):
         )
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:
-        """Do what js-waku does once its send callback returned success (2.1, step 3).
+        """Do what js-waku does once its send callback returned success.
 
         A resend is the very object that the history holds, so that its hint becomes the latest one. The same payload
         sent after an acknowledgement is a new object of the same id; then the history keeps the older of the two.
@@ -101,7 +102,7 @@ class JsWakuChannel(MessageChannel):
         *,
         from_store: bool = False,
     ) -> list[SdsOutcome]:
-        """Process a message from the network (2.2); raises `ReceiptAbortedError` where js-waku's task fails."""
+        """Process a message from the network; raises `ReceiptAbortedError` where js-waku's task fails."""
         ignored = self._drops(message)
         if ignored is not None:
             return [MessageIgnored(message_id=message.message_id, why=ignored)]
@@ -133,7 +134,7 @@ class JsWakuChannel(MessageChannel):
         super()._advance_clock(now_ms)
 
     def _drops(self, message: SdsMessage) -> Ignored | None:
-        """Return why a message is dropped in silence, if it is (2.2, steps 1 to 3)."""
+        """Return why a message is dropped in silence, if it is."""
         if message.channel_id != self.channel_id:
             return Ignored.FOREIGN_CHANNEL
         if message.content and message.message_id in self.dependencies.time_received:
@@ -155,7 +156,7 @@ class JsWakuChannel(MessageChannel):
             self._notice(Fault.UNCONFIRMED_SEND if message_id in self.outgoing else Fault.OWN_FORGOTTEN)
 
     def _receive_until_filter(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Do what js-waku does of a receipt before a filter that is too short makes it throw (2.2, steps 5 to 8)."""
+        """Do what js-waku does of a receipt before a filter that is too short makes it throw (reviewAckStatus)."""
         self._notice(Fault.SHORT_FILTER_ABORTS)
         told: list[SdsOutcome] = [MessageArrived(message=message, kind=message.kind)]
         self._forget_repairs(message)
@@ -166,7 +167,7 @@ class JsWakuChannel(MessageChannel):
         return [*told, *(MessageReviewed(review=review) for review in reviews)]
 
     def _forget_repairs(self, message: SdsMessage) -> None:
-        """Neither ask for nor answer a message that came, also if it is a sync message with another's id (2.2, 6)."""
+        """Neither ask for nor answer a message that came, also if it is a sync message with another's id."""
         if message.kind is Kind.SYNC and self._repairs(message.message_id):
             self._notice(Fault.SYNC_ENDS_REPAIR)
         self.repair.forget(message.message_id)
@@ -175,7 +176,7 @@ class JsWakuChannel(MessageChannel):
         return message_id in self.repair.requests or message_id in self.repair.responses
 
     def _already_received(self, message_id: str) -> bool:
-        """Recognise no copy of what was delivered at once; copies of others were dropped before (2.2, step 2)."""
+        """Recognise no copy of what was delivered at once; copies of others were dropped before."""
         if message_id in self.history:
             self._notice(Fault.DELIVERED_AGAIN)
         return False
@@ -211,13 +212,13 @@ class JsWakuChannel(MessageChannel):
         now_ms: int,
         encoded: bytes | None,
     ) -> list[SdsOutcome]:
-        """Park a message, sync messages too, and report what is missing (2.2, step 10)."""
+        """Park a message, sync messages too, and report what is missing."""
         self.dependencies.hold(message, hint, now_ms)
         told = self.dependencies.note_missing(missing, now_ms)
         return [*told, DependenciesMissing(entries=tuple(missing))]
 
     def _latest_lamport(self, now_ms: int) -> int:
-        """Believe and cite any timestamp (2.3)."""
+        """Believe and cite any timestamp (deliverMessage)."""
         return _ANY_TIMESTAMP
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What js-waku's messages cite: the newest of the history, and nothing beside them (facts, js-waku 1)."""
+"""What js-waku's messages cite: the newest of the history, and nothing beside them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class JsLocalHistory(LocalHistory):
     def put(self, record: HistoryRecord) -> bool:
         """Insert an own message; of two with one id the first in order stays, which may be the new one.
 
-        js-waku removes doubles after it has sorted (facts on @waku/sds, 2.3).
+        js-waku removes doubles after it has sorted (packages/sds, mem_local_history.ts).
         """
         present = self.get(record.message_id)
         if present is not None:

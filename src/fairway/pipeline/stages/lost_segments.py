@@ -60,7 +60,7 @@ class Whole:
     payload: bytes
     data_count: int
     parity_count: int | None
-    """None if no segment told, as data segments of seed 003 do not."""
+    """None if no segment told, as data segments of SEGMENTATION do not."""
     seen: Sequence[Seen]
     segment_format: SegmentFormat
 

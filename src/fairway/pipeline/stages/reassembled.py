@@ -259,7 +259,7 @@ def _lost(sending: _Sending, sender_id: str, segment_format: SegmentFormat, conf
 
 
 def _told_parity(sending: _Sending, segment_format: SegmentFormat, config: SegmentationConfig) -> int | None:
-    """Return how many parity segments the headers tell; None if they do not, as data segments of seed 003."""
+    """Return how many parity segments the headers tell; None if they do not, as data segments of SEGMENTATION."""
     if sending.parity_count or segment_format.self_describing:
         return sending.parity_count
     # Where the data was enough, parity was not looked at.

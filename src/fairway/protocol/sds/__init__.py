@@ -1,1 +1,1 @@
-"""Scalable Data Sync: causal order, acknowledgement and repair within one channel (the SDS specification)."""
+"""Scalable Data Sync: causal order, acknowledgement and repair within one channel (SDS)."""

@@ -1,4 +1,4 @@
-"""Everything that the documents name is there, under that name in Python's spelling (tests/vectors/seed_names.json)."""
+"""Everything that the specifications name is there, under that name in Python (tests/vectors/specified_names.json)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.errors import ConfigurationError
 from fairway.events import EVENT_NAMES
 from fairway.options import ReliableChannelOptions
 
-TABLE = json.loads((Path(__file__).parents[1] / "vectors" / "seed_names.json").read_text(encoding="utf-8"))
+TABLE = json.loads((Path(__file__).parents[1] / "vectors" / "specified_names.json").read_text(encoding="utf-8"))
 TYPES = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
 
 
