@@ -18,7 +18,6 @@ from fairway.protocol.encryption.secp256k1 import PrivateKey
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.bloom import BloomFilter, BloomParameters
-from fairway.wire.protobuf import encode_frame
 from fairway.wire.relay_shards import BitOrder, RelayShards, encode_bit_vector, encode_index_list
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
@@ -91,17 +90,6 @@ def message_seeds() -> Iterator[bytes]:
     yield b"/waku/2/rs/16/32"
     yield b"/0/app/1/name/proto"
     yield b"/app/1/name/proto"
-
-
-def frame_seeds() -> Iterator[bytes]:
-    """Yield streams of frames, with the sizes of the pieces that they come in."""
-    for sizes in (b"", b"\x01", b"\x02\x07", b"\x80"):
-        head = bytes([len(sizes)]) + sizes
-        yield head + encode_frame(b"one") + encode_frame(b"") + encode_frame(bytes(300))
-        yield head + encode_frame(bytes(128)) + encode_frame(b"cut off")[:-1]
-        yield head + encode_frame(bytes(301))
-        yield head + b"\x03abc\x80\x80\x80\x80\x04"
-        yield head + b"\x03abc\x83\x00abc"
 
 
 def cipher_seeds() -> Iterator[bytes]:

@@ -11,7 +11,6 @@ from fairway.options import Profile
 from fuzz import seeds
 from fuzz.ciphers import check_ciphers
 from fuzz.decoders import check_decoders
-from fuzz.frames import check_frames
 from fuzz.reassembly import check_reassembly
 from fuzz.stacks import check_logos_stack, check_waku_stack
 
@@ -32,7 +31,6 @@ class Target:
 
 TARGETS: Final = {
     "decoders": Target(check=check_decoders, seeds=seeds.message_seeds, max_input_bytes=4_096, is_script=True),
-    "frames": Target(check=check_frames, seeds=seeds.frame_seeds, max_input_bytes=1_024, is_script=False),
     "ciphers": Target(check=check_ciphers, seeds=seeds.cipher_seeds, max_input_bytes=1_024, is_script=False),
     "reassembly": Target(check=check_reassembly, seeds=seeds.reassembly_seeds, max_input_bytes=16_384, is_script=True),
     "stack-waku": Target(

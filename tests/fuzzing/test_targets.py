@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzz import ciphers, decoders, frames, stacks
+from fuzz import ciphers, decoders, stacks
 from fuzz.decoders import BrokenPromiseError
 from fuzz.mutation import EXTREME_TAILS, mutate, mutate_blindly
 from fuzz.targets import TARGETS
@@ -22,7 +22,6 @@ from fairway.protocol.encryption import AesGcm
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.stack import Stack
 from fairway.wire.bloom import BloomParameters
-from fairway.wire.protobuf import FrameDecoder
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, ReceivedBloom
 
 REGRESSIONS = sorted(path for path in (Path(__file__).parent / "regressions").glob("*/*") if path.is_file())
@@ -101,13 +100,6 @@ def test_a_bloom_filter_that_is_shorter_than_it_says_is_noticed(monkeypatch):
     monkeypatch.setattr(type(NIM_SDS), "read_bloom", lambda *_: ReceivedBloom(b"short", claims))
     with pytest.raises(IndexError):
         decoders.check_bloom(NIM_SDS, b"")
-
-
-def test_frames_that_depend_on_how_the_stream_was_cut_are_noticed(monkeypatch):
-    monkeypatch.setattr(FrameDecoder, "feed", lambda _, data: iter([data]))
-    monkeypatch.setattr(FrameDecoder, "finish", lambda _: None)
-    with pytest.raises(BrokenPromiseError, match="in pieces"):
-        frames.check_frames(b"\x01\x01abc")
 
 
 def test_an_altered_message_that_opens_is_noticed(monkeypatch):

@@ -16,7 +16,6 @@ from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.waku.libp2p.gossipsub.codec import subscription_frame
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
-from fairway.waku.libp2p.varint import encode_uvarint
 from fairway.waku.protocols.relay import RELAY_PROTOCOL
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
@@ -38,6 +37,7 @@ from fairway.wire.store import (
     decode_store_query_response,
     encode_store_query_request,
 )
+from fairway.wire.varint import encode_uvarint
 from patience import PATIENCE_S
 
 BEGUN = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "200"))

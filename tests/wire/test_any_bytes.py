@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fairway.errors import DecodeError
 from fairway.wire import filter as waku_filter
 from fairway.wire import lightpush, metadata, relay_shards, store, waku_message
-from fairway.wire.protobuf import FrameDecoder, encode_frame
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
 
@@ -36,11 +35,6 @@ class Decoder:
 
 def encoded(vectors):
     return [bytes.fromhex(vector["encoded_hex"]) for vector in vectors]
-
-
-def decode_frames(data):
-    decoder = FrameDecoder(max_frame_bytes=1_000)
-    return list(decoder.feed(data))
 
 
 PROOF = waku_message.RateLimitProof(**dict.fromkeys(waku_message.RateLimitProof.__slots__, bytes(32)))
@@ -72,7 +66,6 @@ DECODERS = [
             bytes.fromhex("0001") + bytes(range(128)),
         ],
     ),
-    Decoder(decode_frames, [encode_frame(b"one") + encode_frame(bytes(300))]),
 ]
 
 SAMPLES = [sample for decoder in DECODERS for sample in decoder.samples]

@@ -28,7 +28,7 @@ from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL
-from fairway.wire.protobuf import encode_frame
+from fairway.wire.varint import length_prefixed
 
 MAX_FAILURES: Final = 3
 """Attempts to open a stream, or to write to one, after which a subscriber is given up."""
@@ -80,7 +80,7 @@ class FilterPusher:
 
     def push(self, peers: Iterable[PeerId], push: bytes) -> None:
         """Have an encoded `MessagePush` written to peers; returns at once."""
-        frame = encode_frame(push)
+        frame = length_prefixed(push)
         for peer in peers:
             queue = self._queues.get(peer)
             if queue is None:

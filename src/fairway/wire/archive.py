@@ -18,7 +18,8 @@ from typing import Final
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.hashing import keccak256
 from fairway.wire.proto import archive_pb2
-from fairway.wire.protobuf import encode_frame, encode_uvarint, parse
+from fairway.wire.protobuf import parse
+from fairway.wire.varint import encode_uvarint, length_prefixed
 
 DEFAULT_PIECE_BYTES: Final = 102_400
 """What an archive is padded to a multiple of."""
@@ -92,7 +93,7 @@ def encode_archive_metadata(metadata: ArchiveMetadata) -> bytes:
 
 def encode_archive_message(message: bytes) -> bytes:
     """Return one encoded WakuMessage as a member of an archive."""
-    return _MESSAGE_TAG + encode_frame(message)
+    return _MESSAGE_TAG + length_prefixed(message)
 
 
 def encode_archive_padding(size: int, piece_bytes: int = DEFAULT_PIECE_BYTES) -> bytes:
@@ -107,7 +108,7 @@ def encode_archive_padding(size: int, piece_bytes: int = DEFAULT_PIECE_BYTES) ->
         for length_bytes in range(1, _MAX_VARINT_BYTES):
             zeros = gap - 1 - length_bytes
             if zeros >= 0 and len(encode_uvarint(zeros)) == length_bytes:
-                return _PADDING_TAG + encode_frame(bytes(zeros))
+                return _PADDING_TAG + length_prefixed(bytes(zeros))
         gap += piece_bytes
 
 

@@ -12,7 +12,8 @@ from fairway.waku.libp2p.keys import KeyType, PrivateKey, PublicKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise.identity import read_payload
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.varint import decode_uvarint, length_prefixed
+from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.wire.varint import length_prefixed
 
 DECODERS: dict[str, Callable[[bytes], object]] = {
     "varint": decode_uvarint,

@@ -16,7 +16,7 @@ from fairway.waku.libp2p.errors import Libp2pError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.ping import ping
-from fairway.waku.libp2p.varint import encode_uvarint
+from fairway.wire.varint import encode_uvarint
 from patience import PATIENCE_S, until
 
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]

@@ -24,7 +24,7 @@ from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
 from fairway.waku.libp2p.transports import dial_tcp
 from fairway.waku.libp2p.upgrade import Upgrader
-from fairway.waku.libp2p.varint import encode_uvarint
+from fairway.wire.varint import encode_uvarint
 from patience import PATIENCE_S, until
 
 SILENT_SOCKETS = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "2000"))

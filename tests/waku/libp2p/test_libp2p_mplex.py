@@ -7,7 +7,7 @@ import pytest
 from fairway.waku.libp2p.errors import FrameError, LimitError, StreamClosedError
 from fairway.waku.libp2p.mux import Mplex, MuxerLimits
 from fairway.waku.libp2p.mux.events import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
-from fairway.waku.libp2p.varint import encode_uvarint
+from fairway.wire.varint import encode_uvarint
 
 NEW, MESSAGE_RECEIVER, MESSAGE_INITIATOR, CLOSE_RECEIVER, CLOSE_INITIATOR, RESET_RECEIVER, RESET_INITIATOR = range(7)
 

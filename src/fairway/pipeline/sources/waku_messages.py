@@ -24,7 +24,7 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
-from fairway.wire.protobuf import encode_frame
+from fairway.wire.varint import length_prefixed
 
 WAKU_MESSAGES: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, payload binary, version int, timestamp bigint,"
@@ -78,7 +78,7 @@ class Selection:
         if not self.channels:
             yield from messages
             return
-        marks = [tag + encode_frame(channel.encode()) for channel in self.channels for tag in _CHANNEL_TAGS]
+        marks = [tag + length_prefixed(channel.encode()) for channel in self.channels for tag in _CHANNEL_TAGS]
         for message in messages:
             if any(mark in message.payload for mark in marks):
                 yield message

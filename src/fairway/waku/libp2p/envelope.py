@@ -13,7 +13,7 @@ from fairway.waku.libp2p.errors import FrameError, IdentityError
 from fairway.waku.libp2p.keys import PrivateKey, PublicKey
 from fairway.waku.libp2p.proto import envelope_pb2
 from fairway.waku.libp2p.protobuf import parse_message
-from fairway.waku.libp2p.varint import length_prefixed
+from fairway.wire.varint import length_prefixed
 
 MAX_ENVELOPE_BYTES: Final = 65_536
 """Longer envelopes are not parsed."""

@@ -16,7 +16,8 @@ from typing import Final
 
 from fairway.waku.libp2p.errors import AddressError, FrameError, IdentityError
 from fairway.waku.libp2p.peer_id import PeerId
-from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
+from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.wire.varint import encode_uvarint
 
 MAX_ADDRESS_BYTES: Final = 1024
 """Longer addresses, in text or binary, are not read."""

@@ -17,7 +17,8 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, NegotiationError
-from fairway.waku.libp2p.varint import decode_uvarint, length_prefixed
+from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.wire.varint import length_prefixed
 
 MULTISTREAM_PROTOCOL: Final = "/multistream/1.0.0"
 MAX_MESSAGE_BYTES: Final = 1024

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
 from fairway.waku.libp2p.receive_buffer import ReceiveBuffer
-from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
+from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.wire.varint import encode_uvarint
 
 if TYPE_CHECKING:
     from fairway.waku.libp2p.connection import Connection

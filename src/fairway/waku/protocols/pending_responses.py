@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 from fairway.waku.libp2p.stream import Stream
-from fairway.wire.protobuf import encode_frame
+from fairway.wire.varint import length_prefixed
 
 MAX_PENDING_BYTES: Final = 67_108_864
 """64 MiB: some twenty of the longest pages of a store."""
@@ -36,7 +36,7 @@ class PendingResponses:
 
     async def write(self, stream: Stream, response: bytes) -> None:
         """Write a response; raises `StreamResetError` if it had to give way, and `TimeoutError`."""
-        frame = encode_frame(response)
+        frame = length_prefixed(response)
         del response  # the frame is a copy, and one is enough to hold
         self._sizes[stream] = len(frame)
         self.size_bytes += len(frame)

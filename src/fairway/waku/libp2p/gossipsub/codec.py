@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.proto import gossipsub_pb2
-from fairway.waku.libp2p.varint import encode_uvarint
+from fairway.wire.varint import encode_uvarint
 
 MAX_RPC_BYTES: Final = 4_194_304
 """Length of an RPC."""

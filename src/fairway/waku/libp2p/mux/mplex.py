@@ -18,7 +18,8 @@ from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.mux.events import MuxEvent
 from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
-from fairway.waku.libp2p.varint import decode_uvarint, encode_uvarint
+from fairway.waku.libp2p.varint import decode_uvarint
+from fairway.wire.varint import encode_uvarint
 
 _NEW_STREAM: Final = 0
 _MESSAGE: Final = 1
