@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from fairway.pipeline.outgoing.column_meanings import IN_A_BATCH, OF_ONE_OUTGOING_TABLE, outgoing_meaning_of
 from fairway.pipeline.outgoing.outgoing_messages import REASONS
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.schema import types_of
@@ -21,25 +20,16 @@ def test_the_documentation_lists_every_outgoing_table_as_it_is():
     for table in OUTGOING_TABLES:
         keys = ", ".join(f"`{key}`" for key in table.keys) or "none"
         assert f"### `{table.name}`\n\n{table.meaning[0].upper()}{table.meaning[1:]}.\n\nKey: {keys}." in TEXT
-        columns = "".join(
-            f"| `{name}` | {kind} | {outgoing_meaning_of(table.name, name)} |\n"
-            for name, kind in types_of(table.schema).items()
-        )
         head = f" Files: {table.layout}.\n\n| column | type | what it is |\n|---|---|---|\n"
-        assert f"{head}{columns}" in TEXT, f"{table.name} should be:\n{head}{columns}"
+        columns = types_of(table.schema).items()
+        rows = "".join(rf"\| `{name}` \| {re.escape(kind)} \| \S.* \|\n" for name, kind in columns)
+        assert re.search(rf"{re.escape(head)}{rows}(?!\|)", TEXT), f"{table.name} should be:\n{head}{rows}"
     assert re.findall(r"^### `(\w+)`$", TEXT, re.MULTILINE) == [table.name for table in OUTGOING_TABLES]
 
 
 def test_the_documentation_lists_every_reason_for_which_a_payload_is_refused():
     paragraph = TEXT.split("### What cannot be sent")[1].split("\n### ")[0]
     assert set(REASONS) <= set(re.findall(r"`([a-z-]+)`", paragraph))
-
-
-def test_no_column_is_described_that_is_not_there():
-    columns = {table.name: set(table.columns) for table in OUTGOING_TABLES}
-    described = OF_ONE_OUTGOING_TABLE
-    assert {name for name in described if not set(described[name]) <= columns[name]} == set()
-    assert set(IN_A_BATCH) <= set().union(*columns.values())
 
 
 def test_keys_are_columns():
