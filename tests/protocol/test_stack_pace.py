@@ -15,6 +15,7 @@ from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 pytestmark = pytest.mark.xdist_group("pace")  # what its tests share is made once
 
 HOP_MS = 5
+MESSAGES = 800
 
 
 class Road:
@@ -79,20 +80,20 @@ class Road:
 
 @pytest.fixture(scope="module")
 def burst(peer):
-    """1,500 messages in 1.5 s through a node that takes 50 a second."""
+    """Send as many messages, one each millisecond, through a node that takes 50 a second."""
     options = ReliableChannelOptions(max_concurrent_publishes=15)
     alice, bob = peer("alice", options), peer("bob", options)
     road = Road([alice, bob], per_second=50, burst=100)
-    sends = [(number, lambda number=number: alice.send(b"number %d" % number)) for number in range(1_500)]
+    sends = [(number, lambda number=number: alice.send(b"number %d" % number)) for number in range(MESSAGES)]
     road.run(90_000, sends)
     return alice, bob, road
 
 
 def test_a_burst_through_a_node_with_a_limit_arrives_once_and_in_order(burst):
     alice, bob, _ = burst
-    assert bob.payloads() == [b"number %d" % number for number in range(1_500)]
+    assert bob.payloads() == [b"number %d" % number for number in range(MESSAGES)]
     assert all(event.dependencies_met for event in bob.events(MessageReceived))
-    assert len(alice.events(MessageDelivered)) == 1_500
+    assert len(alice.events(MessageDelivered)) == MESSAGES
     assert not alice.events(DeliveryError)
 
 
@@ -100,7 +101,7 @@ def test_on_a_network_that_loses_nothing_a_burst_is_not_retransmitted(burst):
     _, _, road = burst
     purposes = [publication.purpose for name, publication in road.taken if name == "alice"]
     assert purposes.count(Purpose.RETRY) == 0
-    assert purposes.count(Purpose.CONTENT) == 1_500
+    assert purposes.count(Purpose.CONTENT) == MESSAGES
 
 
 def test_the_pace_is_learned_from_few_refusals_and_keeps_near_the_limit(burst):
@@ -108,13 +109,13 @@ def test_the_pace_is_learned_from_few_refusals_and_keeps_near_the_limit(burst):
     assert road.refused < 100
     contents = [publication for _, publication in road.taken if publication.purpose is Purpose.CONTENT]
     took_s = (contents[-1].message.timestamp_ns - contents[0].message.timestamp_ns) / 1e9
-    assert took_s < 1.25 * (1_500 - 100) / 50
+    assert took_s < 1.25 * (MESSAGES - 100) / 50
 
 
 def test_what_leaves_is_stamped_when_it_leaves_however_long_it_waited(burst):
     _, _, road = burst
     times = [publication.message.timestamp_ns for _, publication in road.taken]
-    assert max(times) - min(times) > 20e9
+    assert max(times) - min(times) > 10e9
     # What was refused was stamped anew: its first stamp would be older than that of what was taken before it.
     assert all(later > earlier - 100e6 for earlier, later in itertools.pairwise(times))
 
