@@ -63,11 +63,12 @@ def test_a_broken_command_fails_only_itself(app: typer.Typer):
     assert isinstance(CliRunner().invoke(app, ["garbled"]).exception, SyntaxError)
 
 
-def test_the_help_of_fairway_loads_no_command():
+def test_the_help_of_fairway_loads_no_command_and_no_client_of_nodes_elsewhere():
+    parts = ("fairway.cli.", "fairway.apps", "fairway.waku.light", "fairway.waku.rest", "fairway.waku.libp2p")
     code = (
         "import sys; sys.argv = ['fairway', '--help']; from fairway.cli import app\n"
         "try:\n    app()\nexcept SystemExit:\n"
-        "    loaded = [name for name in sys.modules if name.startswith(('fairway.cli.', 'fairway.apps'))]\n"
+        f"    loaded = [name for name in sys.modules if name.startswith({parts})]\n"
         "    sys.exit(' '.join(loaded))"
     )
     ended = subprocess.run(
