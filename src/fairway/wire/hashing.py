@@ -14,14 +14,14 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from Crypto.Hash import keccak
-
 _M32: Final = 0xFFFFFFFF
 _M64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def keccak256(data: bytes) -> bytes:
     """Return the 32-byte Keccak-256 of data (SEGMENTATION, "Sending": entire_message_hash)."""
+    from Crypto.Hash import keccak  # noqa: PLC0415 - loads a parser of C, which is a seventh of importing fairway
+
     return keccak.new(digest_bits=256, data=data).digest()
 
 

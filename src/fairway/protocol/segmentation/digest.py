@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from Crypto.Hash import keccak
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -15,6 +13,8 @@ def trailing_zeros_for(digest: bytes, prefix: Iterable[bytes | memoryview], coun
 
     ``counts`` ascends in steps of 1. The prefix is hashed once, then each candidate costs one more byte.
     """
+    from Crypto.Hash import keccak  # noqa: PLC0415 - see `fairway.wire.hashing.keccak256`
+
     state = keccak.new(digest_bits=256, update_after_digest=True)
     for part in prefix:
         state.update(part)
