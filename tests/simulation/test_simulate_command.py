@@ -18,7 +18,7 @@ from fairway.simulation.plan import replay_command
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
 
-SMALL = ("--participants", "4", "--hours", "0.05", "--messages-per-hour", "60", "--bloom-capacity", "500")
+SMALL = ("--participants", "4", "--hours", "0.02", "--messages-per-hour", "60", "--bloom-capacity", "500")
 QUIET_NEVER = (*SMALL, "--settle-ms", "0", "--loss", "0.7", "--messages-per-hour", "300")
 
 
@@ -35,7 +35,7 @@ def test_what_happened_is_printed_as_tables_that_fit_a_terminal_of_100_columns()
         assert heading in result.stdout
     tables = result.stdout.partition("every invariant held")[0]
     assert max(map(len, tables.splitlines())) <= 100
-    assert "run it again: fairway simulate --participants 4 --hours 0.05 --loss 0.3 --seed 1" in result.stdout
+    assert "run it again: fairway simulate --participants 4 --hours 0.02 --loss 0.3 --seed 1" in result.stdout
     assert "simulated in" not in result.stdout
 
 
