@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase
@@ -14,7 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from examples import examples
 from fairway.errors import ConfigurationError, SnapshotError
 from fairway.events import MessageReceived
-from fairway.options import IdRule, Profile, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import (
+    IdRule,
+    Profile,
+    RateLimitConfig,
+    ReliableChannelOptions,
+    RepairConfig,
+    SdsConfig,
+    SegmentationConfig,
+)
 from fairway.protocol.effects import Change, QueryStore
 
 FIXTURES: dict[str, type] = {}
@@ -278,6 +287,27 @@ def test_a_row_that_cannot_be_read_is_a_snapshot_error(peer, table, row):
 
 def test_a_deleted_row_is_no_row(peer):
     assert peer(rows={**change("schema", (1,)), **change("outbox", None, "1")}).stack.statistics().queued == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "smaller"),
+    [
+        ("retained", {"retained_messages": 1}),
+        ("retained", {"retained_bytes": 25_000}),
+        ("repair_requests", {"max_tracked": 1}),
+    ],
+)
+def test_what_a_program_has_no_more_room_for_after_a_restart_leaves_the_disk(peer, table, smaller):
+    """Else it would stand there for ever, and be read again at each start."""
+    alice, bob = peer("alice"), peer("bob")
+    for number in range(12):
+        alice.send(b"%d" % number)
+        alice.answer()
+    bob.receive(*alice.content()[:4], *alice.content()[6::3])
+    reborn = bob.restart(options=replace(bob.options, sds=SdsConfig(repair=RepairConfig(**smaller))))
+    held = {change.key for change in reborn.stack.snapshot() if change.table == table}
+    assert len(held) == 1
+    assert {key for of, key in reborn.rows if of == table} == held
 
 
 def test_what_came_and_went_within_one_operation_is_not_written(peer):

@@ -137,8 +137,10 @@ class StackState:
             self._load_groups(groups)
         except (ValueError, TypeError, LookupError) as error:
             raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
-        self._journal.drain()
-        self._journal.touch(SCHEMA, "")
+        # What was loaded stands in the store as it is, but for what found no room: bounds may be smaller now.
+        gone = [(table, key) for table, key in self._journal.drain() if self.row(table, key) is None]
+        for table, key in ((SCHEMA, ""), *gone):
+            self._journal.touch(table, key)
 
     def _load_groups(self, groups: dict[str, list[tuple[str, str, Row]]]) -> None:
         def of(*tables: str) -> list[tuple[str, str, Row]]:

@@ -173,7 +173,10 @@ class SdsState:
             (channel.repair.responses, REPAIR_RESPONSES),
         ):
             for key, (hint, sender, at_ms, asked, *heard) in tables[table]:
-                buffer.add(HistoryEntry(key, hint, sender), at_ms, asked, *heard)
+                added, evicted = buffer.add(HistoryEntry(key, hint, sender), at_ms, asked, *heard)
+                without_room = evicted if added else key
+                if without_room is not None:
+                    channel.journal.touch(table, without_room)
         for key, (order, encoded) in sorted(tables[RETAINED], key=lambda item: item[1][0]):
             channel.retained.keep_again(key, order, encoded)
         channel.participants.update(key for key, _ in tables[PARTICIPANTS])
