@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
-from fairway.options import SdsConfig
+from fairway.options import Profile, RepairConfig, SdsConfig
+from fairway.protocol.sds.dialect import DIALECTS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
+from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
@@ -73,6 +76,50 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
         assert bob.statistics().retrieved >= 1
 
     in_group(scenario, **NO_RETRIES)
+
+
+def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_hash(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        stream = bob.messages()
+        mallory, now_ms = group.network.node("mallory"), steady_clock()
+
+        async def publish(payload):
+            await mallory.send(
+                RoutedMessage.of(
+                    autoshard(TOPIC, 1, 8),
+                    WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=now_ms() * 1_000_000),
+                )
+            )
+
+        for number in range(300):
+            await publish(b"\x00%d" % number)
+        invented = SdsMessage(
+            message_id="of mallory",
+            sender_id="mallory",
+            channel_id="harbour",
+            lamport_timestamp=now_ms(),
+            causal_history=(HistoryEntry("nobody ever sent this"),),
+        )
+        await publish(DIALECTS[Profile.WAKU].codec.encode(invented))
+        await asyncio.sleep(100)
+        group.network.partition({"alice"}, {"bob"})
+        await (await alice.send(b"missed")).sent()
+        group.network.heal()
+        began = asyncio.get_running_loop().time()
+        await alice.send(b"after it")
+        assert await group.take(stream, 2) == [b"missed", b"after it"]
+        assert asyncio.get_running_loop().time() - began <= 121, "not after 150 pages, six in a minute"
+
+    in_group(
+        scenario,
+        **NO_RETRIES,
+        sds=SdsConfig(repair=RepairConfig(enabled=False)),
+        faults=NetworkFaults(store_page=2),
+        max_store_queries_per_minute=6,
+        retrieve_frequency_ms=5_000,
+        sweep_in_buf_interval_ms=5_000,
+    )
 
 
 def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_group):

@@ -2,11 +2,12 @@
 
 The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.time_away`), and
 while there is no room for what a page brought, it is asked for again, after ever longer pauses. Whatever else is to be
-asked goes between its pages, for that may be what makes room; queries by hash that wait together become one.
+asked goes between its pages, for that may be what makes room; queries that wait together become one.
 
 A query by time for what is missing goes backwards and stops after a page with which the channel reached ground that it
 knows: a message of it with causal history came, and nothing that was cited is missing. While something is missing it
-goes on as far as the window reaches, because a page brings a hundred messages and a query by hash only those named.
+goes on as far as the window reaches, because a page brings a hundred messages and a query by hash only those named. Nor
+does it hold up those: anybody can cite what nobody has, and hours are read in vain for that.
 
 Invariant: nothing is taken in that was not asked for, or under a hash that is not its own: a store is not trusted.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Final, Protocol
 
 from fairway.channel.clock import Clock
@@ -48,8 +50,25 @@ class Reading(Protocol):
         """Whether messages are known to be missing."""
 
 
+class _Turn(Enum):
+    """What can be asked next."""
+
+    TIME_AWAY = "a page of the time away"
+    HASHES = "messages by their hashes"
+    BACKWARDS = "a page of a time in which something is missing"
+
+
+class _Backwards:
+    """A query by time, newest first, that is on its way."""
+
+    def __init__(self, query: QueryStore) -> None:
+        self.query: Final = query
+        self.cursor: bytes | None = None
+        self.followed: set[bytes | None] = {None}
+
+
 class Retriever:
-    """Asks the store for what the protocol misses, one query at a time."""
+    """Asks the store for what the protocol misses, one page at a time."""
 
     def __init__(
         self,
@@ -96,29 +115,33 @@ class Retriever:
         self._limited = limited
         self._is_limited = False
         self._max_hashes = max_hashes
-        self._waiting: deque[QueryStore] = deque()
+        self._by_hash: deque[QueryStore] = deque()
+        self._by_time: deque[QueryStore] = deque()
+        self._backwards: _Backwards | None = None
+        """The query by time that is on its way."""
         self._time_away: TimeAway | None = None
         """The time away, as long as it is not read."""
         self._pause: asyncio.TimerHandle | None = None
         """Set while the time away is not read on."""
-        self._has_read = False
-        """Whether the last page was one of the time away."""
+        self._turns = list(_Turn)
+        """What was asked longest ago comes first."""
         self._arrived = asyncio.Event()
 
     def put(self, query: QueryStore) -> None:
         """Ask something, after what waits already; a newer question about the time away replaces an older one."""
+        waiting = self._by_hash if query.message_hashes else self._by_time
         if query.catch_up:
             reading = TimeAway(query)
             if self._time_away is not None:
                 reading.go_on_from(self._time_away)
             self._time_away = reading
             self._end_pause()
-        elif query not in self._waiting and len(self._waiting) < _MAX_WAITING:
-            self._waiting.append(query)
+        elif query not in waiting and len(waiting) < _MAX_WAITING:
+            waiting.append(query)
         self._arrived.set()
 
     async def run(self) -> None:
-        """Ask until cancelled: in turn what waits, and a page of the time away."""
+        """Ask until cancelled: in turn messages by their hashes, and a page of each time that is being read."""
         try:
             while True:
                 await self._do_next()
@@ -126,20 +149,30 @@ class Retriever:
             self._end_pause()
 
     async def _do_next(self) -> None:
-        reading = self._time_away
-        if reading is not None and self._pause is None and not (self._waiting and self._has_read):
-            self._has_read = True
-            await self._read_on(reading)
-        elif self._waiting:
-            self._has_read = False
-            try:
-                await self._ask(self._next())
-            except (NetworkError, TimeoutError):
-                # Of what is missing the protocol keeps track itself, and asks again.
-                self.failures += 1
-        else:
+        turn = next(filter(self._is_due, self._turns), None)
+        if turn is None:
             self._arrived.clear()
             await self._arrived.wait()
+            return
+        self._turns.remove(turn)
+        self._turns.append(turn)
+        if turn is _Turn.TIME_AWAY and self._time_away is not None:
+            await self._read_on(self._time_away)
+            return
+        try:
+            await (self._ask_by_hash() if turn is _Turn.HASHES else self._go_back())
+        except (NetworkError, TimeoutError):
+            # Of what is missing the protocol keeps track itself, and asks again.
+            self.failures += 1
+
+    def _is_due(self, turn: _Turn) -> bool:
+        match turn:
+            case _Turn.TIME_AWAY:
+                return self._time_away is not None and self._pause is None
+            case _Turn.HASHES:
+                return bool(self._by_hash)
+            case _Turn.BACKWARDS:
+                return self._backwards is not None or bool(self._by_time)
 
     def _end_pause(self) -> None:
         if self._pause is not None:
@@ -147,17 +180,55 @@ class Retriever:
             self._pause = None
         self._arrived.set()
 
-    def _next(self) -> QueryStore:
-        """Take what waits longest, and what else can be asked with it: while queries wait their turn, more come."""
-        query = self._waiting.popleft()
-        hashes = dict.fromkeys(query.message_hashes)
-        if hashes:
-            for other in [waiting for waiting in self._waiting if waiting.message_hashes]:
-                together = hashes | dict.fromkeys(other.message_hashes)
-                if len(together) <= self._max_hashes:
-                    hashes = together
-                    self._waiting.remove(other)
-            query = QueryStore(message_hashes=tuple(hashes))
+    async def _ask_by_hash(self) -> None:
+        """Ask for what waits longest, and what else can be asked with it: while queries wait their turn, more come."""
+        hashes = dict.fromkeys(self._by_hash.popleft().message_hashes)
+        for other in list(self._by_hash):
+            together = hashes | dict.fromkeys(other.message_hashes)
+            if len(together) <= self._max_hashes:
+                hashes = together
+                self._by_hash.remove(other)
+        query = QueryStore(message_hashes=tuple(hashes))
+        question = StoreQuery(message_hashes=query.message_hashes)
+        followed: set[bytes | None] = {None}
+        cursor: bytes | None = None
+        while len(followed) < _MAX_PAGES:
+            page, _ = await self._page(question, cursor)
+            if page.cursor in followed:
+                break
+            cursor = page.cursor
+            followed.add(cursor)
+        self._answered(query)
+
+    async def _go_back(self) -> None:
+        """Read one page of a time in which something is missing; it is given up if the store does not answer."""
+        reading = self._backwards or _Backwards(self._next_by_time())
+        self._backwards = None
+        question = StoreQuery(
+            pubsub_topic=self._pubsub_topic,
+            content_topics=(self._content_topic,),
+            start_ns=reading.query.start_ns,
+            end_ns=reading.query.end_ns,
+            newest_first=True,
+        )
+        heard = self._reading.history_heard
+        page, _ = await self._page(question, reading.cursor)
+        is_known = self._reading.history_heard > heard and not self._reading.has_gaps
+        if page.cursor not in reading.followed and not is_known and len(reading.followed) < _MAX_PAGES:
+            reading.cursor = page.cursor
+            reading.followed.add(page.cursor)
+            self._backwards = reading
+
+    def _next_by_time(self) -> QueryStore:
+        """Take the time that was to be read first, and as one with it what overlaps it."""
+        query = self._by_time.popleft()
+        for other in list(self._by_time):
+            if _overlap(query, other):
+                query = QueryStore(
+                    start_ns=min(query.start_ns or 0, other.start_ns or 0),
+                    end_ns=max(query.end_ns or 0, other.end_ns or 0),
+                )
+                self._by_time.remove(other)
         return query
 
     async def _read_on(self, reading: TimeAway) -> None:
@@ -212,29 +283,6 @@ class Retriever:
         await self._settled()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 
-    async def _ask(self, query: QueryStore) -> None:
-        by_time = not query.message_hashes
-        question = StoreQuery(
-            message_hashes=query.message_hashes,
-            pubsub_topic=self._pubsub_topic if by_time else "",
-            content_topics=(self._content_topic,) if by_time else (),
-            start_ns=query.start_ns,
-            end_ns=query.end_ns,
-            newest_first=by_time,
-        )
-        followed: set[bytes | None] = {None}
-        cursor: bytes | None = None
-        while len(followed) < _MAX_PAGES:
-            heard = self._reading.history_heard
-            page, _ = await self._page(question, cursor)
-            known = self._reading.history_heard > heard and not self._reading.has_gaps
-            if page.cursor in followed or (by_time and known):
-                break
-            cursor = page.cursor
-            followed.add(cursor)
-        if not by_time:
-            self._answered(query)
-
     async def _permission(self) -> None:
         """Wait until another query is allowed (RELIABLE-CHANNEL-API, "Resource exhaustion")."""
         now_ms = self._clock()
@@ -263,3 +311,8 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
             and (not timestamp_ns or question.end_ns is None or timestamp_ns < question.end_ns)
         )
     return asked_for and message.is_genuine
+
+
+def _overlap(one: QueryStore, other: QueryStore) -> bool:
+    """Return whether two times have anything in common."""
+    return (one.start_ns or 0) <= (other.end_ns or 0) and (other.start_ns or 0) <= (one.end_ns or 0)
