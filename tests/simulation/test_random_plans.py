@@ -95,6 +95,16 @@ def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_get
     assert len({plan.lost_timeout_ms for plan in forgers}) > 3
 
 
+def test_bursts_of_large_segments_are_as_many_as_cost_no_minutes_and_still_bursts(plans):
+    large = [plan for plan in plans if plan.bursts and plan.segment_size_bytes > 100_000]
+    assert min(plan.burst_messages for plan in large) >= 5
+    for plan in large:
+        sent = plan.bursts * plan.burst_messages * plan.segment_size_bytes * plan.participants
+        assert plan.burst_messages == 5 or sent < 10_000_000, plan
+    small = [plan for plan in plans if plan.bursts and plan.segment_size_bytes <= 1_000]
+    assert max(plan.burst_messages for plan in small) > 100
+
+
 def test_in_a_calm_world_nothing_goes_wrong_but_what_is_given():
     for seed in range(50):
         plan = draw_plan(seed, **calm_but({"loss": 0.3, "max_delay_ms": 250}))

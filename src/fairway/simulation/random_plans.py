@@ -37,6 +37,10 @@ CALM: Final = SimulationPlan(
 
 _RECEPTIONS: Final = 3_000
 """About as many receptions of messages make a world, over all participants."""
+_BURST_BYTES: Final = 80_000_000
+"""About as many bytes all participants receive of bursts; more cost minutes, and say no more."""
+_A_BURST: Final = 5
+"""Fewer messages at once are none."""
 _IDLE_PER_HOUR: Final = {Profile.WAKU: 150, Profile.LOGOS: 2_000}
 """About as many messages a participant transmits in an hour without sending anything."""
 _PER_LONG: Final = 4
@@ -399,7 +403,11 @@ def _bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     bursts = rng.choice((1, 1, 2, 4))
     each = _transmissions_in_bursts(plan | {"bursts": bursts, "burst_messages": 1})
     most = max(10, int(_RECEPTIONS / (each * plan["participants"])))
-    return {"bursts": bursts, "burst_messages": min(rng.choice((10, 30, 100, 300)), most)}
+    segment_bytes = plan.get("segment_size_bytes", CALM.segment_size_bytes)
+    fitting = int(_BURST_BYTES / (each * plan["participants"] * segment_bytes))
+    if fitting < _A_BURST:
+        bursts, fitting = 1, max(_A_BURST, fitting * bursts)
+    return {"bursts": bursts, "burst_messages": min(rng.choice((10, 30, 100, 300)), most, fitting)}
 
 
 def _hostile(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
