@@ -161,6 +161,15 @@ def test_a_world_that_is_given_no_time_to_settle_says_what_it_still_waits_for():
     assert "open sends" in report.violations[0].sentence
 
 
+def test_a_world_of_forgers_goes_on_until_nobody_waits_for_what_they_invented():
+    """Nobody can know that there is no such message: whoever sees it cited says rightly that he is syncing."""
+    plan = replace(
+        CALM, participants=3, hostile=2, duration_ms=5 * MINUTE_MS, settle_ms=MINUTE_MS, lost_timeout_ms=10 * MINUTE_MS
+    )
+    report = simulate(plan)
+    assert report.ok, report.violations
+
+
 def test_progress_goes_from_nothing_to_all():
     seen = []
     simulate(SMALL, lambda passed_ms, total_ms: seen.append((passed_ms, total_ms)))

@@ -176,7 +176,8 @@ class SimulationPlan:
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
     """How long a cited message may be missing before it is declared lost; 0 = for ever."""
     settle_ms: int = 3 * HOUR_MS
-    """How long nothing may be delivered afterwards, before the world is quiet."""
+    """How long nothing may be delivered afterwards, before the world is quiet; among forgers at least as long as
+    anybody waits for what they invented."""
 
     def __post_init__(self) -> None:
         _require(2 <= self.participants <= _MAX_PARTICIPANTS, self, "participants", f"2 to {_MAX_PARTICIPANTS}")

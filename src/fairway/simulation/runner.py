@@ -27,7 +27,7 @@ from fairway.protocol.outbound import RATE_LIMIT
 from fairway.protocol.requests import REQUESTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import HISTORY
-from fairway.protocol.sds.dependencies import MISSING, PARKED
+from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY, MISSING, PARKED
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.stack_state import JITTER
@@ -109,11 +109,20 @@ def simulate(plan: SimulationPlan, progress: Progress | None = None) -> Simulati
     return Run(plan).through(progress or (lambda _, __: None))
 
 
+def _patience_ms(plan: SimulationPlan) -> int:
+    """Return how long nothing may come: among forgers longer than anybody waits for what was invented.
+
+    All that time he says that he is syncing, for he cannot know that there is no such message.
+    """
+    waited_ms = LONGEST_TURNED_AWAY * plan.lost_timeout_ms + _CLOCK_NOTICED_MS if plan.hostile else 0
+    return max(plan.settle_ms, waited_ms)
+
+
 def _heard_of_ms(plan: SimulationPlan) -> int:
     """Return how long acknowledgements take at most to find their way, where nobody is away."""
     if plan.delivery is Delivery.ARRIVAL:
         # What was handed over on arrival may still wait for its place, and is not acknowledged before.
-        return plan.duration_ms + (_LONGEST_SETTLING + 1) * plan.settle_ms
+        return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
     loss = plan.loss
     return _SYNC_MS * (4 + (math.ceil(math.log(_SURE) / math.log(loss)) if loss else 0))
 
@@ -244,17 +253,17 @@ class Run:
         Who walks back through what was said while he was away, with no store, takes a while for each step. How long
         everything took the figures tell.
         """
-        plan, began_ms = self.plan, self.world.now_ms
+        plan, began_ms, patience_ms = self.plan, self.world.now_ms, _patience_ms(self.plan)
         # What was just asked of programs has not reached them yet.
         self._run(_MOMENT_MS)
-        end_ms, least = began_ms + plan.settle_ms, self._to_come()
+        end_ms, least = began_ms + patience_ms, self._to_come()
         while not (quiet := self._is_quiet()) and self.world.now_ms < end_ms:
             progress(plan.duration_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, end_ms - self.world.now_ms))
             to_come = self._to_come()
             if to_come < least:
                 least = to_come
-                end_ms = min(self.world.now_ms, began_ms + _LONGEST_SETTLING * plan.settle_ms) + plan.settle_ms
+                end_ms = min(self.world.now_ms, began_ms + _LONGEST_SETTLING * patience_ms) + patience_ms
         return quiet
 
     def _start_all_again(self) -> list[Violation]:
@@ -676,7 +685,7 @@ class Run:
             at_ms=self.world.now_ms - self.start_ms,
             participant=None,
             request_id=None,
-            sentence=f"nothing came for {self.plan.settle_ms / 60_000:.0f} minutes, and it is not quiet: {text}",
+            sentence=f"nothing came for {_patience_ms(self.plan) / 60_000:.0f} minutes, and it is not quiet: {text}",
         )
 
     def _wall_ms(self, name: str) -> int | None:

@@ -45,7 +45,7 @@ _ASKED_AT_ONCE: Final = 60
 """Missing messages up to which a sweep adds further ones to those that are asked for."""
 FOR_PROGRESS: Final = 2
 """How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
-_LONGEST_TURNED_AWAY: Final = 4
+LONGEST_TURNED_AWAY: Final = 4
 """How many lost timeouts a message may be missing in all that comes and finds no room: anybody can make a message come
 as often as he likes, and each time cite something else that nobody has."""
 _RELIEVED: Final = 0.9
@@ -345,7 +345,7 @@ class Dependencies:
 
     def _waited_longest(self, missing: MissingMessage) -> bool:
         """Return whether a message was waited for as long as any is that came and found no room."""
-        longest_ms = (_LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
+        longest_ms = (LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
     def _may_track_more(self, message_id: str, lacked: Container[str | None]) -> bool:
