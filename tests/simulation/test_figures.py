@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.options import Profile
+from fairway.options import Profile, SdsConfig
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation import World
 from fairway.simulation.figures import Figures, loss_class
@@ -16,6 +16,7 @@ from fairway.simulation.histogram import Histogram
 from fairway.simulation.ledger import Ledger
 from fairway.simulation.random_plans import CALM
 from fairway.simulation.runner import simulate
+from fairway.simulation.wire_rules import WireRules
 from fairway.waku.local import NO_FAULTS, NetworkFaults
 
 GONE = NetworkFaults(loss=0.999_999)
@@ -25,7 +26,7 @@ GONE = NetworkFaults(loss=0.999_999)
 def story():
     """Return a perfect network with Alice and Bob, and a ledger that watches it."""
     with World([], seed=1) as world:
-        ledger = Ledger(lambda *_: True, DIALECTS[Profile.WAKU].codec)
+        ledger = Ledger(lambda *_: True, WireRules(DIALECTS[Profile.WAKU], SdsConfig()))
         world.observers.append(ledger)
         for name in ("alice", "bob"):
             ledger.joined(world.now_ms, name)

@@ -14,12 +14,20 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
 )
-from fairway.options import Delivery, Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
+from fairway.options import (
+    Delivery,
+    Profile,
+    RateLimitConfig,
+    ReliableChannelOptions,
+    SdsConfig,
+    SegmentationConfig,
+)
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation import World
 from fairway.simulation.invariants import Checks, Invariant, Peaks
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
 from fairway.simulation.program import Habits, Reading
+from fairway.simulation.wire_rules import WireRules
 from fairway.waku.local import NetworkFaults
 
 MINUTE_MS = 60_000
@@ -31,7 +39,7 @@ class Story:
     def __init__(self, **more):
         self.world = World([], seed=1, **more)
         self.start_ms = self.world.now_ms
-        self.ledger = Ledger(self.holds, DIALECTS[Profile.WAKU].codec)
+        self.ledger = Ledger(self.holds, WireRules(DIALECTS[Profile.WAKU], SdsConfig()))
         self.world.observers.append(self.ledger)
         for name in ("alice", "bob", "carol"):
             self.join(name)
@@ -347,7 +355,7 @@ def test_more_transmissions_than_an_epoch_allows_are_found(tell_a_story):
         story.say("alice", b"%d" % number)
     assert (Invariant.RATE, "alice") not in story.found()
     for message in taken[:20]:
-        story.ledger.published(story.world.now_ms, "alice", message)
+        story.ledger.handed_over(story.world.now_ms, "alice", message)
     assert (Invariant.RATE, "alice") in story.found()
 
 

@@ -316,7 +316,7 @@ class Checks:
         limit = self._world.options.rate_limit
         if not limit.enabled or limit.messages_per_epoch is None:
             return
-        for (name, epoch), count in self._ledger.epochs.items():
+        for (name, epoch), count in self._ledger.rules.epochs.items():
             if name in self._ledger.presences and count > limit.messages_per_epoch:
                 text = f"{name} transmitted {count} messages in epoch {epoch}, {limit.messages_per_epoch} are allowed"
                 yield self._violation(Invariant.RATE, None, name, None, text)

@@ -35,15 +35,14 @@ from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.requests import SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
+from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
 from fairway.waku.node import RoutedMessage
-from fairway.wire.sds import SdsCodec, SdsMessage
+from fairway.wire.sds import SdsMessage
 
 Holds = Callable[[str, str], bool]
 """Whether a participant has an SDS message at this moment; called with (participant, SDS id)."""
-RATE_EPOCH_MS: Final = 600_000
-"""Length of an epoch of the rate limit, as participants count it."""
 MISDATED_MS: Final = 60_000
 """A message waits no longer than this between its stamp and the node."""
 _HEEDED_MS: Final = 5_000
@@ -163,17 +162,18 @@ class Ledger(Observer):
     def __init__(
         self,
         holds: Holds,
-        codec: SdsCodec,
+        rules: WireRules,
         opened: Callable[[bytes], bytes] = lambda payload: payload,
         heard_of_ms: int = 600_000,
     ) -> None:
         """Begin a ledger.
 
-        ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``codec`` reads it. An
-        acknowledgement finds its way within ``heard_of_ms`` where nobody is away.
+        ``holds`` asks the world for the truth; ``opened`` deciphers what is published, and ``rules`` are those that it
+        must follow. An acknowledgement finds its way within ``heard_of_ms`` where nobody is away.
         """
         self.heard_of_ms = heard_of_ms
-        self.forged: set[str] = set()
+        self.rules = rules
+        self.forged = rules.forged
         """SDS ids of messages that nobody sent as an application, and those that they invent."""
         self.sent: list[Sent] = []
         self.presences: dict[str, Presence] = {}
@@ -185,8 +185,6 @@ class Ledger(Observer):
         """Messages that came again although their application had long finished with them: (when, to whom, number)."""
         self.unmet: list[tuple[int, str, int]] = []
         """Deliveries that were said to lack something, without a loss being announced: (when, to whom, number)."""
-        self.epochs: Counter[tuple[str, int]] = Counter()
-        """Transmissions of each participant by the epoch that they are stamped with."""
         self.troubled_ms: dict[str, int] = {}
         """When each participant was last away, restarted, or cut off."""
         self.false_words: list[tuple[int, str, str | None, str]] = []
@@ -216,7 +214,7 @@ class Ledger(Observer):
         self.bytes: dict[Purpose, Counter[str]] = {purpose: Counter() for purpose in Purpose}
         """Bytes transmitted for each purpose, by part of the message: "content", "bloom" and "rest"."""
         self._holds = holds
-        self._codec = codec
+        self._codec = rules.codec
         self.opened = opened
         self._lives: Counter[str] = Counter()
         self._by_request: dict[str, Sent] = {}
@@ -332,6 +330,7 @@ class Ledger(Observer):
         self._see_what_is_overdue(at_ms, name)
         self._lives[name] += 1
         self._queried.pop(name, None)
+        self.rules.began(name)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
@@ -370,9 +369,9 @@ class Ledger(Observer):
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
         self._taken.add(message.message_hash)
+        self.rules.taken(message.message_hash)
         rest = len(message.encoded) - content - bloom
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
-        self.epochs[name, (message.message.timestamp_ns or 0) // (RATE_EPOCH_MS * 1_000_000)] += 1
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
 
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
@@ -383,6 +382,7 @@ class Ledger(Observer):
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Write down whose its segments are, and what it notices of what was lost."""
+        self.rules.kept(at_ms, name, changes)
         for change in changes:
             if change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
                 sent = self._by_request.get(change.row[0])
@@ -397,6 +397,7 @@ class Ledger(Observer):
 
     def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
         """Write down what of a participant no crash forgets."""
+        self.rules.written(name, write.changes)
         self._durable.update((name, change.key) for change in write.changes if change.row is not None)
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
@@ -408,7 +409,24 @@ class Ledger(Observer):
         stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // 1_000_000, self.wall_ms(name)
         if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
             self.misdated.append((at_ms, name, stamp_ms - wall_ms))
+        if name in self.presences:
+            self._look_at(at_ms, name, message)
         self._trace.update(f"{at_ms} {name} hands over {message.message_hash.hex()}\n".encode())
+
+    def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
+        """Write down that a node did not take something."""
+        self.rules.refused(at_ms + answer_ms, name, message.message_hash)
+
+    def _look_at(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        try:
+            plain = self.opened(message.message.payload)
+            opened = self._codec.decode(plain)
+        except FairwayError:
+            # Said once it is published.
+            return
+        stamp_ns = message.message.timestamp_ns or 0
+        for fault in self.rules.faults(at_ms, name, opened, plain, message.message_hash, stamp_ns):
+            self.misformed.append((at_ms, name, fault))
 
     def queried(self, at_ms: int, name: str) -> None:
         """Count a page that somebody asks the store for."""

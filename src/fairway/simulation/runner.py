@@ -40,6 +40,7 @@ from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Asking, Deed, names_of, write_script
+from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, Participant, World
 from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
@@ -157,10 +158,14 @@ class Run:
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
         )
-        self.ledger = Ledger(self._holds, DIALECTS[plan.profile].codec, self._opened, _heard_of_ms(plan))
+        dialect = DIALECTS[plan.profile]
+        rules = WireRules(dialect, plan.options().sds)
+        rules.order_is_checked = not plan.cipher_delay_ms
+        rules.is_limited = plan.rate_limit is not None
+        self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
-        self.ledger.lamport_unit_ms = DIALECTS[plan.profile].lamport_unit_ms
+        self.ledger.lamport_unit_ms = dialect.lamport_unit_ms
         self.ledger.hints_are_checked = not plan.store_lies
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute

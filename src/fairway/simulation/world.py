@@ -83,6 +83,9 @@ class Observer:
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Take notice of what a participant hands to its node, whether the network takes it or not."""
 
+    def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
+        """Take notice that a node does not take what it was handed, of which its participant hears after a while."""
+
     def queried(self, at_ms: int, name: str) -> None:
         """Take notice that a participant asks the store for a page."""
 
@@ -198,6 +201,7 @@ class World:
         self.network.observers.append(self._published)
         self.network.loss_observers.append(self._lost)
         self.network.sending_observers.append(self._handed_over)
+        self.network.refusal_observers.append(self._refused)
         self.network.query_observers.append(self._queried)
         self.observers: list[Observer] = []
         self.options = options or ReliableChannelOptions()
@@ -500,6 +504,10 @@ class World:
     def _handed_over(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
             observer.handed_over(self.now_ms, node, message)
+
+    def _refused(self, node: str, message: RoutedMessage, answer_ms: int) -> None:
+        for observer in self.observers:
+            observer.refused(self.now_ms, node, message, answer_ms)
 
     def _queried(self, node: str) -> None:
         for observer in self.observers:

@@ -97,6 +97,8 @@ class LocalNetwork:
         subscribed to it, for the network lost it."""
         self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the node, message) for everything that a program hands to its node, taken or not."""
+        self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
+        """Called with (name of the node, message, milliseconds until its program knows) for what is not taken."""
         self.query_observers: list[Callable[[str], None]] = []
         """Called with the name of the asking node for every page that the store is asked for."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
@@ -215,6 +217,8 @@ class LocalNetwork:
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
+            for told in self.refusal_observers:
+                told(publisher.name, message, refusal[1])
             return refusal
         self._counts["published"] += 1
         self._counts["published_bytes"] += len(message.encoded)

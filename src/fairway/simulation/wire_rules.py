@@ -1,0 +1,272 @@
+"""What the specifications ask of everything that an honest participant hands to its node, seen from outside.
+
+`WireRules` reads each message as a peer would, keeps what it needs to know of those before, and says what is wrong:
+nothing of it comes from the channel that made the message, but what that gave to its store.
+
+================================ ===================================================================================
+what                             where that is asked
+================================ ===================================================================================
+one content for each id          SDS, "Broadcast": a message that is sent again, by whomever, is the same message
+the filter holds what is cited   SDS, "Send Message": the bloom filter is of what the sender has received
+first come, first served         Reliable Channel API: what an application sent first leaves first
+a hint leads to what is cited    SDS, "Message": the retrieval hint is for this message, and is known to be of use
+segments make the message        SEGMENTATION, "Sending": their hash is that of the payload, parity is that of the data
+what leaves is paid for          Rate Limit Manager: a charge is durable before what it pays for leaves
+================================ ===================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairway.errors import FairwayError
+from fairway.options import SdsConfig
+from fairway.protocol.effects import Change
+from fairway.protocol.journal import Row
+from fairway.protocol.outbound import RATE_LIMIT
+from fairway.protocol.ratelimit.quota import QuotaSource
+from fairway.protocol.requests import SEGMENTS
+from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dialect import SdsDialect
+from fairway.protocol.segmentation import leopard
+from fairway.wire.bloom import BloomParameters, holds
+from fairway.wire.hashing import keccak256
+from fairway.wire.sds import SdsMessage
+from fairway.wire.segment import Segment
+
+RATE_EPOCH_MS: Final = 600_000
+"""Length of an epoch of the rate limit, as participants count it."""
+_RECENT: Final = 40
+"""So many of the messages that came last any filter holds: it keeps four fifths of what it has room for."""
+_ANSWER_MS: Final = 1_000
+"""Within this time a program acts on the answer of its node."""
+_MAX_SEGMENTS: Final = 65_536
+_MAX_PAYLOADS: Final = 100
+"""Payloads of which segments are looked at together; what is sent together is not far apart."""
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """The segments of one payload of one sender."""
+
+    data_count: int = 0
+    parity_count: int = 0
+    data: dict[int, bytes] = field(default_factory=dict)
+    parity: dict[int, bytes] = field(default_factory=dict)
+    is_whole: bool = False
+    """Whether all data was seen; then parity is compared at once, and only it is kept."""
+    expected: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Content that a participant handed over in its present life, and of which the network had taken nothing before."""
+
+    handed: dict[str, int] = field(default_factory=dict)
+    """Lamport timestamps by SDS id."""
+    newest: int = 0
+    """The greatest of them."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """What was refused once and not handed over again, with when its sender knew it."""
+    times_refused: Counter[str] = field(default_factory=Counter)
+
+
+class WireRules:
+    """Looks at what honest participants hand to their nodes."""
+
+    def __init__(self, dialect: SdsDialect, sds: SdsConfig) -> None:
+        self.codec = dialect.codec
+        """What reads messages."""
+        self._dialect = dialect
+        self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
+        self.order_is_checked = True
+        """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
+        self.forged: set[str] = set()
+        """SDS ids of messages that nobody honest made."""
+        self.epochs: Counter[tuple[str, int]] = Counter()
+        """What each participant handed to its node, by the epoch that it is stamped with."""
+        self.is_limited = False
+        """Whether a rate limit holds."""
+        self._contents: dict[str, bytes] = {}
+        """Digest of each content message, as its author first handed it over."""
+        self._authors: dict[str, str] = {}
+        self._carried: dict[bytes, tuple[str, bytes]] = {}
+        """SDS id and digest of what each carrier holds."""
+        self._recent: dict[str, OrderedDict[str, None]] = {}
+        """What entered the log of each participant last."""
+        self._queues: dict[str, _Queue] = {}
+        self._made_ms: dict[str, int] = {}
+        self._refused: dict[bytes, int] = {}
+        """Carriers that a node refused, with when their sender knew it."""
+        self._taken: set[str] = set()
+        """SDS ids of content that the network took."""
+        self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
+        self._paid: dict[str, dict[int, int]] = {}
+        """What is durable of each participant's charges, by epoch."""
+
+    def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
+        """Note what a participant gives to its store."""
+        for change in changes:
+            if change.table == HISTORY and change.row is not None:
+                recent = self._recent.setdefault(name, OrderedDict())
+                if change.key not in recent:
+                    recent[change.key] = None
+                    if len(recent) > _RECENT:
+                        recent.popitem(last=False)
+            elif change.table == SEGMENTS and change.row is not None:
+                self._made_ms.setdefault(change.key, at_ms)
+            elif change.table == SEGMENTS:
+                # Its send has ended.
+                self._queue(name).refused.pop(change.key, None)
+
+    def written(self, name: str, changes: Sequence[Change]) -> None:
+        """Note what is durable of the charges of a participant."""
+        for change in changes:
+            if change.table == RATE_LIMIT and change.row is not None:
+                self._paid[name] = _charges(change.row)
+
+    def began(self, name: str) -> None:
+        """Note that a new life of a participant begins."""
+        self._queues.pop(name, None)
+
+    def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
+        """Note that a sender knows from a moment on that its node did not take a message."""
+        self._refused[message_hash] = at_ms
+        queue, sds_id = self._queue(name), self._carried.get(message_hash, ("", b""))[0]
+        if sds_id in queue.handed:
+            queue.times_refused[sds_id] += 1
+            if queue.times_refused[sds_id] == 1 and sds_id not in self._taken:
+                queue.refused[sds_id] = at_ms
+
+    def taken(self, message_hash: bytes) -> None:
+        """Note that the network took a message."""
+        if message_hash in self._carried:
+            self._taken.add(self._carried[message_hash][0])
+
+    def _queue(self, name: str) -> _Queue:
+        return self._queues.setdefault(name, _Queue())
+
+    def faults(
+        self, at_ms: int, name: str, opened: SdsMessage, plain: bytes, message_hash: bytes, stamp_ns: int
+    ) -> Iterator[str]:
+        """Yield what is wrong with a message that an honest participant hands to its node."""
+        yield from self._overdraft(name, stamp_ns // (RATE_EPOCH_MS * 1_000_000))
+        is_content = bool(opened.content and opened.lamport_timestamp)
+        if opened.content and not is_content:
+            return
+        if opened.message_id in self.forged or opened.channel_id == "":
+            return
+        digest = hashlib.sha256(plain).digest()
+        if is_content:
+            self._carried[message_hash] = opened.message_id, digest
+            if self._contents.setdefault(opened.message_id, digest) != digest:
+                yield f"{opened.message_id[:12]} says something else than when it was first sent"
+            is_new = opened.message_id not in self._authors
+            if self._authors.setdefault(opened.message_id, name) != name:
+                # A repair is the author's word.
+                return
+            yield from self._hints(name, opened)
+            if opened.message_id not in self._taken:
+                yield from self._misplaced(at_ms, name, opened)
+            if not is_new:
+                return
+            yield from self._missegmented(opened)
+        yield from self._unfiltered(name, opened)
+
+    def _overdraft(self, name: str, epoch: int) -> Iterator[str]:
+        self.epochs[name, epoch] += 1
+        if self.is_limited and self._paid.get(name, {}).get(epoch, 0) < self.epochs[name, epoch]:
+            yield "a crash now would forget that the rate limit was charged for it"
+
+    def _unfiltered(self, name: str, opened: SdsMessage) -> Iterator[str]:
+        if opened.bloom_filter is None:
+            yield "it has no bloom filter"
+            return
+        bloom = self._dialect.codec.read_bloom(opened.bloom_filter, self._parameters)
+        if bloom is None:
+            yield "its bloom filter cannot be read"
+            return
+        wire, recent = self._dialect.codec.bloom, self._recent.get(name, OrderedDict[str, None]())
+        for entry in opened.causal_history:
+            if entry.message_id in recent and entry.message_id not in self.forged:
+                positions = wire.positions(entry.message_id, bloom.parameters)
+                if not holds(bloom.words, positions, wire.byte_flip):
+                    yield f"it cites {entry.message_id[:12]}, which came of late, and its bloom filter lacks it"
+
+    def _misplaced(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
+        queue, sds_id, lamport = self._queue(name), opened.message_id, opened.lamport_timestamp or 0
+        queue.refused.pop(sds_id, None)
+        if not self.order_is_checked:
+            return
+        if sds_id not in queue.handed and lamport <= queue.newest:
+            yield f"{sds_id[:12]} leaves after what was made later"
+        queue.handed[sds_id], queue.newest = lamport, max(lamport, queue.newest)
+        for other, known_ms in queue.refused.items():
+            if known_ms + _ANSWER_MS < at_ms and queue.handed[other] < lamport:
+                yield f"{sds_id[:12]} leaves before {other[:12]}, which was made earlier and refused once"
+
+    def _hints(self, name: str, opened: SdsMessage) -> Iterator[str]:
+        made_ms = self._made_ms.get(opened.message_id)
+        for entry in opened.causal_history:
+            hint = entry.retrieval_hint
+            if hint is None or self._authors.get(entry.message_id) != name:
+                continue
+            carried = self._carried.get(hint)
+            if carried is not None and carried != (entry.message_id, self._contents.get(entry.message_id)):
+                yield f"the retrieval hint for {entry.message_id[:12]} leads to something else"
+            known_ms = self._refused.get(hint)
+            if known_ms is not None and made_ms is not None and known_ms + _ANSWER_MS < made_ms:
+                yield f"the retrieval hint for {entry.message_id[:12]} leads to what its sender knew was refused"
+
+    def _missegmented(self, opened: SdsMessage) -> Iterator[str]:
+        content, form = opened.content or b"", self._dialect.segments
+        if not form.is_segment(content):
+            return
+        try:
+            segment = form.decode(content, _MAX_SEGMENTS)
+        except FairwayError as error:
+            yield f"its segment breaks a rule ({error})"
+            return
+        pieces = self._pieces.setdefault((opened.sender_id, segment.payload_hash), _Pieces())
+        if len(self._pieces) > _MAX_PAYLOADS:
+            self._pieces.popitem(last=False)
+        yield from _add(pieces, segment)
+
+
+def _add(pieces: _Pieces, segment: Segment) -> Iterator[str]:
+    """Put a segment to the others of its message, and yield what does not fit."""
+    pieces.data_count = pieces.data_count or segment.data_count
+    pieces.parity_count = pieces.parity_count or segment.parity_count
+    if segment.data_count not in {0, pieces.data_count} or segment.parity_count not in {0, pieces.parity_count}:
+        # The same payload was sent again, with other options.
+        return
+    if segment.is_parity:
+        pieces.parity[segment.index] = segment.payload
+    elif not pieces.is_whole:
+        pieces.data[segment.index] = segment.payload
+    if not pieces.is_whole and len(pieces.data) == pieces.data_count > 0:
+        chunks = [pieces.data[index] for index in range(pieces.data_count)]
+        if keccak256(b"".join(chunks)) != segment.payload_hash:
+            yield "its segments together are not what their hash is of"
+        if len({len(chunk) for chunk in chunks[:-1]} | {max(map(len, chunks))}) > 1:
+            yield "its data segments but the last are not of one size"
+        pieces.is_whole, pieces.data = True, {}
+        pieces.expected = [*chunks[:-1], chunks[-1].ljust(len(chunks[0]), b"\0")]
+    if pieces.is_whole and pieces.parity:
+        shards = leopard.encode(pieces.expected, pieces.parity_count)
+        for index, payload in pieces.parity.items():
+            if payload != shards[index]:
+                yield f"its parity segment {index} is not that of its data"
+        pieces.parity.clear()
+
+
+def _charges(row: Row) -> dict[int, int]:
+    """Return the charges by epoch in a row of the rate limit."""
+    for source in row[1:]:
+        if source[0] == QuotaSource.CONFIGURED.value:
+            return dict(source[-1])
+    return {}

@@ -1,0 +1,126 @@
+"""What is wrong with a message that leaves is said, and nothing is said of what is right."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Final
+
+from fairway.options import RateLimitConfig, SdsConfig, SegmentationConfig
+from fairway.protocol.effects import Change
+from fairway.protocol.outbound import RATE_LIMIT
+from fairway.protocol.ratelimit.quota import Quota
+from fairway.protocol.requests import SEGMENTS
+from fairway.protocol.sds.channel import HISTORY, MessageChannel
+from fairway.protocol.sds.dialect import WAKU_DIALECT
+from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
+from fairway.wire.sds import SdsMessage
+from fairway.wire.segment import WAKU_SEGMENTS
+
+_NOW_MS: Final = 1_760_000_000_000
+
+
+class _Watched:
+    """A participant whose messages are looked at."""
+
+    def __init__(self) -> None:
+        self.rules = WireRules(WAKU_DIALECT, SdsConfig())
+        self.sds = MessageChannel("harbour", "alice", now_ms=_NOW_MS)
+        self._count = 0
+
+    def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS) -> list[str]:
+        """Return what is wrong with a message."""
+        plain = WAKU_DIALECT.codec.encode(message)
+        return list(self.rules.faults(at_ms, "alice", message, plain, self.hash_of(message), at_ms * 1_000_000))
+
+    @staticmethod
+    def hash_of(message: SdsMessage) -> bytes:
+        return hashlib.sha256(message.message_id.encode()).digest()
+
+    def make(self, content: bytes) -> SdsMessage:
+        """Return a message that is kept, and may be cited from now on."""
+        message = self.sds.send(content, _NOW_MS)
+        self.sds.broadcast(message, self.hash_of(message))
+        row = (message.lamport_timestamp,)
+        changes = [Change(table=table, key=message.message_id, row=row) for table in (SEGMENTS, HISTORY)]
+        self.rules.kept(_NOW_MS, "alice", changes)
+        return message
+
+
+def test_nothing_is_wrong_with_what_a_channel_makes() -> None:
+    watched = _Watched()
+
+    assert [fault for number in range(100) for fault in watched.hand_over(watched.make(b"%d" % number))] == []
+
+
+def test_a_filter_that_lacks_what_is_cited_is_noticed() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+
+    assert watched.hand_over(first) == []
+    (fault,) = watched.hand_over(replace(second, bloom_filter=bytes(len(second.bloom_filter or b""))))
+    assert "its bloom filter lacks it" in fault
+
+
+def test_another_word_under_the_same_id_is_noticed() -> None:
+    watched = _Watched()
+    message = watched.make(b"one")
+    watched.hand_over(message)
+
+    assert watched.hand_over(message) == []
+    assert any("something else" in fault for fault in watched.hand_over(replace(message, content=b"two")))
+
+
+def test_what_leaves_out_of_order_is_noticed() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    watched.hand_over(second)
+
+    assert any("leaves after what was made later" in fault for fault in watched.hand_over(first))
+
+
+def test_what_overtakes_something_refused_is_noticed() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    watched.hand_over(first)
+    watched.rules.refused(_NOW_MS, "alice", watched.hash_of(first))
+
+    assert any("refused once" in fault for fault in watched.hand_over(second, _NOW_MS + 2_000))
+    assert watched.hand_over(first, _NOW_MS + 2_000) == []
+    assert watched.hand_over(second, _NOW_MS + 2_000) == []
+
+
+def test_a_hint_that_leads_elsewhere_is_noticed() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    watched.hand_over(first)
+    watched.hand_over(second)
+    third = watched.make(b"three")
+    turned = tuple(entry._replace(retrieval_hint=watched.hash_of(second)) for entry in third.causal_history[:1])
+
+    (fault,) = watched.hand_over(replace(third, causal_history=turned))
+    assert "leads to something else" in fault
+
+
+def test_parity_of_other_data_is_noticed() -> None:
+    watched = _Watched()
+    config = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
+    parts = Segmenter(config, WAKU_SEGMENTS).split(bytes(range(250)) * 3)
+    contents = [part.content for part in parts.parts]
+    forged = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(contents[-1]), payload=bytes(128)))
+
+    assert [fault for content in contents[:-1] for fault in watched.hand_over(watched.make(content))] == []
+    assert any("not that of its data" in fault for fault in watched.hand_over(watched.make(forged)))
+
+
+def test_what_is_not_paid_for_is_noticed() -> None:
+    watched = _Watched()
+    watched.rules.is_limited = True
+    quota = Quota(RateLimitConfig(enabled=True, messages_per_epoch=10, epoch_ms=RATE_EPOCH_MS))
+    first, second = watched.make(b"one"), watched.make(b"two")
+    quota.charge(_NOW_MS)
+    watched.rules.written("alice", [Change(table=RATE_LIMIT, key="", row=tuple(quota.state()))])
+
+    assert watched.hand_over(first) == []
+    assert any("charged" in fault for fault in watched.hand_over(second))
