@@ -15,6 +15,7 @@ BUSY = SimulationPlan(
     participants=6,
     messages_per_hour=60,
     crashes_per_hour=5,
+    cuts_per_hour=5,
     absences_per_hour=5,
     joins=3,
     leaves=3,

@@ -24,7 +24,7 @@ TALK = {
     "ask_some_share",
     "ask_more_share",
 }
-ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
+ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms", "cuts_per_hour", "tiny_quotas"}
 
 
 def troubles_of(plan):

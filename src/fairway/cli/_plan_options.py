@@ -27,7 +27,7 @@ _PANELS: Final = {
     "ask_more_share bursts "
     "burst_messages joins leaves slow_readers handler_failures",
     "The channel": "profile delivery rate_limit segment_size_bytes parity_rate bloom_capacity max_history "
-    "lost_timeout_ms encrypted cipher_delay_ms cipher_failures mixed_options option_changes tight_quotas",
+    "lost_timeout_ms encrypted cipher_delay_ms cipher_failures mixed_options option_changes tight_quotas tiny_quotas",
 }
 _OTHERS: Final = "What happens to them"
 """The panel of fields that stand in none of the above."""

@@ -67,6 +67,8 @@ class Invariant(Enum):
     WIRE = "what leaves is what the wire allows"
     BUDGET = "the store is asked no more than allowed"
     REST = "a channel at rest is idle"
+    REPEATED = "what nobody acknowledged is sent again"
+    WAKES = "what waits leaves when it may"
     STAMPS = "messages are stamped by the clock, and later than what they cite"
 
 

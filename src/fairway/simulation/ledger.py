@@ -32,7 +32,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.protocol.effects import Change, Purpose
-from fairway.protocol.requests import SEGMENTS
+from fairway.protocol.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.wire_rules import WireRules
@@ -263,6 +263,9 @@ class Ledger(Observer):
         self.ephemeral_heard: set[tuple[str, str]] = set()
         """Who was handed which ephemeral message, by message id."""
         self._ephemeral_published: Counter[str] = Counter()
+        self._open: dict[tuple[str, str], int] = {}
+        """Sends that a participant keeps as open, with when something of each was last handed to its node."""
+        self._began_ms: dict[str, int] = {}
         self._lamports: dict[str, int] = {}
         """Lamport timestamps of what participants published, by SDS id."""
         self._trace = hashlib.sha256()
@@ -331,6 +334,7 @@ class Ledger(Observer):
         self._lives[name] += 1
         self._queried.pop(name, None)
         self.rules.began(name)
+        self._began_ms[name] = at_ms
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
@@ -384,6 +388,11 @@ class Ledger(Observer):
         """Write down whose its segments are, and what it notices of what was lost."""
         self.rules.kept(at_ms, name, changes)
         for change in changes:
+            if change.table == REQUESTS and change.row is None:
+                self._open.pop((name, change.key), None)
+            elif change.table == REQUESTS:
+                self._open.setdefault((name, change.key), at_ms)
+        for change in changes:
             if change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
                 sent = self._by_request.get(change.row[0])
                 if sent is not None:
@@ -417,6 +426,12 @@ class Ledger(Observer):
         """Write down that a node did not take something."""
         self.rules.refused(at_ms + answer_ms, name, message.message_hash)
 
+    def left_alone(self, name: str, before_ms: int) -> list[str]:
+        """Return the open sends of which a participant handed nothing over since some time, though it could."""
+        if max(self._began_ms.get(name, 0), self.troubled_ms.get(name, 0)) >= before_ms:
+            return []
+        return [request_id for (who, request_id), at_ms in self._open.items() if who == name and at_ms < before_ms]
+
     def _look_at(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         try:
             plain = self.opened(message.message.payload)
@@ -424,6 +439,9 @@ class Ledger(Observer):
         except FairwayError:
             # Said once it is published.
             return
+        made = self._segments.get(opened.message_id)
+        if made is not None and (name, made[0].request_id) in self._open:
+            self._open[name, made[0].request_id] = at_ms
         stamp_ns = message.message.timestamp_ns or 0
         for fault in self.rules.faults(at_ms, name, opened, plain, message.message_hash, stamp_ns):
             self.misformed.append((at_ms, name, fault))

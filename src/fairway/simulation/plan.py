@@ -41,6 +41,7 @@ _SHARES: Final = (
 _RATES: Final = (
     "messages_per_hour",
     "crashes_per_hour",
+    "cuts_per_hour",
     "absences_per_hour",
     "node_deaths_per_hour",
     "deaf_per_hour",
@@ -101,6 +102,8 @@ class SimulationPlan:
     """Share of sends of which somebody more is asked for later, before or after they count as delivered."""
     crashes_per_hour: float = 0.5
     """Crashes of a participant; it starts again at once from what it had made durable."""
+    cuts_per_hour: float = 0.0
+    """Crashes of a participant amid handing something to its node, which takes nothing any more."""
     absences_per_hour: float = 0.5
     """Times that a participant is offline."""
     absence_ms: int = 180_000
@@ -153,6 +156,8 @@ class SimulationPlan:
     """Whether participants have different options."""
     tight_quotas: bool = False
     """Whether buffers are small."""
+    tiny_quotas: bool = False
+    """Whether buffers have room for no more than a few messages."""
     slow_readers: int = 0
     """Participants whose application takes two seconds over a message."""
     handler_failures: float = 0.0
@@ -249,6 +254,8 @@ class SimulationPlan:
             ),
             rate_limit=limit,
         )
+        if self.tiny_quotas:
+            return _tiny(options)
         return _tight(options) if self.tight_quotas else options
 
     def other_options(self, dice: random.Random) -> ReliableChannelOptions:
@@ -288,6 +295,29 @@ def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:
             max_buffered_bytes=64 * segment_bytes,
         ),
         sds=replace(options.sds, max_incoming_buffer=50),
+    )
+
+
+def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
+    """Return options with buffers that are full most of the time in which anything is amiss."""
+    segment_bytes = options.segmentation.segment_size_bytes + 1_024
+    return replace(
+        _tight(options),
+        max_unread_messages=5,
+        max_active_retries=2,
+        segmentation=replace(
+            options.segmentation,
+            max_sets_per_sender=2,
+            max_buffered_bytes_per_sender=12 * segment_bytes,
+            max_buffered_bytes=20 * segment_bytes,
+            max_completed_sets=30,
+        ),
+        sds=replace(
+            options.sds,
+            max_incoming_buffer=12,
+            max_incoming_buffer_bytes=16 * segment_bytes,
+            repair=replace(options.sds.repair, retained_messages=100),
+        ),
     )
 
 

@@ -40,7 +40,7 @@ from fairway.simulation.plan import SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Asking, Deed, names_of, write_script
-from fairway.simulation.wire_rules import WireRules
+from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, Participant, World
 from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
@@ -89,6 +89,13 @@ _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
 _MOMENT_MS: Final = 1_000
 """Within this time what is asked of a program reaches it."""
+_REPEATED_WITHIN_MS: Final = 60_000
+"""By so much longer than two intervals of retries it may take until something is sent again."""
+_EPOCH_NOTICED_MS: Final = 10_000
+"""Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
+_SAID_AT_ONCE: Final = 20
+_RECOVERED_MS: Final = 90_000
+"""Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
 _GRACE_MS: Final = 90_000
 """How long a quiet world goes on: longer than everybody takes to send a sync message."""
 
@@ -140,6 +147,7 @@ class Run:
         self._unkept_before: list[Violation] = []
         self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
         self._looks = 0
+        self._left_alone: set[str] = set()
         self._blips: dict[str, tuple[int, int]] = {}
         """Of clocks that show a wrong time for a moment, the skew before, and the life in which it began."""
         self._blipped: dict[str, int] = {}
@@ -182,6 +190,8 @@ class Run:
             self.world.join(name)
         for action in write_script(plan):
             self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
+        if plan.rate_limit is not None:
+            self._watch_epochs()
 
     def through(self, progress: Progress) -> SimulationReport:
         """Run to the end."""
@@ -207,7 +217,10 @@ class Run:
         unkept: list[Violation] = []
         called: list[str] = []
         if quiet:
-            unkept = self._start_all_again()
+            unkept += self._recover()
+            quiet = self._settle(progress)
+        if quiet:
+            unkept += self._start_all_again()
             self._run(_MOMENT_MS)
             unkept += self._ask_again()
             # Whoever speaks cites what nobody cited yet, such as a part of what somebody said who has left: that comes
@@ -366,8 +379,11 @@ class Run:
                 yield self._kept_violation(name, f"{name} holds {count} and keeps {tables[table]} rows of {table!r}")
 
     def _kept_violation(self, name: str, sentence: str) -> Violation:
+        return self._violation(Invariant.KEPT, name, sentence)
+
+    def _violation(self, invariant: Invariant, name: str, sentence: str) -> Violation:
         at_ms = self.world.now_ms - self.start_ms
-        return Violation(invariant=Invariant.KEPT, at_ms=at_ms, participant=name, request_id=None, sentence=sentence)
+        return Violation(invariant=invariant, at_ms=at_ms, participant=name, request_id=None, sentence=sentence)
 
     def _call_the_roll(self) -> list[str]:
         """Let some say a last word to some others by name; return the request ids."""
@@ -490,7 +506,7 @@ class Run:
         before = Traffic.until_now(self.ledger, self.world.now_ms)
         names = sorted(self.world.participants)[:_CALLED]
         # Where a limit holds, ephemeral messages are the first that are dropped.
-        said = [] if self.plan.rate_limit is not None or self.plan.tight_quotas else names
+        said = [] if self.plan.rate_limit is not None or self.plan.tight_quotas or self.plan.tiny_quotas else names
         for name in said:
             self.ledger.ephemeral_sent += 1
             self.world.send_ephemeral(name, f"{name} says in passing".encode())
@@ -517,6 +533,85 @@ class Run:
             if participant.channel is not None:
                 self.peaks.note(participant.stack.statistics())
         self._look_into_one()
+        self._look_for_sends_left_alone()
+
+    def _look_for_sends_left_alone(self) -> None:
+        """See that of each open send something is handed over in every interval of retries, wherever that is possible.
+
+        SDS, "Periodic Outgoing Buffer Sweep": what is unacknowledged MUST be rebroadcast, what is possibly acknowledged
+        SHOULD wait longer.
+        """
+        slow = names_of(self.plan)[: self.plan.slow_uplinks] if not self.is_healed else ()
+        for name, participant in self.world.participants.items():
+            interval_ms = participant.options.retry_interval_ms
+            if participant.channel is None or name in slow or not interval_ms:
+                continue
+            if participant.stack.statistics().queued:
+                # The rate limit or the pace of the node comes first.
+                continue
+            before_ms = self.world.now_ms - 2 * interval_ms - _REPEATED_WITHIN_MS
+            for request_id in self.ledger.left_alone(name, before_ms):
+                if request_id not in self._left_alone:
+                    self._left_alone.add(request_id)
+                    text = f"{name} handed nothing over of {request_id}, which is open, for {interval_ms // 500 + 60} s"
+                    self._unkept_before.append(self._violation(Invariant.REPEATED, name, text))
+
+    def _watch_epochs(self) -> None:
+        """See that what the rate limit holds back leaves when an epoch begins."""
+        first_ms = self.start_ms + RATE_EPOCH_MS - self.start_ms % RATE_EPOCH_MS
+        for begins_ms in range(first_ms, self.start_ms + self.plan.duration_ms, RATE_EPOCH_MS):
+            self.world.at(begins_ms - _MOMENT_MS, partial(self._before_epoch, begins_ms))
+
+    def _before_epoch(self, begins_ms: int) -> None:
+        waiting = {
+            name: participant.lives
+            for name, participant in self.world.participants.items()
+            if participant.channel is not None and participant.stack.statistics().queued
+        }
+        self.world.at(begins_ms + _EPOCH_NOTICED_MS, partial(self._after_epoch, begins_ms, waiting))
+
+    def _after_epoch(self, begins_ms: int, waiting: dict[str, int]) -> None:
+        for name, lives in waiting.items():
+            participant = self.world.participants.get(name)
+            if participant is None or participant.lives != lives or participant.machine.skew_ms:
+                continue
+            is_there = self.world.is_reachable(name) and self.ledger.troubled_ms.get(name, 0) < begins_ms - _AT_REST_MS
+            if is_there and self._wall_ms(name) and not self.ledger.rules.epochs[name, begins_ms // RATE_EPOCH_MS]:
+                text = (
+                    f"{name} let nothing out of what waited for the epoch that began {_EPOCH_NOTICED_MS // 1_000} s ago"
+                )
+                self._unkept_before.append(self._violation(Invariant.WAKES, name, text))
+
+    def _recover(self) -> Iterator[Violation]:
+        """Heal the network only, and let some say much at once: programs that live on must make use of it."""
+        plan, world = self.plan, self.world
+        world.network.faults = _HEALED
+        for name in world.participants:
+            world.network.limit_uplink(name, None)
+        if plan.rate_limit is not None or plan.encrypted or plan.storage_faults_per_hour:
+            return
+        said: list[Sent] = []
+        # Who had a slow uplink has learned to wait.
+        speakers = sorted(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))[:_SPEAKERS]
+        for name in speakers:
+            if world.participants[name].channel is None:
+                continue
+            for number in range(_SAID_AT_ONCE):
+                payload = f"{name} can be heard again {number}".encode()
+                request_id = world.send(name, payload)
+                self.ledger.tried(world.now_ms, name, request_id, payload)
+                said.append(self.ledger.request(request_id))
+                said[-1].is_staged = True
+        world.run(_RECOVERED_MS, lambda: all(sent.times_sent or sent.ends for sent in said))
+        for name in sorted(world.participants):
+            late = [
+                sent for sent in said if sent.sender == name and sent.accepted_ms and not (sent.times_sent or sent.ends)
+            ]
+            if late and not any(sent.refused for sent in late):
+                text = (
+                    f"{len(late)} of {_SAID_AT_ONCE} messages of {name} had not left {_RECOVERED_MS // 1_000} s later"
+                )
+                yield self._violation(Invariant.WAKES, name, f"when nodes took everything again, {text}")
 
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms
@@ -568,6 +663,8 @@ class Run:
                 world.send_ephemeral(name, action.payload)
             case Deed.CRASH:
                 self._unkept_before += self._crash(name)
+            case Deed.CUT:
+                world.cut(name)
             case Deed.CUT_OFF:
                 world.cut_off(name)
             case Deed.OFFLINE:
@@ -633,7 +730,7 @@ class Run:
         is_slow = name in names_of(self.plan)[: self.plan.slow_readers]
         reading = self._dice.choice([*Reading, *[Reading.HANDLERS] * (2 * bool(self.plan.handler_failures))])
         # Where nobody is killed it makes no difference, but to figures.
-        is_killed = self.plan.crashes_per_hour or self.plan.storage_faults_per_hour
+        is_killed = self.plan.crashes_per_hour or self.plan.cuts_per_hour or self.plan.storage_faults_per_hour
         busy_ms = self._dice.choice((0, 0, _BUSY_MS)) if is_killed else 0
         slow_ms = _SLOW_MS if is_slow else busy_ms
         return Habits(reading=reading, slow_ms=slow_ms, raises=self.plan.handler_failures)

@@ -39,6 +39,7 @@ class Deed(Enum):
     SEND = "send"
     EPHEMERAL = "send ephemeral"
     CRASH = "crash"
+    CUT = "crash amid handing over"
     CUT_OFF = "cut off unawares"
     OFFLINE = "go offline"
     ONLINE = "come back"
@@ -55,7 +56,7 @@ class Deed(Enum):
     MEND = "mend"
 
 
-_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.DISK, Deed.DEAF, Deed.FORGE})
+_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.CUT, Deed.DISK, Deed.DEAF, Deed.FORGE})
 _AMID_SENDS: Final = 0.5
 _SOON: Final = (0.0, 4.5)
 """How soon after a send, as powers of ten of milliseconds: from before it is kept until it has been repeated."""
@@ -117,6 +118,10 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
         actions += _clocks(plan, rng, name, first, last)
         for at_ms in _times(rng, plan.storage_faults_per_hour, first, last):
             actions.append(Action(at_ms=at_ms, deed=Deed.DISK, names=(name,), number=rng.randrange(1 << 32)))
+    cuts = random.Random(f"cuts/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    for name, (first, last) in stays.items():
+        for at_ms in _times(cuts, plan.cuts_per_hour, first, last):
+            actions.append(Action(at_ms=at_ms, deed=Deed.CUT, names=(name,)))
     actions += _partitions(plan, rng, stays)
     actions += _bursts(plan, rng, stays)
     actions += _forgeries(plan, rng)

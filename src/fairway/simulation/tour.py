@@ -168,6 +168,32 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "absence_ms": 5 * _MINUTE_MS,
         "crashes_per_hour": 10.0,
     },
+    {
+        "cuts_per_hour": 60.0,
+        "bursts": 3,
+        "burst_messages": 8,
+        "messages_per_hour": 60.0,
+        "loss": 0.3,
+        "refusals": 0.5,
+        "slow_uplinks": 1,
+    },
+    {
+        "tiny_quotas": True,
+        "bursts": 4,
+        "burst_messages": 12,
+        "loss": 0.3,
+        "absences_per_hour": 10.0,
+        "absence_ms": _MINUTE_MS,
+    },
+    {
+        "store_gaps": 0.7,
+        "loss": 0.4,
+        "duration_ms": 60 * _MINUTE_MS,
+        "messages_per_hour": 15.0,
+        "absences_per_hour": 6.0,
+        "absence_ms": 15 * _MINUTE_MS,
+        "lost_timeout_ms": 10 * _MINUTE_MS,
+    },
 )
 """What is otherwise in each."""
 

@@ -72,7 +72,8 @@ class _Queue:
     """The greatest of them."""
     refused: dict[str, int] = field(default_factory=dict)
     """What was refused once and not handed over again, with when its sender knew it."""
-    times_refused: Counter[str] = field(default_factory=Counter)
+    tries: Counter[str] = field(default_factory=Counter)
+    """How often each was handed over."""
 
 
 class WireRules:
@@ -137,10 +138,9 @@ class WireRules:
         """Note that a sender knows from a moment on that its node did not take a message."""
         self._refused[message_hash] = at_ms
         queue, sds_id = self._queue(name), self._carried.get(message_hash, ("", b""))[0]
-        if sds_id in queue.handed:
-            queue.times_refused[sds_id] += 1
-            if queue.times_refused[sds_id] == 1 and sds_id not in self._taken:
-                queue.refused[sds_id] = at_ms
+        if sds_id in queue.handed and queue.tries[sds_id] == 1 and sds_id not in self._taken:
+            # What is refused again and again makes way in the end.
+            queue.refused[sds_id] = at_ms
 
     def taken(self, message_hash: bytes) -> None:
         """Note that the network took a message."""
@@ -199,6 +199,7 @@ class WireRules:
 
     def _misplaced(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         queue, sds_id, lamport = self._queue(name), opened.message_id, opened.lamport_timestamp or 0
+        queue.tries[sds_id] += 1
         queue.refused.pop(sds_id, None)
         if not self.order_is_checked:
             return

@@ -219,6 +219,7 @@ class World:
         self._sends = 0
         self._sides: tuple[frozenset[str], ...] = ()
         self._cut_off: dict[str, None] = {}
+        self._to_cut: set[str] = set()
         self.participants: dict[str, Participant] = {}
         self.departed: dict[str, Participant] = {}
         """Who left for good, as they were when they did."""
@@ -336,6 +337,10 @@ class World:
                 look(self._within(store.open, self.channel_id, name, self.content_topic))
             self._within(store.close)
         self._begin_again(participant)
+
+    def cut(self, name: str) -> None:
+        """End a participant when it next hands something to its node, which takes nothing of it, and start it again."""
+        self._to_cut.add(name)
 
     def cut_off(self, name: str) -> None:
         """Cut a participant off without its knowing."""
@@ -504,6 +509,11 @@ class World:
     def _handed_over(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
             observer.handed_over(self.now_ms, node, message)
+        if node in self._to_cut and node in self.participants:
+            # Nothing of what it hands over from here on gets anywhere, until it is gone.
+            self._to_cut.remove(node)
+            self._within(self.participants[node].node.leave)
+            self.at(self.now_ms, partial(self.crash, node))
 
     def _refused(self, node: str, message: RoutedMessage, answer_ms: int) -> None:
         for observer in self.observers:
