@@ -18,7 +18,7 @@ from fairway.channel.receipt import Progress
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import Event, MessageDelivered, MessageReceived
-from fairway.waku.local.process_wide import process_network
+from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]

@@ -13,7 +13,7 @@ from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageReceived
-from fairway.waku.local.process_wide import process_network
+from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]

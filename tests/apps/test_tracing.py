@@ -15,7 +15,7 @@ from fairway.apps.tracing import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
 from fairway.storage.channel_store import Outcome
-from fairway.waku.local.process_wide import process_network
+from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]

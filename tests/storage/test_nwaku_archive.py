@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import ConfigurationError, DecodeError, SnapshotError
-from fairway.storage.nwaku_archive import (
-    ArchiveCursor,
-    ArchiveSlice,
-    NwakuArchive,
-    time_slice,
-)
+from fairway.storage.archive import ArchiveCursor, ArchiveSlice, time_slice
+from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.local import LocalNetwork, NetworkFaults, NetworkServer
-from fairway.waku.local.serving import serve_until_stopped
+from fairway.waku.local.hub import serve_until_stopped
 
 
 def command(

@@ -8,8 +8,8 @@ from fairway.errors import ConfigurationError
 from fairway.service.archives import MemoryArchive, NodeArchive, Retention
 from fairway.service.postgres_archive import PostgresNodeArchive
 from fairway.service.sqlite_archive import SqliteArchive
+from fairway.storage.nwaku_archive import file_at
 from fairway.storage.postgres_archive import place_without_credentials
-from fairway.storage.sqlite_address import file_at
 
 
 async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:

@@ -5,11 +5,11 @@ same seed gives the same run, message for message. `simulate` runs a whole `Simu
 against the invariants and returns a `SimulationReport`.
 """
 
-from fairway.simulation.network import NetworkFaults
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.report import SimulationReport
 from fairway.simulation.runner import simulate
 from fairway.simulation.world import World
+from fairway.waku.local import NetworkFaults
 
 __all__ = [
     "NetworkFaults",

@@ -25,12 +25,12 @@ from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.journal import Row
 from fairway.protocol.stack import Stack
-from fairway.simulation.network import LocalNetwork, LocalNode, NetworkFaults
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
+from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.waku.node import RoutedMessage
 
 START_MS: Final = 1_760_000_000_000

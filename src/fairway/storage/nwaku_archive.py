@@ -22,8 +22,6 @@ from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
     HASH_BYTES,
-    MAX_TIMESTAMP_NS,
-    MIN_TIMESTAMP_NS,
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
@@ -38,19 +36,6 @@ from fairway.wire.waku_message import message_hash as hash_of
 if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Iterator
-
-__all__ = [
-    "DEFAULT_PAGE_BYTES",
-    "DEFAULT_PAGE_ROWS",
-    "HASH_BYTES",
-    "MAX_TIMESTAMP_NS",
-    "MIN_TIMESTAMP_NS",
-    "ArchiveCursor",
-    "ArchiveSlice",
-    "ArchivedMessage",
-    "NwakuArchive",
-    "time_slice",
-]
 
 _INSERT: Final = """
 INSERT INTO Message (messageHash, pubsubTopic, contentTopic, payload, version, timestamp, meta)
@@ -367,3 +352,12 @@ def _message(row: Row) -> ArchivedMessage:
         timestamp_ns=timestamp_ns,
         meta=meta,
     )
+
+
+def file_at(place: str) -> Path:
+    """Return the path of the file in what follows ``sqlite:`` in an address.
+
+    Both ``sqlite:PATH`` and nwaku's ``sqlite://PATH`` (``--store-message-db-url``) lead to the same file: what follows
+    the slashes is the path, relative unless it begins with another one.
+    """
+    return Path(place.removeprefix("//"))

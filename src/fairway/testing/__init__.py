@@ -13,8 +13,7 @@ a `Machine` with a wall clock of its own, that can be killed at once. A `Simulat
 """
 
 from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk
-from fairway.testing.loop import Deadlock, VirtualLoop
-from fairway.testing.process import Machine, Process
+from fairway.testing.loop import Deadlock, Machine, Process, VirtualLoop
 from fairway.testing.running import run, virtual_time
 
 __all__ = [

@@ -1,10 +1,13 @@
-"""An event loop under virtual time: it never waits, and the same seed gives the same run.
+"""An event loop under virtual time, and the programs in it: it never waits, and the same seed gives the same run.
 
 The clock stands still while anything is ready to run, then jumps to the next timer, so an hour of waiting costs what is
 done in it. There are no threads and no sockets: what is given to an executor runs at once, on this thread.
 
 asyncio promises that callbacks run in the order in which they were scheduled, and this loop keeps that. It promises no
 order among tasks that are ready together; the seed draws it, so that a program that relies on one is found out.
+
+A `Process` is one of several programs in a loop, on a `Machine` of its own. What runs in it can be ended at once, as by
+kill -9: the loop passes over its callbacks from then on.
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
-from fairway.testing.process import process_of
+from fairway.environment import Environment, set_environment
 
 Result = TypeVar("Result")
 
+START_NS: Final = 1_760_000_000_000_000_000
+"""What a wall clock shows where virtual time begins, in nanoseconds since the Unix epoch: 2025-10-09 08:53:20 UTC."""
 _NS_PER_S: Final = 1_000_000_000
 _MAX_TURNS: Final = 1_000_000
 """Turns of the loop at one moment, after which it counts as a program that runs in circles."""
@@ -180,3 +185,74 @@ class VirtualLoop(asyncio.BaseEventLoop):
 def _is_task(handle: asyncio.Handle) -> bool:
     """Return whether a handle is a step of a task."""
     return isinstance(getattr(handle._callback, "__self__", None), asyncio.Task)  # type: ignore[attr-defined]
+
+
+class Machine(Environment):
+    """A machine under virtual time, whose wall clock is as wrong as it is told to be."""
+
+    def __init__(self, loop: VirtualLoop, *, start_ns: int = START_NS, skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
+        """How far the wall clock is ahead; may be set at any time, as somebody sets a clock."""
+        self.loop = loop
+        self._start_ns = start_ns
+
+    def time_ns(self) -> int:
+        """Return what the wall clock shows."""
+        return self._start_ns + self.loop.time_ns() + self.skew_ms * 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """Return the loop's time."""
+        return self.loop.time_ns()
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes that follow from the loop's seed."""
+        return self.loop.random.randbytes(count)
+
+
+class Process:
+    """One simulated program. Tasks and timers that begin in it belong to it."""
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name = name
+        self.machine = machine
+        self.is_alive = True
+        """Whether it has not been killed."""
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._context = copy_context()
+        self._context.run(_PROCESS.set, self)
+        self._context.run(set_environment, machine)
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name!r}, {'alive' if self.is_alive else 'killed'}, {len(self._tasks)} tasks>"
+
+    def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Run a coroutine in it."""
+        return asyncio.get_running_loop().create_task(work, name=self.name, context=self._context.copy())
+
+    def run(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function in it."""
+        return self._context.copy().run(call, *arguments)
+
+    def kill(self) -> None:
+        """End it at once: nothing of it ever runs again, and nobody is told. Not to be called by the program itself.
+
+        What it held outside, such as its node and its store, is for the caller to let go of, before.
+        """
+        self.is_alive = False
+        tasks, self._tasks = list(self._tasks), {}
+        for task in tasks:
+            # Whatever its clean-up begins belongs to it, too, and never runs.
+            self._context.copy().run(self.machine.loop.abandon, task)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Take note of a task that began in it."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+
+_PROCESS: Final[ContextVar[Process | None]] = ContextVar("fairway.testing.process", default=None)
+
+
+def process_of(context: Context | None) -> Process | None:
+    """Return the program that a context belongs to; that of the running code for None."""
+    return _PROCESS.get() if context is None else context.get(_PROCESS)

@@ -9,8 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from fairway.environment import set_environment
-from fairway.testing.loop import VirtualLoop
-from fairway.testing.process import Machine
+from fairway.testing.loop import Machine, VirtualLoop
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -113,7 +113,7 @@ async def _rest_client(
 
 
 async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:
-    from fairway.waku.local.process_wide import process_network  # noqa: PLC0415 - see the module's text
+    from fairway.waku.local.network import process_network  # noqa: PLC0415 - see the module's text
 
     del connect_timeout_s  # It is there.
     return process_network(network).node(name)

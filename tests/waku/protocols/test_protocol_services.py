@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.protocols.filter_service import FilterLimits, FilterService
+from fairway.waku.protocols.introductions import mismatch
 from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
-from fairway.waku.protocols.metadata import mismatch
 from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.waku.protocols.rules import MAX_CLOCK_OFFSET_NS, MAX_RELAYED_BYTES, MessageRules, Refusal
 from fairway.waku.protocols.store_service import RESPONSE_BYTES, StoreService

@@ -18,6 +18,7 @@ from fairway.waku.libp2p.identify import (
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import PeerBook
+from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
 
 _TIMEOUT_S: Final = 10.0
@@ -39,17 +40,17 @@ class IdentifyService:
         """Learn what a peer is and serves."""
         async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PROTOCOL]) as stream:
             message = await stream.read_frame(MAX_MESSAGE_BYTES)
-        self._learn(connection, message or b"")
+        self._learn(connection.peer_id, message or b"")
 
     async def answer(self, stream: Stream) -> None:
         """Say what we are and serve."""
-        await stream.write_frame(self._message(stream.connection))
+        await stream.write_frame(self._message(stream.connection.observed_address))
 
     async def receive_push(self, stream: Stream) -> None:
         """Take what a peer says has changed."""
         async with asyncio.timeout(_TIMEOUT_S):
             message = await stream.read_frame(MAX_MESSAGE_BYTES)
-        self._learn(stream.connection, message or b"")
+        self._learn(stream.peer_id, message or b"")
 
     def push_soon(self) -> None:
         """Tell all peers what we are and serve, once for everything that changes in this turn of the event loop."""
@@ -65,19 +66,18 @@ class IdentifyService:
 
     async def _push(self, connection: Connection) -> None:
         async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PUSH_PROTOCOL]) as stream:
-            await stream.write_frame(self._message(connection))
+            await stream.write_frame(self._message(connection.observed_address))
 
-    def _message(self, connection: Connection) -> bytes:
+    def _message(self, observed: Multiaddr) -> bytes:
         return encode_identify(
             key=self._key,
             addresses=self.addresses,
             protocols=self._handlers.protocols,
             agent=self._agent,
-            observed=connection.observed_address,
+            observed=observed,
             # Records of the same peer are ordered by it: a later one, or a later run, must have a greater number.
             sequence_number=time.time_ns(),
         )
 
-    def _learn(self, connection: Connection, message: bytes) -> None:
-        peer_id = connection.peer_id
+    def _learn(self, peer_id: PeerId, message: bytes) -> None:
         self._book.identified(peer_id, decode_identify(message, peer_id, self._book.info(peer_id)))

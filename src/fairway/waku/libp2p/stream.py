@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self
 
+from fairway.waku.libp2p.carrier import Carrier
 from fairway.waku.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
+from fairway.waku.libp2p.limits import HostLimits
+from fairway.waku.libp2p.multiaddr import Multiaddr
+from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.receive_buffer import ReceiveBuffer
 from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
-
-if TYPE_CHECKING:
-    from fairway.waku.libp2p.connection import Connection
-    from fairway.waku.libp2p.peer_id import PeerId
 
 _PIECE_BYTES: Final = 131_072
 _REPORT_BYTES: Final = 32_768
@@ -26,12 +26,37 @@ _PART_BYTES: Final = 16_384
 """What a message that is not whole is put together from: for each part an object's worth of memory is held as well."""
 
 
+class StreamOwner(Protocol):
+    """The connection that a stream belongs to."""
+
+    peer_id: PeerId
+    muxer: str
+    limits: HostLimits
+    carrier: Carrier
+
+    @property
+    def observed_address(self) -> Multiaddr:
+        """Where the peer's packets come from."""
+
+    async def close(self) -> None:
+        """End the connection and all its streams."""
+
+    def forget(self, stream_id: int) -> None:
+        """Let go of a stream that nothing can happen to any more."""
+
+    def stream_relieved(self) -> None:
+        """Note that a stream holds less than it did."""
+
+    def message_grew(self, size_bytes: int) -> None:
+        """Note that a stream holds so much more of a message that is not whole, or less if it is negative."""
+
+
 class Stream:
     """A bidirectional stream; one task reads and any number write. Made by a connection or given to a handler."""
 
-    def __init__(self, connection: Connection, stream_id: int, *, inbound: bool) -> None:
+    def __init__(self, connection: StreamOwner, stream_id: int, *, inbound: bool) -> None:
         self.connection = connection
-        self.peer_id: PeerId = connection.peer_id
+        self.peer_id = connection.peer_id
         self.inbound = inbound
         """Whether the peer opened it."""
         self.protocol = ""

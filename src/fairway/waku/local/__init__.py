@@ -7,9 +7,8 @@ network to other processes over a loopback socket, and `RemoteNode` is a node th
 
 from fairway.waku.local.faults import NO_FAULTS, NetworkFaults
 from fairway.waku.local.hub import NetworkServer, ServerStatistics
-from fairway.waku.local.network import LocalNetwork, NetworkStatistics
+from fairway.waku.local.network import LocalNetwork, NetworkStatistics, process_network
 from fairway.waku.local.node import LocalNode
-from fairway.waku.local.process_wide import process_network
 from fairway.waku.local.remote import RemoteNode
 
 __all__ = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +20,7 @@ from fairway.waku.local.frames import Hello
 from fairway.waku.local.network import LocalNetwork
 from fairway.waku.local.node import LocalNode
 from fairway.waku.owned_tasks import OwnedTasks
+from fairway.waku.until_stopped import stop_event
 
 _MAX_WAITING_BYTES: Final = 8_388_608
 _MAX_CONNECTIONS: Final = 1_000
@@ -201,3 +203,23 @@ def _loopback(host: str) -> str:
             f"give 127.0.0.1 or ::1, not {host!r}"
         )
     return host
+
+
+async def serve_until_stopped(
+    network: LocalNetwork,
+    *,
+    on_ready: Callable[[NetworkServer], None],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    until_stdin_closes: bool = False,
+) -> None:
+    """Serve a network, call ``on_ready`` when clients may come, and close both in the end.
+
+    What was published is in the archive's file when this returns. For ``until_stdin_closes`` see `stop_event`. Raises
+    `NodeUnavailableError` if the port is taken.
+    """
+    async with stop_event(until_stdin_closes=until_stdin_closes) as stopped:
+        with network:
+            async with NetworkServer(network, host, port) as server:
+                on_ready(server)
+                await stopped.wait()

@@ -379,3 +379,17 @@ def _unanswered(publisher: LocalNode) -> tuple[SendResult, int]:
     """Return what a client says that waited for an answer, and how long it waited."""
     detail = f"{publisher.service_node}: {NO_ANSWER}"
     return SendResult(accepted=False, detail=detail), int(REQUEST_TIMEOUT_S * _MS_PER_S)
+
+
+_OF_THE_PROCESS: Final[dict[str, LocalNetwork]] = {}
+
+
+def process_network(name: str = "") -> LocalNetwork:
+    """Return the network that ``connect("local:NAME")`` joins; within a process a name means one network.
+
+    A program that wants an archive or a network of its own makes a `LocalNetwork`; faults of these can be set as well.
+    """
+    network = _OF_THE_PROCESS.get(name)
+    if network is None or network.closed:
+        network = _OF_THE_PROCESS[name] = LocalNetwork()
+    return network

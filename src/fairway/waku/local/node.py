@@ -10,9 +10,9 @@ what is sent is in the receivers' queues when `send` returns, without a turn of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.waku.listeners import Criterion, criteria_of
@@ -20,9 +20,6 @@ from fairway.waku.local.faults import Allowance, Pace
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
-
-if TYPE_CHECKING:
-    from fairway.waku.local.network import LocalNetwork
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """How long a client waits for an answer that does not come (`LightOptions.request_timeout_s`)."""
@@ -46,10 +43,41 @@ class _Listener:
         return (message.pubsub_topic, message.message.content_topic) in self.criteria
 
 
+class Medium(Protocol):
+    """What a node asks of the network that it is in."""
+
+    def handed_over(self, publisher: LocalNode, message: RoutedMessage, /) -> None:
+        """Take note of what a program handed to its node."""
+
+    def publish(self, publisher: LocalNode, message: RoutedMessage, /) -> tuple[SendResult, int]:
+        """Spread a message, and return the answer and how many milliseconds that takes."""
+
+    def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None, /) -> StorePage:
+        """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
+
+    def quota_of(self, node: LocalNode, /) -> NodeQuota | None:
+        """Return the rate limit of a node."""
+
+    def hop_ms(self) -> int:
+        """Return how long the next hop takes."""
+
+    def uplink_s(self, name: str, /) -> float:
+        """Return how long a message keeps the uplink of a node busy."""
+
+    def within_ms(self, longest_ms: int, /) -> int:
+        """Return a random time, at most so long."""
+
+    def later(self, delay_ms: int, action: Callable[[], object], /) -> None:
+        """Do something after a while, whatever becomes of the program that asked for it."""
+
+    def forget(self, node: LocalNode, /) -> None:
+        """Drop a node that left."""
+
+
 class LocalNode(WatchedNode):
     """A node of a `LocalNetwork`; made by `LocalNetwork.node`."""
 
-    def __init__(self, network: LocalNetwork, name: str) -> None:
+    def __init__(self, network: Medium, name: str) -> None:
         super().__init__()
         self.name = name
         """How the network calls this node, for instance in `LocalNetwork.partition`."""

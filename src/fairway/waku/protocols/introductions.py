@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from fairway.errors import DecodeError
 from fairway.waku.libp2p.errors import Libp2pError, NegotiationError
 from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import answering, ask
-from fairway.waku.protocols.metadata import mismatch
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.wire.metadata import MAX_METADATA_BYTES, METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 
@@ -103,3 +103,14 @@ class Introductions:
             self.parted = problem
             _LOG.log(self._parting, "parting with %s: %s", peer, problem)
             await self._host.disconnect(peer)
+
+
+def mismatch(ours: WakuMetadata, data: bytes) -> str | None:
+    """Return why the peer that said ``data`` is of no use to us, or None if it belongs to our cluster."""
+    try:
+        theirs = decode_metadata(data)
+    except DecodeError as error:
+        return str(error)
+    if theirs.cluster_id != ours.cluster_id:
+        return f"the peer is of cluster {theirs.cluster_id}, this node of cluster {ours.cluster_id}"
+    return None
