@@ -314,3 +314,24 @@ def test_every_part_has_a_rank():
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
     files = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
     assert sorted((folders | files) - RANKS.keys()) == []
+
+
+def names_of_modules() -> dict[str, Path]:
+    """Return every module by its full name."""
+    named = {}
+    for path in modules():
+        parts = ("fairway", *path.relative_to(SOURCE).with_suffix("").parts)
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
+
+
+def test_no_module_is_needed_by_what_it_needs():
+    named = names_of_modules()
+    needs = {
+        name: {full if full in named else full.rpartition(".")[0] for _, full in imports_of(path)}
+        & named.keys() - {name}
+        for name, path in named.items()
+    }
+    while ready := {name for name, others in needs.items() if not others}:
+        needs = {name: others - ready for name, others in needs.items() if name not in ready}
+    assert sorted(needs) == []
