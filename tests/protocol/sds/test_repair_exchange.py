@@ -1,6 +1,7 @@
 """SDS-R between participants: asking, answering, and staying silent."""
 
 import heapq
+from collections import Counter
 
 import pytest
 
@@ -396,3 +397,28 @@ def test_many_gaps_of_many_participants_are_closed_with_about_one_answer_each(ne
     medium.run(start + 500_000)
     assert all(len(peer.history) == 30 for peer in peers)
     assert 28 <= len(medium.answers) <= 40
+
+
+def test_what_was_never_asked_for_need_not_wait_behind_what_was_asked_for_in_vain(new_channel, a_message, start):
+    bob = new_channel("bob")
+    for number in range(15):
+        invented = (HistoryEntry(f"invented {number}-{each}") for each in range(20))
+        bob.receive(a_message(f"forged {number}", *invented, sender="mallory", content=None), None, start)
+    asked, now_ms = Counter(), start
+
+    def ask_for(duration_ms):
+        end_ms = now_ms + duration_ms
+        for at_ms in range(now_ms, end_ms, 10_000):
+            sync = bob.send_sync(at_ms)
+            asked.update(entry.message_id for entry in (sync.repair_request if sync else ()))
+        return end_ms
+
+    now_ms = ask_for(1_800_000)
+    assert len(asked) == 300, "all were asked for, and some of them more often"
+    bob.receive(a_message("after it", "missed", lamport=now_ms), None, now_ms)
+    now_ms = ask_for(bob.config.repair.t_max_ms + 10_000)
+    assert asked["missed"] == 1
+    before = asked.copy()
+    now_ms = ask_for(1_800_000)
+    assert asked["missed"] > 1, "what was asked for in vain is asked for again"
+    assert (asked - before).total() > 300

@@ -36,6 +36,8 @@ _MILLISECONDS_PER_BYTE: Final = 2
 """Sync messages, one in half a minute with a filter of 18,752 bytes, take about as much."""
 _MAX_CREDIT_BYTES: Final = 8_388_608
 """Answers that may be repeated at once."""
+_OVERDUE_SHARE: Final = 3
+"""Of the requests that one message carries, one in so many is the most overdue, not the one made least often."""
 _MAX_HEARD_IN_BETWEEN: Final = 8
 """Requests of others that put off our own, until it is made."""
 
@@ -78,13 +80,20 @@ class Repair:
         return at_ms
 
     def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
-        """Return what to ask for now: the most overdue entries, at most as many as one message carries (SDS-R)."""
+        """Return what to ask for now, at most as many entries as one message carries (SDS-R).
+
+        Most of them are those that were asked for least often, the most overdue first: one forged message invents more
+        than a message can ask for, and what exists is not to wait until all of that was asked for once more. The rest
+        are the most overdue, however often they were.
+        """
         if not self.config.enabled or not len(self.requests):
             return ()
-        due = self.requests.due(now_ms, self.config.max_requests_per_message)
-        for scheduled in due:
+        due, limit = self.requests.due(now_ms), self.config.max_requests_per_message
+        chosen = sorted(due, key=lambda scheduled: scheduled.asked)[: limit - limit // _OVERDUE_SHARE]
+        chosen += [scheduled for scheduled in due[:limit] if scheduled not in chosen][: limit - len(chosen)]
+        for scheduled in chosen:
             self._back_off(scheduled.message_id, scheduled.asked + 1, now_ms)
-        return tuple(scheduled.entry for scheduled in due)
+        return tuple(scheduled.entry for scheduled in chosen)
 
     def ask_again(self, entries: Iterable[HistoryEntry], now_ms: int) -> None:
         """Take back requests that did not leave: they are due now, and were not made."""
