@@ -277,6 +277,17 @@ def test_what_was_kept_longest_still_goes_first_after_a_restart_whatever_the_ord
     assert list(reborn.retained) == ["m1", "m4", "m0", "m2", "m5"]
 
 
+def test_as_much_is_kept_whole_after_a_restart_as_before(new_channel, send, start):
+    """What an own message takes is what its bytes take, which are all that is stored of it."""
+    for most in range(8_000, 18_000, 250):
+        bob = new_channel("bob", repair={"retained_bytes": most})
+        for number in range(40):
+            send(bob, b"a few words, %d" % number, start)
+        assert 1 < len(bob.retained) < 40
+        reborn = restored(list(SdsState(bob).rows()), bob.config, WAKU_DIALECT)
+        assert list(reborn.retained) == list(bob.retained), most
+
+
 def test_a_filter_that_was_rolled_over_holds_the_newest_of_the_history_after_a_restart(new_channel, a_message, start):
     bob = new_channel("bob", bloom_capacity=50)
     for number in range(120):
