@@ -1,4 +1,4 @@
-"""What the Reliable Channel API demands, in the revisions that there are: a send, the wire, events, a clock."""
+"""What RELIABLE-CHANNEL-API and LIP-173 demand: a send, the wire, events, a clock."""
 
 from __future__ import annotations
 

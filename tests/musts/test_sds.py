@@ -1,4 +1,4 @@
-"""What the SDS specification demands, seen from outside: a message in, messages and events out."""
+"""What SDS demands, seen from outside: a message in, messages and events out."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ from fairway.wire.waku_message import decode_waku_message, message_hash
 LOGOS = ReliableChannelOptions(profile=Profile.LOGOS, sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP))
 
 
-def test_js_e1_a_send_that_failed_does_not_count_as_sent(peer):
+def test_js_a_send_that_failed_does_not_count_as_sent(peer):
     alice = peer()
     alice.send(b"hello")
     alice.answer(accepted=False)
     assert not alice.events(MessageSent, RequestSent)
 
 
-def test_js_e2_an_irrecoverable_error_is_told_once_and_ends_the_retries(peer):
+def test_js_an_irrecoverable_error_is_told_once_and_ends_the_retries(peer):
     alice = peer()
     alice.send(b"hello")
     alice.answer(accepted=False, permanent=True)
@@ -46,7 +46,7 @@ def test_js_e2_an_irrecoverable_error_is_told_once_and_ends_the_retries(peer):
     assert not alice.published(Purpose.RETRY)
 
 
-def test_js_e4_messages_sent_back_to_back_know_of_each_other(peer):
+def test_js_messages_sent_back_to_back_know_of_each_other(peer):
     alice = peer()
     for payload in (b"a", b"b", b"c"):
         alice.send(payload)
@@ -55,7 +55,7 @@ def test_js_e4_messages_sent_back_to_back_know_of_each_other(peer):
     assert [entry.message_id for entry in alice.sds(c).causal_history] == [a.sds_id, b.sds_id]
 
 
-def test_js_e5_hints_for_own_messages_are_hashes_of_what_was_really_on_the_wire(peer):
+def test_js_hints_for_own_messages_are_hashes_of_what_was_really_on_the_wire(peer):
     alice, bob = peer("alice"), peer("bob")
     for number in range(20):
         alice.send(f"message {number}".encode())
@@ -69,7 +69,7 @@ def test_js_e5_hints_for_own_messages_are_hashes_of_what_was_really_on_the_wire(
     assert set(bob.queries()[0].message_hashes) <= set(wire.values())
 
 
-def test_js_e6_copies_and_retries_are_not_received_again(peer):
+def test_js_copies_and_retries_are_not_received_again(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"hello")
     alice.pass_time(60_000)
@@ -77,14 +77,14 @@ def test_js_e6_copies_and_retries_are_not_received_again(peer):
     assert len(bob.events(MessageReceived)) == 1
 
 
-def test_js_e7_own_messages_that_come_back_are_not_received(peer):
+def test_js_own_messages_that_come_back_are_not_received(peer):
     alice = peer()
     alice.send(b"hello")
     alice.receive(*alice.content())
     assert not alice.events(MessageReceived, MessageAcknowledged, MessageDelivered)
 
 
-def test_js_e8_what_was_declared_lost_is_not_asked_for_any_more(peer):
+def test_js_what_was_declared_lost_is_not_asked_for_any_more(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"lost")
     alice.send(b"two")
@@ -96,7 +96,7 @@ def test_js_e8_what_was_declared_lost_is_not_asked_for_any_more(peer):
     assert len(bob.queries()) == before
 
 
-def test_js_e12_retries_that_ran_out_are_told(peer):
+def test_js_retries_that_ran_out_are_told(peer):
     alice = peer()
     alice.send(b"hello")
     alice.pass_time(3_600_000)

@@ -187,7 +187,7 @@ class _Lip243:
         return message.SerializeToString()
 
     def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
-        """Return the segment in these bytes, checked against the validity rules of LIP-243."""
+        """Return the segment in these bytes, checked against LIP-243, "Validity"."""
         message = pb.SegmentMessage()
         try:
             message.ParseFromString(data)

@@ -7,7 +7,7 @@ from fairway.waku.libp2p.errors import FrameError
 from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import MAX_UVARINT, encode_uvarint, length_prefixed
 
-# multiformats, unsigned-varint README, "Examples".
+# unsigned-varint, "Examples".
 EXAMPLES = [(1, "01"), (127, "7f"), (128, "8001"), (255, "ff01"), (300, "ac02"), (16384, "808001")]
 
 

@@ -10,7 +10,7 @@ epoch n / limit. With ``released`` the first epoch in which a message may leave,
 
 which SQL computes in one window. Epochs are aligned to the Unix epoch, as `rate_utilisation` counts them.
 
-Ephemeral messages are not put in that order, for they never wait (Reliable Channel API, "Ephemeral messages"): they
+Ephemeral messages are not put in that order, for they never wait (RELIABLE-CHANNEL-API, "Ephemeral messages"): they
 leave in the epoch in which they are released, as long as no more of its limit is used than the share from which they
 are dropped; the rest have in ``dropped`` why they do not leave.
 

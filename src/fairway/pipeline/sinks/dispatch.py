@@ -4,7 +4,7 @@ Invariant: nothing is sent that the ledger says was; what a task that died may h
 store first; and if it is sent again all the same, it is the same message byte for byte, with the same hash, which
 relays and stores take for the one that they have.
 
-An ephemeral message leaves at once or not at all (Reliable Channel API, "Ephemeral messages"): it is tried once, not
+An ephemeral message leaves at once or not at all (RELIABLE-CHANNEL-API, "Ephemeral messages"): it is tried once, not
 after its time, and not again when nobody knows whether it left. Then it is dropped, and its receipt says why.
 
 Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, before

@@ -1,4 +1,4 @@
-"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Receiving").
+"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
 Invariant: nothing is returned whose Keccak-256 is not the one that every segment of the set named.
 

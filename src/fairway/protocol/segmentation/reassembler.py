@@ -1,4 +1,4 @@
-"""Put segments together again (SEGMENTATION, "Receiving"; LIP-243, "Receiving").
+"""Put segments together again (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
 Pure: time is an argument, and what happened comes back as an `Outcome`. Segments may come in any order, more
 than once, from many senders at once and in part; each sending of a payload comes out once, verified.

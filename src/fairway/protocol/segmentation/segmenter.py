@@ -1,4 +1,4 @@
-"""Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Sending").
+"""Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Segmentation").
 
 Invariant: what `Segmenter.split` returns reassembles to the payload and to nothing else, also at receivers that
 know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fairway.options import SegmentationConfig
 
 LIP_243_HEADROOM_BYTES: Final = 128
-"""LIP-243: room in a segment for every field beside the payload."""
+"""Room in a segment of LIP-243 for every field beside the payload, as nim-segmentation leaves it."""
 
 LIP_243_MIN_SEGMENT_BYTES: Final = LIP_243_HEADROOM_BYTES + leopard.SHARD_ALIGNMENT
-"""LIP-243: the smallest segment that holds one aligned chunk."""
+"""The smallest segment of LIP-243 that holds one aligned chunk."""
 
 _RATE_SCALE: Final = 1_000_000
 # The parity rate as an integer: in floating point, 0.125 * 8 may come out just above 1.
@@ -199,8 +199,8 @@ def _waku_chunk(config: SegmentationConfig) -> int:
 
 
 def _lip_243_chunk(config: SegmentationConfig) -> int:
-    # LIP-243 limits the encoded segment, and aligns the chunk also without parity, so that every receiver
-    # can decode whatever parity another sender adds.
+    # LIP-243 limits the encoded segment. As in nim-segmentation the chunk is aligned also without parity, so that
+    # every receiver can decode whatever parity another sender adds.
     if config.segment_size_bytes < LIP_243_MIN_SEGMENT_BYTES:
         raise ConfigurationError(
             f"segment_size_bytes must be at least {LIP_243_MIN_SEGMENT_BYTES} with LIP-243, "

@@ -1,0 +1,127 @@
+"""What code and documentation cite can be opened: specifications by names that docs/specifications.md lists."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.test_architecture import ROOT, name_of, text_files
+
+SPECIFICATIONS = ROOT / "docs" / "specifications.md"
+DECISIONS = ROOT / "docs" / "decisions" / "specifications.md"
+
+# Documents that stood beside the repository once. Written so that this file does not match itself.
+UNOPENABLE = re.compile(
+    r"\b[Ss]eeds? 0\d\d\b|\bdesign(?:\.md|,? section)? ?\d\.\d|\bdesign\.md\b|\bfacts?/\w|\bfacts? on @"
+)
+# A name and the title of a section: SDS, "Receive Message".
+CITATION = re.compile(r"(?<![\w/.-])(?<!, )((?:\d+/)?[A-Z][A-Z0-9-]{2,}),\s+(?:#\s+)?\"[A-Z]")
+# Names that are recognised wherever they stand.
+NAME = re.compile(
+    r"(?<![\w/-])(?:\d+/WAKU2-[A-Z-]+[A-Z]|WAKU2?-[A-Z][A-Z0-9-]*[A-Z]|LIP-\d+|RELIABLE-[A-Z-]+|[A-Z]+-API)\b"
+)
+# Listed in the text below the tables.
+OF_GENERAL_USE = {"HTML"}
+REGISTRIES = re.compile(r"https?://(?:www\.)?(?:pypi\.org|npmjs\.com|crates\.io|pkg\.go\.dev|registry\.npmjs\.org)")
+
+
+@cache
+def texts() -> dict[str, str]:
+    found = {}
+    for path in text_files():
+        if path.suffix in {".json", ".lock", ".sum", ".svg", ".html"}:
+            continue
+        try:
+            found[name_of(path)] = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # no text
+    return found
+
+
+def hits(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Return where a pattern is found, and what it found: its group, if it has one."""
+    return [
+        (f"{name}:{text.count(chr(10), 0, match.start()) + 1}", match.group(match.lastindex or 0))
+        for name, text in texts().items()
+        for match in pattern.finditer(text)
+    ]
+
+
+def rows_of(page: Path) -> list[list[str]]:
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def listed() -> set[str]:
+    assert all(name in SPECIFICATIONS.read_text(encoding="utf-8") for name in OF_GENERAL_USE)
+    return {cells[0] for cells in rows_of(SPECIFICATIONS)} | OF_GENERAL_USE
+
+
+def test_no_text_cites_a_document_that_a_reader_cannot_open():
+    assert hits(UNOPENABLE) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cited"),
+    [
+        ("see se" + "ed 003", True),
+        ("(se" + "eds 000 and 001)", True),
+        ("(desi" + "gn.md 5.3)", True),
+        ("(desi" + "gn 2.1)", True),
+        ("as the fac" + "ts on @waku/sds say", True),
+        ("fairway simulate --seed 7", False),
+        ("in fact nothing was lost", False),
+        ("drawn from the seeds 40000 and 41000", False),
+    ],
+)
+def test_such_a_citation_is_recognised(text: str, is_cited: bool):
+    assert bool(UNOPENABLE.search(text)) == is_cited
+
+
+def test_every_specification_that_is_cited_with_a_section_is_listed():
+    known = listed()
+    assert [(place, name) for place, name in hits(CITATION) if name not in known] == []
+
+
+def test_every_specification_that_is_named_is_listed():
+    known = listed()
+    assert [(place, name) for place, name in hits(NAME) if name not in known] == []
+
+
+def test_every_listed_specification_has_a_link():
+    text = SPECIFICATIONS.read_text(encoding="utf-8")
+    labels = set(re.findall(r"\]\[([\w-]+)\]", text))
+    targets = dict(re.findall(r"^\[([\w-]+)\]: (https://\S+)$", text, re.MULTILINE))
+    assert labels == targets.keys()
+    without = [
+        cells[0]
+        for cells in rows_of(SPECIFICATIONS)
+        if cells[0] not in {"name", "project", "---"} and "](http" not in cells[-1] and "][" not in cells[-1]
+    ]
+    assert without == []
+
+
+def test_every_decision_that_is_cited_is_in_the_table():
+    rows = {cells[0] for cells in rows_of(DECISIONS)}
+    headings = set(re.findall(r"^## (.+)$", DECISIONS.read_text(encoding="utf-8"), re.MULTILINE))
+    cited = re.compile(r"decisions/specifications\.md,\s+(?:#\s+)?\"([^\"]+)\"")
+    found = [(place, " ".join(title.split())) for place, title in hits(cited)]
+    assert found
+    assert [(place, title) for place, title in found if title not in rows | headings] == []
+
+
+def test_every_name_in_the_table_of_decisions_is_in_the_code():
+    defined = re.compile(r"\b(?:class|def) (\w+)|^\s*(\w+)(?::|\s*=)", re.MULTILINE)
+    found = {
+        first or second
+        for name, text in texts().items()
+        if name.startswith("src/fairway/")
+        for first, second in defined.findall(text)
+    }
+    assert {name for cells in rows_of(DECISIONS) for name in re.findall(r"`(\w+)`", cells[-1])} - found == set()
+
+
+def test_no_page_links_to_a_package_registry():
+    assert [place for place, _ in hits(REGISTRIES) if place.startswith(("docs/", "README", "CONTRIBUTING"))] == []
