@@ -2,7 +2,7 @@
 
 Seven bits a byte, least significant first, at most nine bytes (63 bits), and always in the shortest form:
 "implementations MUST restrict the size of the varint to a max of 9 bytes" and "varints MUST be encoded in the
-minimum number of bytes" (multiformats, unsigned-varint).
+minimum number of bytes" (unsigned-varint).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RPCs of gossipsub: bytes to values and back (libp2p "pubsub", "gossipsub" 1.0 and 1.1, 11/WAKU2-RELAY).
+"""RPCs of gossipsub: bytes to values and back (libp2p "pubsub", gossipsub 1.0 and 1.1, 11/WAKU2-RELAY).
 
 Messages stay the very bytes that came until they are looked at one by one, and are passed on as those bytes. Under
 StrictNoSign, Waku's policy, a message has data and topic and nothing else: one that names its author, a sequence

@@ -1,6 +1,6 @@
 """What may differ between gossipsub routers: the size of a mesh, how messages are spread, and how much may wait.
 
-Source: libp2p "gossipsub" 1.0 ("Parameters") and 1.1. All other parameters are constants of the modules that use them;
+Source: gossipsub 1.0 ("Parameters") and 1.1. All other parameters are constants of the modules that use them;
 the values of both are those that Waku nodes use (29/WAKU2-CONFIG, nwaku's relay). Times are seconds of a steady clock.
 """
 

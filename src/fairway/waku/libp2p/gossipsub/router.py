@@ -1,7 +1,7 @@
 """The gossipsub router: who is told of which message, with no socket and no clock of its own.
 
 `Router` takes what happens (a peer came, an RPC arrived, a second passed) with the time, and returns what is to be
-done: `Send` frames to peers, `Deliver` messages to the application. Every rule of libp2p "gossipsub" 1.0 and 1.1 that
+done: `Send` frames to peers, `Deliver` messages to the application. Every rule of gossipsub 1.0 and 1.1 that
 Waku nodes use is here, in `Mesh` or in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
 11/WAKU2-RELAY.
 

@@ -1,4 +1,4 @@
-"""Who is at the other end: the libp2p identity key signs the Noise key (noise-libp2p "Static Key Authentication").
+"""Who is at the other end: the libp2p identity key signs the Noise key (libp2p "Noise", "Static Key Authentication").
 
 The payload of the second and third handshake message carries the identity key, its signature of the Noise static key,
 and the muxers that the sender speaks, so that the muxer need not be negotiated afterwards. The invariant: nothing of a

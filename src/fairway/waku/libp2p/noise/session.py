@@ -1,4 +1,4 @@
-"""The secure channel after the handshake: plaintext in, sealed frames out, and back (noise-libp2p "Wire Format").
+"""The secure channel after the handshake: plaintext in, sealed frames out, and back (libp2p "Noise", "Wire Format").
 
 A frame is two bytes of length, big endian, then at most 65,535 bytes of ChaCha20-Poly1305 ciphertext with its 16-byte
 tag. Each direction counts its frames; the count is the nonce, so a frame that is lost, repeated, reordered or changed
