@@ -133,7 +133,7 @@ class MessageSent(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSent(MessageEvent):
-    """Every segment of the message was accepted by the network (LIP-173 "sent")."""
+    """Every segment of the message was accepted by the network (LIP-173, "Type definitions": MessageSentEvent)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -384,7 +384,7 @@ class ReliableChannel:
         engine.carry_out(effects)
 
     def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
-        """Tell of a send that was refused, as RELIABLE-CHANNEL-API ("Irrecoverable errors") asks.
+        """Tell of a send that was refused, as RELIABLE-CHANNEL-API, "Event handling", asks.
 
         It was a request, though no other event will carry its id.
         """

@@ -284,7 +284,7 @@ class Retriever:
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 
     async def _permission(self) -> None:
-        """Wait until another query is allowed (RELIABLE-CHANNEL-API, "Resource exhaustion")."""
+        """Wait until another query is allowed (RELIABLE-CHANNEL-API, "Security/Privacy Considerations")."""
         now_ms = self._clock()
         at_ms = self._budget.next_at(now_ms)
         if at_ms > now_ms:

@@ -4,7 +4,7 @@ For the Spark pipeline, which reads archives of several kinds in slices and reme
 Implemented by `NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node.
 
 Invariant: every archive has the order (timestamp, message hash), the order of store queries (13/WAKU2-STORE,
-"paginated by time and message hash"). A slice is a set of messages, those behind one place up to and including another,
+"Waku message sorting"). A slice is a set of messages, those behind one place up to and including another,
 so slices that meet neither miss nor repeat a message, in whatever order they are read and however often.
 """
 

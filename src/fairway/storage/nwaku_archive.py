@@ -5,7 +5,7 @@ process that serves store queries; and the Spark pipeline, whose executors each 
 
 Invariant: a file written here has nwaku's newest schema (version 10 of its message store: table ``Message``,
 its seven columns, index ``i_ts``, write-ahead log, empty blobs stored as NULL), holds each message hash once,
-and never an ephemeral message (14/WAKU2-MESSAGE, "Ephemeral"; 13/WAKU2-STORE). Every read is a range of the
+and never an ephemeral message (13/WAKU2-STORE, "Waku Message Store Eligibility"). Every read is a range of the
 order (timestamp, message hash), the order in which nwaku pages its answers; memory is bounded by one page.
 """
 

@@ -1,7 +1,7 @@
 """The bloom filter of SDS, bit for bit as js-waku and nim-sds write it.
 
-A filter holds message ids so that a sender learns, with some doubt, what others have received (SDS, "Outgoing
-buffer": possibly acknowledged). Parameters are fixed by the channel and, on the Waku wire, not transmitted: two
+A filter holds message ids so that a sender learns, with some doubt, what others have received (SDS, "Review ACK
+Status": possibly acknowledged). Parameters are fixed by the channel and, on the Waku wire, not transmitted: two
 participants must agree on them. The two wires differ in three things, which `BloomWire` names: the string hash, the
 order of bytes in a 64-bit word, and whether the words travel bare or wrapped in a message with their parameters.
 

@@ -80,7 +80,7 @@ class StoreQueryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """An entry of a store: the key, and the value if it was asked for (13/WAKU2-STORE, "Key-Value Pairs")."""
+    """An entry of a store: key, and value if it was asked for (13/WAKU2-STORE, "Waku Message Key-Value Pairs")."""
 
     message_hash: bytes
     """The key, 32 bytes."""

@@ -112,7 +112,7 @@ class Decoder:
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
         """Return the SDS message in a payload, or raise `Refused`."""
-        # RELIABLE-CHANNEL-API, "Incoming message processing order": decrypt, then SDS, then reassemble.
+        # LIP-173, "Incoming message processing": decrypt, then SDS, then reassemble.
         try:
             opened = self._open(payload, content_topic)
         except DecryptionError as error:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAKU_VERSION: Final = 1
-"""14/WAKU2-MESSAGE, "version1": the payload is sealed as 26/WAKU2-PAYLOAD says."""
+"""14/WAKU2-MESSAGE, "Payload encryption": the payload is sealed as 26/WAKU2-PAYLOAD says."""
 
 
 class PayloadCipher(ABC):

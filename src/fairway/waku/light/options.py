@@ -19,7 +19,7 @@ class LightOptions:
     request_timeout_s: float = 10.0
     """For a response."""
     ping_interval_s: float = 60.0
-    """Between two filter pings (12/WAKU2-FILTER: "each minute")."""
+    """Between two filter pings (WAKU-P2P-RELIABILITY, "Filter": "we RECOMMEND 1 minute")."""
     max_failed_pings: int = 2
     """Failed pings in a row after which a filter peer is replaced."""
     max_push_attempts: int = 6
