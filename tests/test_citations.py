@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,13 @@ UNOPENABLE = re.compile(
 )
 # A name and the title of a section: SDS, "Receive Message".
 CITATION = re.compile(r"(?<![\w/.-])(?<!, )((?:\d+/)?[A-Z][A-Z0-9-]{2,}),\s+(?:#\s+)?\"[A-Z]")
+# The same with the titles of all sections that are named: SDS, "Send Message" and "Receive Message".
+SECTIONS = re.compile(
+    r"(?<![\w/.-])(?<!, )((?:\d+/)?[A-Z][A-Z0-9-]{2,}),((?:(?: and|,)?\s+(?:#\s+)?\"[A-Z][^\"]*\")+)", re.MULTILINE
+)
+TITLES: dict[str, list[str]] = json.loads(
+    (ROOT / "tests" / "vectors" / "section_titles.json").read_text(encoding="utf-8")
+)["titles"]
 # Names that are recognised wherever they stand.
 NAME = re.compile(
     r"(?<![\w/-])(?:\d+/WAKU2-[A-Z-]+[A-Z]|WAKU2?-[A-Z][A-Z0-9-]*[A-Z]|LIP-\d+|RELIABLE-[A-Z-]+|[A-Z]+-API)\b"
@@ -88,6 +96,52 @@ def test_every_specification_that_is_cited_with_a_section_is_listed():
 def test_every_specification_that_is_named_is_listed():
     known = listed()
     assert [(place, name) for place, name in hits(NAME) if name not in known] == []
+
+
+def titles_in(cited: str) -> list[str]:
+    """Return the titles between quotation marks, which may be broken over lines of comments."""
+    return [" ".join(re.sub(r"\n\s*#", " ", title).split()) for title in re.findall(r'"([^"]+)"', cited)]
+
+
+def is_title(name: str, title: str) -> bool:
+    return title.lower() in (known.lower() for known in TITLES[name])
+
+
+def test_every_section_that_is_cited_is_in_the_text():
+    wrong = [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1} {match[1]}, {title}"
+        for name, text in texts().items()
+        for match in SECTIONS.finditer(text)
+        if match[1] in TITLES and name != name_of(Path(__file__))
+        for title in titles_in(match[2])
+        if not is_title(match[1], title)
+    ]
+    assert wrong == []
+
+
+def test_every_section_of_the_page_of_musts_is_in_the_text():
+    wrong, specification = [], ""
+    for line in (ROOT / "docs" / "musts.md").read_text(encoding="utf-8").splitlines():
+        if (heading := re.match(r"([A-Z][A-Z0-9-]+)\b.*Tests: `", line)) is not None:
+            specification = heading[1]
+        elif line.startswith("| "):
+            wrong += [title for title in titles_in(line.split("|")[1]) if not is_title(specification, title)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "titles"),
+    [
+        ('(SDS, "Send Message")', "SDS", ["Send Message"]),
+        ('(SDS, "Send Message" and "Receive Message"; see', "SDS", ["Send Message", "Receive Message"]),
+        ('# SDS, "Participant\n    # state": the', "SDS", ["Participant state"]),
+        ('(LIP-173, "Rate Limit Manager": "It tracks")', "LIP-173", ["Rate Limit Manager"]),
+    ],
+)
+def test_a_citation_is_taken_apart(text: str, name: str, titles: list[str]):
+    match = SECTIONS.search(text)
+    assert match is not None
+    assert (match[1], titles_in(match[2])) == (name, titles)
 
 
 def test_every_listed_specification_has_a_link():

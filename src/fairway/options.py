@@ -117,7 +117,7 @@ class RepairConfig:
     t_max_ms: int = 120_000
     """Latest it is asked for first, and the window in which answers are spread."""
     response_groups: int = 0
-    """Groups of which one answers a request; 0 = participants seen div 128 + 1, as the spec says."""
+    """Groups of which one answers a request; 0 = participants seen div 128 + 1, as SDS says."""
     max_requests_per_message: int = 3
     """Requests that ride on one outgoing message."""
     max_tracked: int = 1_000
@@ -137,7 +137,7 @@ class SdsConfig:
     """Scalable Data Sync (SDS; RELIABLE-CHANNEL-API, "SDS MessageChannel integration")."""
 
     causal_history_size: int = 2
-    """Messages cited by each message. The spec recommends 2; js-waku uses 200."""
+    """Messages cited by each message. SDS recommends 2; js-waku uses 200."""
     bloom_capacity: int = 10_000
     """Messages the bloom filter is sized for (RELIABLE-CHANNEL-API: bloom_filter_size). js-waku peers must agree."""
     bloom_error_rate: float = 0.001

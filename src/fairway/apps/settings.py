@@ -149,8 +149,8 @@ def load_options(
 ) -> ReliableChannelOptions:
     """Return a profile's defaults, overlaid with a JSON file of options and then with the single knobs.
 
-    The documents' timers suit a network of many, where every message costs all of them. If ``node`` is an address of
-    this machine, nobody minds that a person gets his acknowledgement in seconds.
+    The timers of the specifications suit a network of many nodes, where every message costs all of them. If ``node``
+    is an address of this machine, the timers are shorter, so that an acknowledgement comes within seconds.
     """
     given = _read(file) if file is not None else {}
     named = given.get("profile")

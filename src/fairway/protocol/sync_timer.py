@@ -1,7 +1,7 @@
 """When to send a sync message (RELIABLE-CHANNEL-API, "Synchronization messages"; SDS, "Periodic Sync Message").
 
 Sync messages are a shared responsibility: every participant waits a random time, and who hears another's sync message
-waits anew. While there is something to tell, that time is a random part of the interval, as the specification has it.
+waits anew. While there is something to tell, that time is a random part of the interval, as in RELIABLE-CHANNEL-API.
 When nothing is new, each further sync message makes the wait twice as long, up to `_LONGEST_MS`, and the shortest wait
 is the interval itself, so that one speaks for all: who has nothing to tell need not say so twice a minute. Whatever is
 new ends this: content, a copy, a restart, or a sync message of somebody who lacks what is here.

@@ -1,7 +1,7 @@
 """Filter: a light client subscribes at a service node, which pushes messages to it (12/WAKU2-FILTER).
 
 Presence is kept: js-waku's pings carry a pubsub topic that is present and empty. A push holds the message
-as the very bytes that the service node relayed. What the RFC demands of a request's combination of fields
+as the very bytes that the service node relayed. What 12/WAKU2-FILTER demands of the combination of fields
 is one sentence per rule in `FilterSubscribeRequest.problem`: a client's encoder refuses such a request, a
 service node answers it with 400.
 """

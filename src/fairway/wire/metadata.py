@@ -1,7 +1,7 @@
 """Metadata: two nodes tell each other their cluster and shards when they connect (66/WAKU2-METADATA).
 
-Request and response have the same layout. The RFC's field 2 is a repeated number and its packing is where
-implementations part: js-waku can only read it unpacked (one tag per number), Google's encoders pack it by
+Request and response have the same layout. Field 2 is a repeated number, and implementations
+differ in how it is packed: js-waku can only read it unpacked (one tag per number), Google's encoders pack it by
 default, and node software writes it twice, field 2 unpacked and field 3 packed. So field 2 is always written
 unpacked here, and all three forms are read.
 """

@@ -1,6 +1,6 @@
 """Store: ask a service node for past messages, by content and time or by message hash (13/WAKU2-STORE).
 
-An entry holds its message as the very bytes that were published. What the RFC demands of a request's
+An entry holds its message as the very bytes that were published. What the specification demands of the
 combination of fields is one sentence per rule in `StoreQueryRequest.problem`: a client's encoder refuses
 such a request, a service node may answer it with 400. js-waku breaks one of the rules, it looks up hashes
 *and* names the pubsub topic; ``checked=False`` encodes that too.
@@ -101,7 +101,7 @@ class StoreQueryResponse:
     request_id: str
     """That of the request."""
     status_code: int | None = None
-    """As in HTTP; the RFC demands it, absent is an error."""
+    """As in HTTP; 13/WAKU2-STORE demands it, absent is an error."""
     status_desc: str | None = None
     """An explanation for people."""
     messages: tuple[StoredMessage, ...] = ()

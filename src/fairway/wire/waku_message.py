@@ -81,7 +81,7 @@ class RateLimitProof:
     nullifier: bytes = b""
     """Equal for two messages of one member in one epoch under one message number."""
     rln_identifier: bytes = b""
-    """Which application of RLN; node software writes it, the RFC does not have it."""
+    """Which application of RLN; node software writes it, 17/WAKU2-RLN-RELAY does not have it."""
 
 
 def encode_waku_message(message: WakuMessage) -> bytes:

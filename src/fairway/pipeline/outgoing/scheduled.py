@@ -14,7 +14,7 @@ Ephemeral messages are not put in that order, for they never wait (RELIABLE-CHAN
 leave in the epoch in which they are released, as long as no more of its limit is used than the share from which they
 are dropped; the rest have in ``dropped`` why they do not leave.
 
-The documents disagree on what counts: every transmission, or the first segment of a message; see `Counting`.
+RELIABLE-CHANNEL-API counts every transmission, drafts of LIP-173 the first segment of a message; see `Counting`.
 """
 
 from __future__ import annotations

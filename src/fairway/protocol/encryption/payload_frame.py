@@ -2,7 +2,7 @@
 
     flags (1) || payload length (1 to 3, little-endian) || payload || padding || [signature (65)]
 
-Flags: bits 0 and 1 are the size of the length field, bit 2 tells that a signature is there. The RFC leaves
+Flags: bits 0 and 1 are the size of the length field, bit 2 tells that a signature is there. 26/WAKU2-PAYLOAD leaves
 the byte order of the length open; implementations write the lowest byte first. The signature covers the
 Keccak-256 of all that stands before it.
 

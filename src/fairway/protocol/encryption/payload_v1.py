@@ -65,7 +65,7 @@ class PayloadCipher(ABC):
         return self._seal(encode_frame(plaintext, self._signer, self._random_bytes))
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
-        """Return the payload that `encrypt`, or another implementation of the RFC, sealed."""
+        """Return the payload that `encrypt`, or another implementation of 26/WAKU2-PAYLOAD, sealed."""
         return self.open(ciphertext).payload
 
     def open(self, ciphertext: bytes) -> DecodedPayload:

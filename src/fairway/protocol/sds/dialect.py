@@ -30,7 +30,7 @@ class SdsDialect:
 WAKU_DIALECT: Final = SdsDialect(
     codec=WAKU_SDS, segments=WAKU_SEGMENTS, repair=WAKU_REPAIR, lamport_unit_ms=1, lamport_lead=0
 )
-"""The SDS specification and js-waku."""
+"""SDS as specified, and js-waku."""
 LOGOS_DIALECT: Final = SdsDialect(
     codec=NIM_SDS, segments=LIP_243, repair=NIM_REPAIR, lamport_unit_ms=1_000, lamport_lead=1_000
 )

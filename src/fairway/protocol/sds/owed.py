@@ -14,7 +14,8 @@
 * A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof. Copies
   in a store are old, and a program that starts reads the last ten minutes: whoever waits still repeats himself.
 
-The spec allows it ("MAY be more" than the recommended two). Where participants speak in turn, nothing is added.
+SDS, "Send Message", leaves the number to the application and recommends two. Where participants speak in turn, none is
+added.
 """
 
 from __future__ import annotations

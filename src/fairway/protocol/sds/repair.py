@@ -4,7 +4,7 @@ A participant that misses a message waits until T_req, then names it in the repa
 one that holds the message waits until T_resp and, if nobody else answered meanwhile, broadcasts the original again.
 Both times are spread by hashes, so that of many participants one speaks first and the others, hearing it, stay silent.
 
-The spec leaves the hash open; the two families chose differently, and `RepairHash` names the arithmetic of each. All
+SDS leaves the hash open; the two families chose differently, and `RepairHash` names the arithmetic of each. All
 times are milliseconds.
 """
 

@@ -2,7 +2,7 @@
 
 Invariant: nothing is returned whose Keccak-256 is not the one that every segment of the set named.
 
-The first format does not tell the length of the payload, and parity is computed over data padded with zeros. When the
+SEGMENTATION does not tell the length of the payload, and parity is computed over data padded with zeros. When the
 last data segment is recovered, its end is found by taking the zeros off, and trying how many of them were the
 payload's own: Keccak decides.
 

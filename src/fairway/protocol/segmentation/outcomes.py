@@ -26,7 +26,7 @@ class SetKey:
     sender_id: str
     payload_hash: bytes
     payload_length: int | None
-    """None in the first format, which does not tell."""
+    """None with SEGMENTATION, which does not tell."""
     generation: int
     """0 for the first sending that is remembered, then counted up."""
 

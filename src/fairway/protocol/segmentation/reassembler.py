@@ -99,7 +99,7 @@ class Reassembler:
         self._turn = 0
         self._counts: Counter[str] = Counter()
         self._discarded: Counter[str] = Counter()
-        # LIP-243 bounds every participant's segments by one configured size. The first format makes the size the
+        # LIP-243 bounds every participant's segments by one configured size. SEGMENTATION makes the size the
         # sender's own choice, so there the bound is what may be kept of a sender at all.
         self._max_payload_bytes = (
             config.segment_size_bytes if segment_format.self_describing else config.max_buffered_bytes_per_sender
@@ -160,7 +160,7 @@ class Reassembler:
             )
             return self._discard("count-mismatch", detail)
         if target.total_with(segment) > self._max_segments:
-            # Segments of the first format tell one count each: only together do they claim too much.
+            # Segments of SEGMENTATION tell one count each: only together do they claim too much.
             detail = f"{target.total_with(segment)} segments, at most {self._max_segments} allowed"
             return self._discard(INVALID, detail)
         return self._take(target, segment, sds_id, order_key, now_ms, urgency=urgency, waiting_bytes=waiting_bytes)

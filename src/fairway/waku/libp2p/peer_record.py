@@ -1,6 +1,6 @@
 """Peer records: a peer's addresses under its own signature (libp2p RFC 0003, as identify and gossipsub carry them).
 
-The RFC's text and its implementations part: go-libp2p, js-libp2p, rust-libp2p and nim-libp2p all use the domain
+Text and implementations differ: go-libp2p, js-libp2p, rust-libp2p and nim-libp2p all use the domain
 "libp2p-peer-record" and the payload type 0x0301 (multicodec "libp2p-peer-record"), and so does this module. The
 invariant: a record is believed only when the peer it names is the one that signed it.
 """

@@ -14,7 +14,7 @@ PING_PROTOCOL: Final = "/ipfs/ping/1.0.0"
 PAYLOAD_BYTES: Final = 32
 
 MAX_STREAMS_PER_PEER: Final = 16
-"""The specification asks for two at most; js-libp2p opens one for each ping and closes it late."""
+"""libp2p "Ping" asks for two at most; js-libp2p opens one for each ping and closes it late."""
 
 
 async def answer_pings(stream: Stream) -> None:

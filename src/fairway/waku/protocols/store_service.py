@@ -109,7 +109,7 @@ def _problem(request: StoreQueryRequest) -> str | None:
     """Return why a query is refused.
 
     js-waku names the pubsub topic in a look-up by hash, and asks for content topics without one; both say what they
-    want clearly enough, so of the RFC's rules on combinations only the others are held against a client.
+    want clearly enough. So of the rules of 13/WAKU2-STORE on combinations only the others are enforced.
     """
     if not request.request_id:
         return "a store query needs a request_id"
@@ -143,8 +143,8 @@ def _query_of(request: StoreQueryRequest) -> StoreQuery:
 def _end_of(request: StoreQueryRequest) -> int | None:
     """Return the first nanosecond that is not asked for.
 
-    By the RFC the end of a range is not in it, to nwaku it is, and clients ask as nwaku answers: whoever gets a message
-    more than it expects loses nothing.
+    By 13/WAKU2-STORE, "Filter matching", the end of a range is not in it. For nwaku it is, and clients ask as
+    nwaku answers; a client that gets a message more than it expects loses nothing.
     """
     return None if request.time_end_ns is None else min(request.time_end_ns + 1, _LATEST_NS)
 
