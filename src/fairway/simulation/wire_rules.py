@@ -6,12 +6,12 @@ nothing of it comes from the channel that made the message, but what that gave t
 ================================ ===================================================================================
 what                             where that is asked
 ================================ ===================================================================================
-one content for each id          SDS, "Broadcast": a message that is sent again, by whomever, is the same message
+one content for each id          SDS, "Periodic Outgoing Buffer Sweep": what is sent again is the same message
 the filter holds what is cited   SDS, "Send Message": the bloom filter is of what the sender has received
-first come, first served         Reliable Channel API: what an application sent first leaves first
+first come, first served         RELIABLE-CHANNEL-API, "Rate Limit Management": what waits is a queue
 a hint leads to what is cited    SDS, "Message": the retrieval hint is for this message, and is known to be of use
 segments make the message        SEGMENTATION, "Sending": their hash is that of the payload, parity is that of the data
-what leaves is paid for          Rate Limit Manager: a charge is durable before what it pays for leaves
+what leaves is paid for          LIP-173, "Rate Limit Manager": a charge is durable before what it pays for leaves
 ================================ ===================================================================================
 """
 
