@@ -541,6 +541,9 @@ class Run:
         SDS, "Periodic Outgoing Buffer Sweep": what is unacknowledged MUST be rebroadcast, what is possibly acknowledged
         SHOULD wait longer.
         """
+        if self.plan.clock_jumps_per_hour and not self.is_healed:
+            # Intervals are those of the sender's clock.
+            return
         slow = names_of(self.plan)[: self.plan.slow_uplinks] if not self.is_healed else ()
         for name, participant in self.world.participants.items():
             interval_ms = participant.options.retry_interval_ms

@@ -194,6 +194,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "absence_ms": 15 * _MINUTE_MS,
         "lost_timeout_ms": 10 * _MINUTE_MS,
     },
+    {"encrypted": True, "cipher_failures": 0.2, "long_share": 0.3, "loss": 0.2, "crashes_per_hour": 10.0},
 )
 """What is otherwise in each."""
 
