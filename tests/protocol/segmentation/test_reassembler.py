@@ -385,6 +385,20 @@ def test_parity_finds_a_forged_segment_out(receiver, send, segment_format, relab
     assert isinstance(completed, MessageCompleted | SegmentSurplus)
 
 
+def test_parity_that_was_set_aside_fails_nothing_when_data_comes(receiver, send, relabel):
+    """Of the first format data does not tell how much parity there is, and what was set aside is not believed."""
+    bob = receiver()
+    payload = payload_of(550)
+    messages = send(payload, parity_rate=0.5)
+    is_parity = [WAKU_SEGMENTS.decode(message.content).is_parity for message in messages]
+    (parity,) = (message for message, is_one in zip(messages, is_parity, strict=True) if is_one)
+    *others, last = (message for message, is_one in zip(messages, is_parity, strict=True) if not is_one)
+    forged = [relabel(damaged(message, relabel), sds_id=f"forged {message.sds_id}") for message in others]
+    bob.receive(*forged, parity, last)
+    bob.receive(*others, parity)
+    assert bob.delivered == [("alice", payload)]
+
+
 def test_a_segment_that_claims_another_number_of_segments_keeps_no_honest_one_out(
     receiver, send, segment_format, relabel
 ):

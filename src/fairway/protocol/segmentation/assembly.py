@@ -110,6 +110,8 @@ def _choices(segments: SegmentSet, latest: SetAside, counts: tuple[int, int]) ->
 
 def _choice(key: SetKey, counts: tuple[int, int], contents: Mapping[Slot, bytes], *, likeliest: bool) -> _Choice:
     data_count, parity_count = counts
+    # A segment that was set aside may claim more than those that were taken in.
+    contents = {slot: payload for slot, payload in contents.items() if not slot.is_parity or slot.number < parity_count}
     return _Choice(
         key=key,
         data_count=data_count,
