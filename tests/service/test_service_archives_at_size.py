@@ -18,8 +18,9 @@ from fairway.errors import StorageError
 from fairway.service import archive_writer, sqlite_archive
 from fairway.service.archive_writer import ArchiveWriter
 from fairway.service.archives import Retention
+from fairway.service.database_archive import reads_on
 from fairway.service.reader_pool import ReaderPool
-from fairway.service.sqlite_archive import SqliteArchive, reads_on
+from fairway.service.sqlite_archive import open_sqlite
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
@@ -245,7 +246,7 @@ def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monke
             archive.append(SHARD, message.message, message.message_hash)
 
     async def run():
-        archive = await SqliteArchive.open(tmp_path / "a.db", KEEP_ALL)
+        archive = await open_sqlite(tmp_path / "a.db", KEEP_ALL)
         try:
             query = StoreQuery(content_topics=("/a/1/3/proto",))
             before = await archive.page(query)
@@ -268,7 +269,7 @@ def test_many_hashes_of_large_messages_come_in_pages(tmp_path):
     large = [routed(number, size=300_000) for number in range(10)]
 
     async def run():
-        archive = await SqliteArchive.open(tmp_path / "a.db", KEEP_ALL)
+        archive = await open_sqlite(tmp_path / "a.db", KEEP_ALL)
         try:
             for message in large:
                 archive.put(message, 0)

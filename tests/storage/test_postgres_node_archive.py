@@ -11,7 +11,7 @@ import pytest
 from fairway.errors import ConfigurationError, SnapshotError, StorageError, StoreQueryError
 from fairway.service.archives import Retention
 from fairway.service.open_archive import open_archive
-from fairway.service.postgres_archive import PostgresNodeArchive
+from fairway.service.postgres_archive import open_postgres
 from fairway.storage import postgres_layout as layout
 from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
@@ -46,7 +46,7 @@ def with_archive(server, work, retention=None, **options):
     async def run():
         archive: Any
         if options:
-            archive = await PostgresNodeArchive.open(server.uri, retention or Retention(), **options)
+            archive = await open_postgres(server.uri, retention or Retention(), **options)
         else:
             archive = await open_archive(server.uri, retention)
         try:

@@ -17,8 +17,8 @@ from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.testing import run
 from fairway.waku import StoreQuery
+from fairway.waku.archive_store import FLUSH_AFTER_S
 from fairway.waku.local import LocalNetwork
-from fairway.waku.local.archive import FLUSH_AFTER_S
 
 KINDS = ("memory", "archive")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.waku.local.store import MemoryStore
+from fairway.waku.message_store import MemoryStore
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.waku.local.store import MemoryStore
+from fairway.waku.message_store import MemoryStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
 MAX_AHEAD_NS: Final = 3_600_000_000_000
@@ -52,9 +53,9 @@ class ArchiveStatistics:
     queries: int
 
 
-def is_too_far_ahead(message: RoutedMessage) -> bool:
+def is_too_far_ahead(message: WakuMessage) -> bool:
     """Return whether a message is dated so late that it is not kept."""
-    return (message.message.timestamp_ns or 0) > time.time_ns() + MAX_AHEAD_NS
+    return (message.timestamp_ns or 0) > time.time_ns() + MAX_AHEAD_NS
 
 
 class NodeArchive(ABC):
@@ -89,7 +90,7 @@ class MemoryArchive(NodeArchive):
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
         """Keep a message."""
-        if is_too_far_ahead(message):
+        if is_too_far_ahead(message.message):
             self._dropped += 1
         else:
             self._store.put(message, received_ns)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fairway.errors import ConfigurationError
 from fairway.service.archives import MemoryArchive, NodeArchive, Retention
-from fairway.service.postgres_archive import PostgresNodeArchive
-from fairway.service.sqlite_archive import SqliteArchive
+from fairway.service.postgres_archive import open_postgres
+from fairway.service.sqlite_archive import open_sqlite
 from fairway.storage.nwaku_archive import file_at
 from fairway.storage.postgres_archive import place_without_credentials
 
@@ -28,10 +28,10 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
         case "memory" if separator and not place:
             return MemoryArchive()
         case "sqlite" if place:
-            return await SqliteArchive.open(file_at(place), chosen)
+            return await open_sqlite(file_at(place), chosen)
         case "postgresql" | "postgres" if place.startswith("//"):
-            return await PostgresNodeArchive.open(address, chosen)
+            return await open_postgres(address, chosen)
         case _ if address and (not separator or "/" in kind):
-            return await SqliteArchive.open(Path(address), chosen)
+            return await open_sqlite(Path(address), chosen)
     shown = place_without_credentials(address) if "://" in address else address
     raise ConfigurationError(f"{shown!r} is no archive; give memory:, sqlite:PATH or postgresql://user@host/db")

@@ -27,6 +27,9 @@ _LOG: Final = logging.getLogger(__name__)
 class Upkeep(Protocol):
     """Looks after one archive; used in one thread."""
 
+    def close(self) -> None:
+        """Let go of the archive."""
+
     def unindexed(self) -> list[str]:
         """Return the parts that lack the index by topics."""
 

@@ -1,7 +1,8 @@
 """What an archive of Waku messages is to its readers, whoever keeps it: an order, places in it, and pages.
 
-For the Spark pipeline, which reads archives of several kinds in slices and remembers in a checkpoint how far it came.
-Implemented by `NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node.
+A `ReadableArchive` is for the Spark pipeline, which reads archives of several kinds in slices and remembers in a
+checkpoint how far it came: `NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node. A
+`PagedArchive` answers store queries: `NwakuArchive` and `PostgresPages`.
 
 Invariant: every archive has the order (timestamp, message hash), the order of store queries (13/WAKU2-STORE,
 "Waku message sorting"). A slice is a set of messages, those behind one place up to and including another,
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Self
+
+    from fairway.wire.waku_message import WakuMessage
 
 HASH_BYTES: Final = 32
 """Length of a deterministic message hash."""
@@ -73,6 +76,10 @@ class ArchivedMessage:
         return ArchiveCursor(self.timestamp_ns, self.message_hash)
 
 
+ArchiveEntry = tuple[str, "WakuMessage", bytes, int]
+"""What is to be kept: pubsub topic, message, its hash, and when it was received in nanoseconds."""
+
+
 def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> ArchiveSlice:
     """Return the slice of all messages from ``start_ns`` to ``end_ns``, both included as in a store query."""
     start = min(max(MIN_TIMESTAMP_NS, MIN_TIMESTAMP_NS if start_ns is None else start_ns), MAX_TIMESTAMP_NS)
@@ -122,3 +129,34 @@ class ReadableArchive(ABC):
     @abstractmethod
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the place behind the last message of a slice, None if there is none."""
+
+
+class PagedArchive(Protocol):
+    """What answers store queries, in one thread."""
+
+    def close(self) -> None:
+        """Let go of the archive; more than once does no harm."""
+
+    def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
+        """Return where those of these messages are that the archive has, in order, without reading them."""
+
+    def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
+        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+
+    def page(
+        self,
+        *,
+        start_ns: int | None,
+        end_ns: int | None,
+        beyond: ArchiveCursor | None,
+        newest_first: bool,
+        pubsub_topic: str | None,
+        content_topics: Collection[str],
+        rows: int,
+        page_bytes: int,
+    ) -> tuple[ArchivedMessage, ...]:
+        """Return one page, oldest message first, as a store query has it: ``end_ns`` is not included.
+
+        ``beyond`` is the message at which the page before this one ended: the page begins after it, or with
+        ``newest_first`` ends before it.
+        """

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fairway.storage import postgres_layout as layout
+from fairway.storage.archive import ArchiveEntry
 from fairway.storage.postgres_archive import psycopg_driver
 from fairway.storage.postgres_session import PostgresSession
-from fairway.wire.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,8 +37,6 @@ WITH given AS (
 INSERT INTO messages_lookup (messagehash, timestamp) SELECT messagehash, timestamp FROM given ON CONFLICT DO NOTHING
 """
 
-Entry = tuple[str, WakuMessage, bytes, int]
-"""Pubsub topic, message, its hash, and when it was received in nanoseconds."""
 _Row = tuple[str, str, str, str, int, int, str | None]
 
 
@@ -61,7 +59,7 @@ class PostgresWriter:
         """Make the tables where there are none; raises `SnapshotError` for those of another version."""
         self._session.run(layout.prepare)
 
-    def write(self, entries: Sequence[Entry]) -> int:
+    def write(self, entries: Sequence[ArchiveEntry]) -> int:
         """Keep messages but ephemeral ones, and return how many could not be held; raises `StorageError`."""
         held = [entry for entry in entries if _holds(entry) and not entry[1].ephemeral]
         refused = len(entries) - len(held) - sum(1 for entry in entries if entry[1].ephemeral)
@@ -140,7 +138,7 @@ class PostgresUpkeep:
         return self._max_bytes is not None and layout.size_bytes(connection) > self._max_bytes
 
 
-def _holds(entry: Entry) -> bool:
+def _holds(entry: ArchiveEntry) -> bool:
     pubsub_topic, message, _, _ = entry
     topics = (pubsub_topic, message.content_topic)
     return (
@@ -150,7 +148,7 @@ def _holds(entry: Entry) -> bool:
     )
 
 
-def _row(entry: Entry) -> _Row:
+def _row(entry: ArchiveEntry) -> _Row:
     pubsub_topic, message, message_hash, received_ns = entry
     return (
         message_hash.hex(),

@@ -23,12 +23,13 @@ from typing import Final, Self
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
-from fairway.waku.local.archive import ArchiveStore, MessageArchive
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.archive_store import ArchiveStore
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
 from fairway.waku.local.lies import false_page
 from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
-from fairway.waku.local.store import MemoryStore, MessageStore
+from fairway.waku.message_store import MemoryStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.wire.lightpush import StatusCode
 
@@ -76,7 +77,7 @@ class LocalNetwork:
         faults: NetworkFaults | None = None,
         *,
         seed: int = 0,
-        archive: MessageArchive | None = None,
+        archive: NwakuArchive | None = None,
         max_stored: int = _MAX_STORED,
         max_stored_bytes: int = _MAX_STORED_BYTES,
         echo: bool = False,

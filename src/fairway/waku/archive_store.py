@@ -1,20 +1,21 @@
-"""A store that survives its process: a local network's messages in an archive file.
+"""Store queries answered from an archive, and a store that survives its process: messages in an archive file.
 
-The archive is any `MessageArchive`; `fairway.storage.nwaku_archive.NwakuArchive` is one, so what a local network saw
-can be read by a nwaku node and by the Spark pipeline. Invariant: while an event loop runs, what was put is in the file
-at most `FLUSH_AFTER_S` later, and at the latest when the store is closed. A file that cannot be written (a full disk)
-costs messages, which are counted as missed, but neither the network nor its memory.
+What a local network saw can be read by a nwaku node and by the Spark pipeline. Invariant: while an event loop runs,
+what was put is in the file at most `FLUSH_AFTER_S` later, and at the latest when the store is closed. A file that
+cannot be written (a full disk) costs messages, which are counted as missed, but neither the network nor its memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from fairway.errors import FairwayError, StorageError, StoreQueryError
-from fairway.waku.local.store import PAGE_BYTES, MessageStore, Visible, page_size, unknown_cursor
+from fairway.storage.archive import ArchiveCursor, ArchivedMessage, PagedArchive
+from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.waku.message_store import PAGE_BYTES, MessageStore, Visible, page_size, unknown_cursor
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
@@ -25,79 +26,10 @@ _FAULTS: Final = (FairwayError, sqlite3.Error, OSError)
 """What a file can do to its reader or writer."""
 
 
-class ArchivedRow(Protocol):
-    """One message of an archive."""
-
-    @property
-    def message_hash(self) -> bytes:
-        """32 bytes."""
-
-    @property
-    def pubsub_topic(self) -> str:
-        """Where it was published."""
-
-    @property
-    def content_topic(self) -> str:
-        """What filters and stores select by."""
-
-    @property
-    def payload(self) -> bytes:
-        """What the application sent."""
-
-    @property
-    def version(self) -> int:
-        """Scheme of payload encryption."""
-
-    @property
-    def timestamp_ns(self) -> int:
-        """Place in the order of the archive."""
-
-    @property
-    def meta(self) -> bytes | None:
-        """At most 64 bytes for the application."""
-
-
-class PagedArchive(Protocol):
-    """What answering queries needs of an archive."""
-
-    def places(self, message_hashes: Collection[bytes]) -> Sequence[tuple[int, bytes]]:
-        """Return (timestamp, hash) of what the archive has of these messages, in this order."""
-
-    def find(self, message_hashes: Collection[bytes]) -> Sequence[ArchivedRow]:
-        """Return what the archive has of these messages, ordered by (timestamp, hash)."""
-
-    def page(
-        self,
-        *,
-        start_ns: int | None,
-        end_ns: int | None,
-        beyond: tuple[int, bytes] | None,
-        newest_first: bool,
-        pubsub_topic: str | None,
-        content_topics: Collection[str],
-        rows: int,
-        page_bytes: int,
-    ) -> Sequence[ArchivedRow]:
-        """Return one page of a time range, oldest message first; ``beyond`` is where the page before it ended."""
-
-
-class MessageArchive(PagedArchive, Protocol):
-    """What a local network needs of an archive."""
-
-    def append(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes, *, received_ns: int | None) -> bool:
-        """Keep a message, possibly only after `flush`; return whether it is one that archives keep."""
-
-    def flush(self) -> None:
-        """Write everything appended so far."""
-
-    def close(self) -> None:
-        """Write everything and let go of the file. May be called twice."""
-
-
 class ArchiveStore(MessageStore):
     """Answers queries from an archive, and closes it in the end."""
 
-    def __init__(self, archive: MessageArchive) -> None:
+    def __init__(self, archive: NwakuArchive) -> None:
         self._archive = archive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._flush_planned: asyncio.TimerHandle | None = None
@@ -178,13 +110,13 @@ def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None, visi
 
 
 def _found_by_hash(
-    archive: PagedArchive, query: StoreQuery, beyond: tuple[int, bytes] | None, rows: int
-) -> Sequence[ArchivedRow]:
+    archive: PagedArchive, query: StoreQuery, beyond: ArchiveCursor | None, rows: int
+) -> Sequence[ArchivedMessage]:
     """Return a page's worth, oldest first, and read no message that is not on it."""
-    places: Sequence[tuple[int, bytes]] = archive.places(query.message_hashes)
+    places: Sequence[ArchiveCursor] = archive.places(query.message_hashes)
     if beyond is not None:
         places = [place for place in places if (place < beyond if query.newest_first else place > beyond)]
-    found: list[ArchivedRow] = []
+    found: list[ArchivedMessage] = []
     size_bytes = 0
     for _, message_hash in (places[::-1] if query.newest_first else places)[:rows]:
         found += archive.find((message_hash,))
@@ -194,13 +126,13 @@ def _found_by_hash(
     return found[::-1] if query.newest_first else found
 
 
-def _place(archive: PagedArchive, cursor: bytes) -> tuple[int, bytes]:
-    for timestamp_ns, message_hash in archive.places((cursor,)):
-        return timestamp_ns, message_hash
+def _place(archive: PagedArchive, cursor: bytes) -> ArchiveCursor:
+    for place in archive.places((cursor,)):
+        return place
     raise unknown_cursor(cursor)
 
 
-def _routed(row: ArchivedRow) -> RoutedMessage:
+def _routed(row: ArchivedMessage) -> RoutedMessage:
     message = WakuMessage(
         payload=row.payload,
         content_topic=row.content_topic,

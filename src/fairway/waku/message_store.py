@@ -1,4 +1,4 @@
-"""The store of a local network: what was published, by time or by hash, a page at a time (13/WAKU2-STORE).
+"""What keeps Waku messages and gives pages of them, by time or by hash (13/WAKU2-STORE).
 
 Invariant: messages have one order, (timestamp, hash), as in a nwaku node; a page is a run of it, oldest first, and the
 cursor that leads on is the hash of the message at the end that was reached. A page has at most 100 messages and ends
@@ -29,7 +29,7 @@ Visible = Callable[[bytes], bool]
 
 
 class MessageStore(ABC):
-    """Keeps messages and answers queries."""
+    """Keeps messages and answers queries, at once; `fairway.service.archives.NodeArchive` does so for many askers."""
 
     @abstractmethod
     def put(self, message: RoutedMessage, received_ns: int) -> bool:

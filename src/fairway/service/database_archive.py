@@ -1,0 +1,133 @@
+"""A service node's archive in a database, written, read and looked after away from the event loop.
+
+One thread writes, in transactions that take in everything that came meanwhile; a few others read, each over a
+connection of its own; one more removes what is too old and makes the index by topics where there is none. See
+`NodeArchive` for what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from fairway.errors import StoreQueryError
+from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
+from fairway.service.archives import ArchiveStatistics, NodeArchive
+from fairway.service.reader_pool import ReaderPool
+from fairway.service.upkeep import Upkeep, UpkeepLoop
+from fairway.storage.archive import ArchiveEntry, PagedArchive
+from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
+from fairway.waku.archive_store import page_of
+from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
+
+QUERY_LIMIT_S: Final = 5.0
+"""How long a query may read; one that takes longer is answered with an error."""
+FLUSH_LIMIT_S: Final = 2.0
+"""How long a query waits for what was put before it; on a full disk it is answered from what is there."""
+_CLOSE_LIMIT_S: Final = 10.0
+
+
+class Tables(Protocol):
+    """Where messages are written; used in one thread, but for ``added``."""
+
+    added: int
+    """How many messages were written that were not there before."""
+
+    def write(self, entries: Sequence[ArchiveEntry], /) -> int:
+        """Keep messages, and return how many could not be held; raises `StorageError`."""
+
+    def close(self) -> None:
+        """Let go of the database."""
+
+
+class Threads:
+    """The thread that writes, and the one that looks after the database."""
+
+    def __init__(self) -> None:
+        self.writer: Final = ThreadPoolExecutor(1, "archive-writer")
+        self.upkeep: Final = ThreadPoolExecutor(1, "archive-upkeep")
+
+    def shutdown(self) -> None:
+        """End both, once they have done what they do."""
+        self.writer.shutdown()
+        self.upkeep.shutdown()
+
+
+class DatabaseArchive(NodeArchive):
+    """An archive of opened parts, which it closes in the end."""
+
+    def __init__(
+        self,
+        name: str,
+        tables: Tables,
+        readers: ReaderPool[PagedArchive],
+        upkeep: Upkeep,
+        threads: Threads,
+        *,
+        break_off: Callable[[], None] | None = None,
+    ) -> None:
+        """``break_off`` ends what the upkeep is doing, from another thread, if that may take long."""
+        self._name: Final = name
+        self._tables: Final = tables
+        self._readers: Final = readers
+        self._upkeep: Final = upkeep
+        self._threads: Final = threads
+        self._break_off: Final = break_off
+        self._writer: Final = ArchiveWriter(self._write, threads.writer)
+        self._queries = 0
+        self._closed = False
+        self._looking_after: Final = UpkeepLoop(name, upkeep, threads.upkeep, lambda: tables.added)
+
+    def __repr__(self) -> str:
+        """Show the database, without credentials."""
+        return f"<DatabaseArchive {self._name}>"
+
+    def put(self, message: RoutedMessage, received_ns: int) -> None:
+        """Keep a message, soon."""
+        self._writer.put(message, received_ns)
+
+    async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
+        """Return a page of the answer to a query."""
+        if self._closed:
+            raise StoreQueryError("the archive is closed")
+        self._queries += 1
+        await self._writer.flush(FLUSH_LIMIT_S)
+        return await self._readers.run(
+            lambda reader: page_of(reader, query, cursor, lambda _: True), slow=reads_on(query)
+        )
+
+    async def statistics(self) -> ArchiveStatistics:
+        """Return what the archive holds and has done, without looking into it."""
+        return ArchiveStatistics(
+            messages=self._looking_after.messages,
+            size_bytes=self._looking_after.size_bytes,
+            waiting=len(self._writer),
+            dropped=self._writer.dropped,
+            queries=self._queries,
+        )
+
+    async def close(self) -> None:
+        """Write what is waiting, and let go of the database. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._break_off is not None:
+            self._break_off()
+        await self._looking_after.stop()
+        try:
+            await in_thread(self._threads.upkeep, self._upkeep.close)
+            await self._writer.close(_CLOSE_LIMIT_S)
+            await self._readers.close()
+            await in_thread(self._threads.writer, self._tables.close)
+        finally:
+            self._threads.shutdown()
+
+    def _write(self, batch: Sequence[Waiting]) -> int:
+        return self._tables.write([(one.pubsub_topic, one.message, one.message_hash, at_ns) for one, at_ns in batch])
+
+
+def reads_on(query: StoreQuery) -> bool:
+    """Return whether a query is answered by reading on until there is enough, instead of by an index."""
+    topics = len(query.content_topics)
+    return not query.message_hashes and (topics > MAX_MERGED_TOPICS or bool(query.pubsub_topic and not topics))
