@@ -85,9 +85,10 @@ def test_some_worlds_are_of_few_who_say_little_for_days_so_that_a_hour_of_them_c
 
 
 def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_gets_out_that_repairs_take_long(plans):
-    slow = [plan for plan in plans if plan.hostile and (plan.rate_limit or plan.node_rate or plan.slow_uplinks)]
+    hostile = [plan for plan in plans if plan.hostile]
+    slow = [plan for plan in hostile if plan.rate_limit or plan.node_rate or plan.slow_uplinks or plan.hostile > 2]
     assert {plan.lost_timeout_ms for plan in slow} == {CALM.lost_timeout_ms}
-    forgers = [plan for plan in plans if plan.hostile and plan not in slow]
+    forgers = [plan for plan in hostile if plan not in slow]
     patience = {
         loss: {p.lost_timeout_ms for p in forgers if p.loss == loss and not p.cipher_failures} for loss in (0, 0.5)
     }

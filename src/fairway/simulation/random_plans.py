@@ -53,6 +53,8 @@ _SHORT_PATIENCE_MS: Final = 900_000
 """Longer than a repair takes: a request and its answer wait up to five minutes each."""
 _FORGED_MS: Final = 600_000
 """How long is waited at least for what was forged: longer than anything honest is out of reach."""
+_HOSTILE_KEPT_UP_WITH: Final = 2
+"""Each invents some five messages a minute, and a participant asks for about twelve."""
 _REPAIRED_MS: Final = {Profile.WAKU: 300_000, Profile.LOGOS: 600_000}
 """Within this time a repair is asked for and answered once."""
 _UNREPAIRED: Final = 1e-3
@@ -198,8 +200,9 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
     tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
     patience_ms = max(_FORGED_MS, tries * _REPAIRED_MS[plan["profile"]])
-    # Where little gets out, an answer waits behind much else.
+    # Where little gets out, an answer waits behind much else; where more is invented than can be asked for, a request.
     is_slow = any(plan.get(name) for name in ("rate_limit", "node_rate", "slow_uplinks"))
+    is_slow = is_slow or plan["hostile"] > _HOSTILE_KEPT_UP_WITH
     return {
         "lost_timeout_ms": CALM.lost_timeout_ms if is_slow else min(patience_ms, CALM.lost_timeout_ms),
         "absence_ms": min(plan.get("absence_ms", CALM.absence_ms), _FORGED_MS // 6),
