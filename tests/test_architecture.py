@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "fairway"
 RANKS = {
     "environment": 0,
     "errors": 0,
+    "units": 0,
     "extras": 1,
     "visible": 0,
     "options": 1,

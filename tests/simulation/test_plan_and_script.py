@@ -8,8 +8,9 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.options import Delivery, Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
+from fairway.simulation.plan import SimulationPlan, StoreKind, replay_command
 from fairway.simulation.script import Deed, names_of, write_script
+from fairway.units import HOUR_MS
 
 BUSY = SimulationPlan(
     participants=6,

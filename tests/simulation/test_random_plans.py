@@ -12,8 +12,9 @@ import typer
 from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind, replay_command
+from fairway.simulation.plan import SimulationPlan, StoreKind, replay_command
 from fairway.simulation.random_plans import CALM, calm_but, draw_plan
+from fairway.units import HOUR_MS
 
 pytestmark = pytest.mark.xdist_group("plans")  # what its tests share is made once
 

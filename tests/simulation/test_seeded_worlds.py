@@ -10,8 +10,9 @@ import random
 import pytest
 
 from fairway.options import Delivery, Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.runner import simulate
+from fairway.units import HOUR_MS
 
 WORLDS = 4
 """For each profile and loss."""

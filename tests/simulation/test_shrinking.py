@@ -6,9 +6,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.random_plans import CALM, draw_plan
 from fairway.simulation.shrinking import shrink
+from fairway.units import HOUR_MS
 
 LARGE = SimulationPlan(
     participants=40,

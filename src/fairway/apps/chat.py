@@ -28,13 +28,13 @@ from fairway.events import (
     MessageReceived,
     StatusChanged,
 )
+from fairway.units import NS_PER_S
 from fairway.visible import visible
 
 _LAST_WORDS_S = 10.0
 """How long the end waits for the network to take what was sent last."""
 _SHOWN_OF_A_LINE = 40
 _KEPT_RECEIPTS = 1_000
-_NANOSECONDS_PER_SECOND = 1_000_000_000
 COMMANDS = "/file PATH to send a file, /who to see who has your last message, /quit"
 
 
@@ -141,7 +141,7 @@ class Conversation:
             if self._save is not None:
                 path = await asyncio.to_thread(save_payload, self._save, message.message_id, message.payload)
                 text += f", saved as {path}"
-        at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND or time.time()
+        at_s = message.timestamp_ns / NS_PER_S or time.time()
         self._screen.show(_line(at_s, message.sender_id, text, "bold cyan"))
         if not message.ephemeral:
             self._channel.finish(message)

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 from rich.markup import escape
 
-from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.plan import SimulationPlan
+from fairway.units import HOUR_MS
 
 _PLAN: Final = SimulationPlan()
 _PANELS: Final = {

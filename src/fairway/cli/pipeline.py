@@ -21,10 +21,10 @@ from fairway.cli._pipeline_terminal import (
 )
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
+from fairway.units import HOUR_MS
 
 _DEFAULT_EPOCH_MS: Final = 600_000
 _DEFAULT_CHANNEL_BYTES: Final = 536_870_912
-_HOUR_MS: Final = 3_600_000
 
 app = typer.Typer(
     name="pipeline", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
@@ -227,7 +227,7 @@ def restore(
     if done.refused:
         typer.echo(f"{done.refused:,} of these were refused: the channel's keys do not open them")
     if done.parked or done.missing:
-        hours = SdsConfig().lost_timeout_ms / _HOUR_MS
+        hours = SdsConfig().lost_timeout_ms / HOUR_MS
         typer.echo(
             f"{done.parked:,} messages wait for {done.missing:,} that the archive lacks: the channel asks store nodes "
             f"and participants for these when it is started, and delivers what waits when they come, or when it has "

@@ -20,13 +20,14 @@ from fairway.errors import ConfigurationError
 from fairway.simulation.archiving import require_new, truth_path, write_archive
 from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
 from fairway.simulation.figures import Figures, add_up, loss_class
-from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.random_plans import calm_but, draw_plan
 from fairway.simulation.render import print_report
 from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
 from fairway.simulation.tour import KINDS, tour_plan
 from fairway.simulation.workers import Outcome
+from fairway.units import HOUR_MS
 
 _MANY: Final = "Many worlds"
 _INTERRUPTED: Final = 130

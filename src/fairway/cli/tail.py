@@ -18,10 +18,10 @@ from fairway.apps.tailing import Until, as_text, indented, tail
 from fairway.cli._channel_options import with_settings
 from fairway.cli._console import PlainConsole
 from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.units import NS_PER_S
 from fairway.visible import visible
 
 _QUIET_S: Final = 10.0
-_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
 
 
 @with_settings
@@ -90,7 +90,7 @@ def command(
 
 def message_text(message: MessageReceived, saved: Path | None) -> Text:
     """Return a message as people see it."""
-    at_s = message.timestamp_ns / _NANOSECONDS_PER_SECOND if message.timestamp_ns else time.time()
+    at_s = message.timestamp_ns / NS_PER_S if message.timestamp_ns else time.time()
     marks = [
         mark
         for mark, holds in (

@@ -11,6 +11,7 @@ from typing import Any, Final
 from fairway.conformance.cases import Case, MalformedCaseError, case_list, one_case, replay_tables, same
 from fairway.conformance.report import Check
 from fairway.errors import DecodeError
+from fairway.units import NS_PER_MS
 from fairway.wire import filter as filter_wire
 from fairway.wire import lightpush, metadata, store
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeResponse, FilterSubscribeType, MessagePush
@@ -19,7 +20,6 @@ from fairway.wire.metadata import WakuMetadata
 from fairway.wire.store import StoreQueryRequest
 from fairway.wire.waku_message import encode_waku_message
 
-_NS_PER_MS: Final = 1_000_000
 _NO_CLUSTER: Final = "66/WAKU2-METADATA: a node must tell its cluster, so fairway does not write a record without one"
 
 
@@ -189,7 +189,7 @@ def _query(case: Case) -> Iterator[Check]:
 
 def _nanoseconds(case: Case, key: str) -> int | None:
     milliseconds = case.maybe_integer(key)
-    return None if milliseconds is None else milliseconds * _NS_PER_MS
+    return None if milliseconds is None else milliseconds * NS_PER_MS
 
 
 def _page(case: Case) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same
 from fairway.conformance.report import Check
+from fairway.units import NS_PER_MS
 from fairway.wire.relay_shards import RelayShards, decode_relay_shards, relay_shards_entry
 from fairway.wire.topics import autoshard, shard_of
 from fairway.wire.waku_message import (
@@ -23,7 +24,6 @@ _ZERO_TIMESTAMP: Final = "js-waku leaves an absent or zero timestamp out of the 
 _SHARD_ORDER: Final = "js-waku lists shards in the order given; fairway lists each once, ascending"
 _SHARD_KEY: Final = re.compile(r"shard_of_(\d+)")
 _TOPIC_KEY: Final = re.compile(r"pubsubTopic_cluster(\d+)_(\d+)shards")
-_NS_PER_MS: Final = 1_000_000
 
 
 def read_message(case: Case) -> WakuMessage:
@@ -92,7 +92,7 @@ def _encoder(case: Case) -> Iterator[Check]:
         content_topic=content_topic,
         # What js-waku's encoder writes of its own accord.
         version=0,
-        timestamp_ns=given.integer("timestamp_ms") * _NS_PER_MS,
+        timestamp_ns=given.integer("timestamp_ms") * NS_PER_MS,
         meta=given.maybe_octets("meta"),
         ephemeral=given.maybe_flag("ephemeral") or False,
     )

@@ -32,9 +32,9 @@ from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Write
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage
 
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _WINDOW_MESSAGES: Final = 20_000
 """Messages that are read, with payloads, at a time: memory is bounded by these, whatever the channel's size."""
 _WRITE_MESSAGES: Final = 256
@@ -149,7 +149,7 @@ class _Opened:
     @property
     def now_ms(self) -> int:
         """Return the time at which the last message is received."""
-        return self.latest_ns // _NANOSECONDS_PER_MILLISECOND
+        return self.latest_ns // NS_PER_MS
 
     def __iter__(self) -> Iterator[WakuMessage]:
         for message in self._messages:

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from fairway.errors import ConfigurationError
 from fairway.simulation.figures import Figures, loss_class
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.report import plain
 from fairway.simulation.runner import simulate
 from fairway.simulation.shrinking import shrink
 from fairway.simulation.workers import PATIENCE, Outcome, World, run_worlds
+from fairway.units import HOUR_MS
 
 _MOST_JOBS: Final = 1_024
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 from fairway.errors import ConfigurationError
 from fairway.protocol.effects import Purpose
 from fairway.simulation.histogram import Histogram
-from fairway.simulation.plan import HOUR_MS
 from fairway.simulation.report import SimulationReport
+from fairway.units import HOUR_MS
 
 S_MS: Final = 5_000
 """S of the FURPS."""

@@ -17,6 +17,7 @@ from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation.world import Observer, World
+from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
@@ -32,7 +33,6 @@ _INVENTED: Final = 20
 """Messages that nobody sent, cited at once."""
 _ASKED: Final = 10
 """Messages that a repair is asked for at once."""
-_DAY_MS: Final = 86_400_000
 
 
 class Mallory(Observer):
@@ -83,7 +83,7 @@ class Mallory(Observer):
 
     def _ahead(self, dice: random.Random) -> None:
         """Claim a time that has not come."""
-        ahead_ms = dice.choice((60_000, 3_500_000, _DAY_MS, 1 << 40))
+        ahead_ms = dice.choice((60_000, 3_500_000, DAY_MS, 1 << 40))
         self._send(self._message(lamport_timestamp=self._world.now_ms + ahead_ms))
 
     def _full_bloom(self, dice: random.Random) -> None:
@@ -164,7 +164,7 @@ class Mallory(Observer):
         return WakuMessage(
             payload=payload,
             content_topic=self._world.content_topic,
-            timestamp_ns=self._world.now_ms * 1_000_000,
+            timestamp_ns=self._world.now_ms * NS_PER_MS,
             meta=self._heard[-1].message.meta if self._heard else None,
         )
 

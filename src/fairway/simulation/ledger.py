@@ -38,6 +38,7 @@ from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
+from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import SdsMessage
 
@@ -51,7 +52,6 @@ _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
-_DAY_MS: Final = 86_400_000
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
@@ -415,7 +415,7 @@ class Ledger(Observer):
         """Write down what somebody gave to its node, and whether it is stamped by the clock."""
         self._handed_over.add(message.message_hash)
         # By the time that a slow node lets it out the clock may show something else.
-        stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // 1_000_000, self.wall_ms(name)
+        stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // NS_PER_MS, self.wall_ms(name)
         if wall_ms is not None and abs(stamp_ms - wall_ms) > MISDATED_MS:
             self.misdated.append((at_ms, name, stamp_ms - wall_ms))
         if name in self.presences:
@@ -667,7 +667,7 @@ class Ledger(Observer):
         if name not in self.presences:
             return
         lamport = self._lamports[opened.message_id] = opened.lamport_timestamp or 0
-        if lamport * self.lamport_unit_ms > at_ms + _DAY_MS // 2:
+        if lamport * self.lamport_unit_ms > at_ms + DAY_MS // 2:
             self.ahead.append((at_ms, name, opened.message_id))
         if any(self._lamports.get(entry.message_id, -1) >= lamport for entry in opened.causal_history):
             self.unordered.append((at_ms, name, opened.message_id))

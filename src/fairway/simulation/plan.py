@@ -19,9 +19,9 @@ from fairway.options import (
     ReliableChannelOptions,
     SdsConfig,
 )
+from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkFaults
 
-HOUR_MS: Final = 3_600_000
 _MAX_PARTICIPANTS: Final = 1_000
 _MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
 _SHARES: Final = (

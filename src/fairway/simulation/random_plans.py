@@ -14,7 +14,8 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from fairway.options import Delivery, Profile, SegmentationConfig
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind
+from fairway.simulation.plan import SimulationPlan, StoreKind
+from fairway.units import HOUR_MS
 
 CALM: Final = SimulationPlan(
     loss=0.0,

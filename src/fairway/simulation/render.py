@@ -14,9 +14,10 @@ from rich.text import Text
 
 from fairway.options import Delivery
 from fairway.simulation.figures import S_MS, Figures, loss_class
-from fairway.simulation.plan import HOUR_MS, replay_command
+from fairway.simulation.plan import replay_command
 from fairway.simulation.report import Distribution, SimulationReport
 from fairway.simulation.script import Deed
+from fairway.units import HOUR_MS
 
 _SHOWN: Final = 20
 """Violations that are printed; ``--json`` has them all."""

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from fairway.simulation.campaign import Tally
 from fairway.simulation.figures import Figures
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, replay_command
+from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.render import duration, fault, furps_table, size, table_of
 from fairway.simulation.workers import Outcome
+from fairway.units import HOUR_MS
 
 _SHOWN: Final = 20
 """Broken worlds that are printed; ``--json`` has them all."""

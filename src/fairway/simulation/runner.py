@@ -44,6 +44,7 @@ from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, Participant, World
 from fairway.storage.channel_store import Stored
 from fairway.testing import DiskFault, SimulatedDisk
+from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
 
@@ -801,7 +802,7 @@ class Run:
             or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS
         ):
             return None
-        return participant.machine.time_ns() // 1_000_000
+        return participant.machine.time_ns() // NS_PER_MS
 
     def _holds(self, name: str, sds_id: str) -> bool:
         """Return whether a participant has an SDS message, received or rebuilt, as far as that can be seen."""

@@ -14,7 +14,8 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from fairway.simulation.plan import HOUR_MS, SimulationPlan
+from fairway.simulation.plan import SimulationPlan
+from fairway.units import HOUR_MS
 
 _TEXT_BYTES: Final = (1, 8, 40, 120, 400)
 """Lengths of texts; a zero-padded number in front makes each its own."""

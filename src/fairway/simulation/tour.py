@@ -12,7 +12,8 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from fairway.options import Delivery, Profile
-from fairway.simulation.plan import HOUR_MS, SimulationPlan, StoreKind
+from fairway.simulation.plan import SimulationPlan, StoreKind
+from fairway.units import HOUR_MS
 
 _MINUTE_MS: Final = HOUR_MS // 60
 

@@ -33,6 +33,7 @@ from fairway.protocol.requests import SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dialect import SdsDialect
 from fairway.protocol.segmentation import leopard
+from fairway.units import NS_PER_MS
 from fairway.wire.bloom import BloomParameters, holds
 from fairway.wire.hashing import keccak256
 from fairway.wire.sds import SdsMessage
@@ -154,7 +155,7 @@ class WireRules:
         self, at_ms: int, name: str, opened: SdsMessage, plain: bytes, message_hash: bytes, stamp_ns: int
     ) -> Iterator[str]:
         """Yield what is wrong with a message that an honest participant hands to its node."""
-        yield from self._overdraft(name, stamp_ns // (RATE_EPOCH_MS * 1_000_000))
+        yield from self._overdraft(name, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         is_content = bool(opened.content and opened.lamport_timestamp)
         if opened.content and not is_content:
             return

@@ -30,13 +30,13 @@ from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
+from fairway.units import NS_PER_MS
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.waku.node import RoutedMessage
 
 START_MS: Final = 1_760_000_000_000
 """Where virtual time begins, in milliseconds since the Unix epoch."""
 DEFAULT_CHANNEL_ID: Final = "harbour"
-_NS_PER_MS: Final = 1_000_000
 _STARTED_AGAIN_MS: Final = 10_000
 """After how long somebody starts a program again whose disk or node failed."""
 
@@ -193,7 +193,7 @@ class World:
         """
         self.loop = VirtualLoop(seed)
         self._context = copy_context()
-        self._machine = Machine(self.loop, start_ns=START_MS * _NS_PER_MS)
+        self._machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS)
         self._context.run(set_environment, self._machine)
         self.network: LocalNetwork = self._context.run(
             partial(LocalNetwork, faults or NetworkFaults(), seed=seed, clock_ns=self._machine.time_ns)
@@ -242,13 +242,13 @@ class World:
     @property
     def now_ms(self) -> int:
         """The true time, in milliseconds since the Unix epoch."""
-        return START_MS + self.loop.time_ns() // _NS_PER_MS
+        return START_MS + self.loop.time_ns() // NS_PER_MS
 
     # What participants do.
 
     def join(self, name: str) -> Participant:
         """Add a participant without a past."""
-        machine = Machine(self.loop, start_ns=START_MS * _NS_PER_MS, skew_ms=self._skew_ms(name))
+        machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS, skew_ms=self._skew_ms(name))
         habits, options = self._habits_of(name), self._options_of(name, 1)
         wishes: dict[str, Wish] = {}
         participant = Participant(

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fairway.errors import SnapshotError
+from fairway.units import NS_PER_S
 
 if TYPE_CHECKING:
     import psycopg
@@ -27,7 +28,6 @@ AHEAD_S: Final = HOUR_S
 """Partitions are made for so much of the future."""
 LATE_S: Final = 31 * 24 * HOUR_S
 """Older messages are not kept, unless there happens to be a partition for them."""
-_SECOND_NS: Final = 1_000_000_000
 _LOCK: Final = 7_263_018
 """Of PostgreSQL's advisory locks, held while tables are made."""
 
@@ -139,11 +139,11 @@ def uncovered(
     known: list[Partition], timestamps_ns: Iterable[int], now_ns: int, late_s: float = LATE_S
 ) -> set[Partition]:
     """Return the partitions to make so that messages of these times can be kept, as far as they are to be."""
-    oldest_ns, newest_ns = now_ns - round(min(late_s, LATE_S) * _SECOND_NS), now_ns + AHEAD_S * _SECOND_NS
+    oldest_ns, newest_ns = now_ns - round(min(late_s, LATE_S) * NS_PER_S), now_ns + AHEAD_S * NS_PER_S
     wanted = set()
     for timestamp_ns in {*timestamps_ns, now_ns, newest_ns}:
         if oldest_ns <= timestamp_ns <= newest_ns and not covers(known, timestamp_ns):
-            hour_s = timestamp_ns // _SECOND_NS // HOUR_S * HOUR_S
+            hour_s = timestamp_ns // NS_PER_S // HOUR_S * HOUR_S
             wanted.add(_between(known, timestamp_ns, hour_s, hour_s + HOUR_S))
     return wanted
 
@@ -202,11 +202,11 @@ def _between(known: list[Partition], timestamp_ns: int, start_s: int, end_s: int
     """Return a partition for a time within an hour, as long as its neighbours allow: nwaku's begin at any second."""
     for partition in known:
         if partition.end_ns <= timestamp_ns:
-            start_s = max(start_s, -(-partition.end_ns // _SECOND_NS))
+            start_s = max(start_s, -(-partition.end_ns // NS_PER_S))
         else:
-            end_s = min(end_s, partition.start_ns // _SECOND_NS)
+            end_s = min(end_s, partition.start_ns // NS_PER_S)
             break
-    return Partition(start_s * _SECOND_NS, end_s * _SECOND_NS, f"messages_{start_s}_{end_s}")
+    return Partition(start_s * NS_PER_S, end_s * NS_PER_S, f"messages_{start_s}_{end_s}")
 
 
 def _quoted(name: str) -> str:

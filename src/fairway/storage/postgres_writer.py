@@ -15,6 +15,7 @@ from fairway.storage import postgres_layout as layout
 from fairway.storage.archive import ArchiveEntry
 from fairway.storage.postgres_archive import psycopg_driver
 from fairway.storage.postgres_session import PostgresSession
+from fairway.units import NS_PER_S
 
 if TYPE_CHECKING:
     import psycopg
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 MAX_TOPIC_BYTES: Final = 2_000
 """Of pubsub topic and of content topic: entries of nwaku's indexes have a third of a page, 2,704 bytes."""
 _MAX_INTEGER: Final = 2**31 - 1
-_SECOND_NS: Final = 1_000_000_000
 
 _INSERT: Final = """
 WITH given AS (
@@ -132,7 +132,7 @@ class PostgresUpkeep:
         return removed
 
     def _is_old(self, partition: layout.Partition, now_ns: int) -> bool:
-        return self._max_age_s is not None and partition.end_ns <= now_ns - round(self._max_age_s * _SECOND_NS)
+        return self._max_age_s is not None and partition.end_ns <= now_ns - round(self._max_age_s * NS_PER_S)
 
     def _is_too_much(self, connection: psycopg.Connection[Any]) -> bool:
         return self._max_bytes is not None and layout.size_bytes(connection) > self._max_bytes

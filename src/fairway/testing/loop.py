@@ -22,12 +22,12 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
 from fairway.environment import Environment, set_environment
+from fairway.units import NS_PER_MS, NS_PER_S
 
 Result = TypeVar("Result")
 
 START_NS: Final = 1_760_000_000_000_000_000
 """What a wall clock shows where virtual time begins, in nanoseconds since the Unix epoch: 2025-10-09 08:53:20 UTC."""
-_NS_PER_S: Final = 1_000_000_000
 _MAX_TURNS: Final = 1_000_000
 """Turns of the loop at one moment, after which it counts as a program that runs in circles."""
 _SHOWN: Final = 5
@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Return seconds since the loop was made."""
-        return self._now_ns / _NS_PER_S
+        return self._now_ns / NS_PER_S
 
     def time_ns(self) -> int:
         """Return nanoseconds since the loop was made."""
@@ -159,7 +159,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not timers:
             raise Deadlock(f"nothing will ever happen any more, but these tasks wait: {self._waiting()}")
         when = timers[0].when()
-        self._now_ns = max(self._now_ns, round(when * _NS_PER_S))
+        self._now_ns = max(self._now_ns, round(when * NS_PER_S))
         self._turns = 0
         while timers and timers[0].when() <= when:
             timer = heapq.heappop(timers)
@@ -198,7 +198,7 @@ class Machine(Environment):
 
     def time_ns(self) -> int:
         """Return what the wall clock shows."""
-        return self._start_ns + self.loop.time_ns() + self.skew_ms * 1_000_000
+        return self._start_ns + self.loop.time_ns() + self.skew_ms * NS_PER_MS
 
     def monotonic_ns(self) -> int:
         """Return the loop's time."""

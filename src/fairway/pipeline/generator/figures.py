@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import RateLimitConfig
+from fairway.units import NS_PER_MS
 
 _KEY: Final = ("channel_id", "message_id")
 _SENDER: Final = ("channel_id", "sender_id")
@@ -156,7 +157,7 @@ def _bandwidth(facts: DataFrame) -> DataFrame:
 
 
 def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> DataFrame:
-    epoch_ns = epoch_ms * 1_000_000
+    epoch_ns = epoch_ms * NS_PER_MS
     return (
         facts.where("fact = 'carrier' AND status = 'ok'")
         .groupBy("sender_id", F.expr(f"timestamp div {epoch_ns}").alias("epoch"))

@@ -28,6 +28,7 @@ import pyarrow.dataset as ds
 
 from fairway.pipeline.sinks.dispatch import Dispatcher, Outcome
 from fairway.pipeline.sinks.ledger import ReceiptLedger
+from fairway.units import NS_PER_MS
 from fairway.waku.node import WakuNode
 
 RESTAMP_AFTER_MS: Final = 10_000
@@ -35,7 +36,6 @@ RESTAMP_AFTER_MS: Final = 10_000
 _SENDERS_AT_ONCE: Final = 16
 _BATCH_ROWS: Final = 64
 _LONGEST_STEP_S: Final = 1.0
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,4 +168,4 @@ class Dispatch:
         return receipt is not None and receipt.status.is_settled
 
     def _now_ms(self) -> int:
-        return self.now_ns() // _NANOSECONDS_PER_MILLISECOND
+        return self.now_ns() // NS_PER_MS

@@ -30,6 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
 from fairway.pipeline.schema import columns_of
+from fairway.units import NS_PER_MS
 
 SCHEDULED: Final = (
     "sender_id string, place bigint, epoch bigint, epoch_start_ms bigint, not_before_ms bigint, channel_id string,"
@@ -44,7 +45,6 @@ it."""
 NO_ROOM: Final = "the rate limit has no room for it in its epoch"
 """Why an ephemeral message does not leave."""
 _EPHEMERAL_SHARE: Final = Fraction(str(RateLimitConfig().approached_threshold))
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 class Counting(Enum):
@@ -86,7 +86,7 @@ def scheduled(
         table = _within(table, rate_limit, order)
     table = table.withColumn("place", F.row_number().over(sender.orderBy("epoch", *order)).cast("bigint") - 1)
     in_epoch = Window.partitionBy("sender_id", "epoch").orderBy("place")
-    stamp = F.col("not_before_ms") * _NANOSECONDS_PER_MILLISECOND + F.row_number().over(in_epoch) - 1
+    stamp = F.col("not_before_ms") * NS_PER_MS + F.row_number().over(in_epoch) - 1
     return (
         table.withColumn("epoch_start_ms", F.col("epoch") * epoch_ms)
         .withColumn("not_before_ms", F.greatest("release_ms", "epoch_start_ms"))

@@ -30,6 +30,7 @@ from fairway.pipeline.run.folder import MANIFEST, RunFolder, kind_of, read_manif
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.sinks.dispatch import Outcome
 from fairway.pipeline.sinks.ledger import ReceiptLedger
+from fairway.units import NS_PER_MS
 from fairway.waku.connect import connect
 
 RECEIPTS_FILE: Final = "receipts.db"
@@ -124,7 +125,7 @@ def _start_ms(folder: Path, options: SendOptions) -> int:
         return options.start_ms
     begun = _manifest(folder)
     if begun is None:
-        return time.time_ns() // 1_000_000
+        return time.time_ns() // NS_PER_MS
     return int(begun["options"]["start_ms"])
 
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.units import MS_PER_S
 from fairway.visible import visible
 
 _SHORT_ID: Final = 12
@@ -25,7 +26,6 @@ _NARROWEST: Final = 8
 _MOST_CHANNELS: Final = 50
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 1_000_000_000
-_SECOND_MS: Final = 1_000
 _KIB: Final = 1_024
 _LEAST_SHARE: Final = 0.001
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
@@ -237,7 +237,7 @@ def duration_text(milliseconds: int | None) -> str:
     """Return a time in milliseconds or seconds; None, which is unknown, as a dash."""
     if milliseconds is None:
         return "-"
-    return f"{milliseconds} ms" if milliseconds < _SECOND_MS else f"{milliseconds / _SECOND_MS:,.1f} s"
+    return f"{milliseconds} ms" if milliseconds < MS_PER_S else f"{milliseconds / MS_PER_S:,.1f} s"
 
 
 def _time(timestamp_ns: int) -> str:

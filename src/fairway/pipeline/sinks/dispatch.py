@@ -23,6 +23,7 @@ from typing import Any, Final
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.pipeline.sinks.ledger import Claim, ReceiptLedger, ReceiptStatus
 from fairway.storage.lip76 import Shards
+from fairway.units import NS_PER_MS, NS_PER_S
 from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
 from fairway.wire.waku_message import WakuMessage
 
@@ -32,8 +33,6 @@ _LONGEST_PAUSE_S: Final = 60.0
 
 _LONGEST_STEP_S: Final = 1.0
 """Whoever interrupts a wait is heard within this; a clock that is set meanwhile is followed."""
-_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
 """What a row must have to be a message; a timestamp because without it each attempt would be another message."""
@@ -131,7 +130,7 @@ class Dispatcher:
         if claim is Claim.IN_DOUBT:
             return "it was on its way when a process ended, and may have left"
         not_after_ms = row.get("not_after_ms")
-        if not_after_ms is not None and self.now_ns() >= not_after_ms * _NANOSECONDS_PER_MILLISECOND:
+        if not_after_ms is not None and self.now_ns() >= not_after_ms * NS_PER_MS:
             return "its epoch of the rate limit is over"
         return row.get("dropped")
 
@@ -141,7 +140,7 @@ class Dispatcher:
         if not_before_ms is None:
             return True
         waited_s = 0.0
-        while (left_s := not_before_ms / 1_000 - self.now_ns() / _NANOSECONDS_PER_SECOND) > 0:
+        while (left_s := not_before_ms / 1_000 - self.now_ns() / NS_PER_S) > 0:
             if waited_s + left_s > self.longest_wait_s:
                 return False
             step_s = min(left_s, _LONGEST_STEP_S)
@@ -157,7 +156,7 @@ class Dispatcher:
     def _restamped(self, key: bytes, message: RoutedMessage) -> RoutedMessage:
         """Return a message with the time of now if its own is too old, and write that down first."""
         now_ns, stamp = self.now_ns(), message.message.timestamp_ns or 0
-        if self.restamp_after_ms is None or now_ns - stamp <= self.restamp_after_ms * _NANOSECONDS_PER_MILLISECOND:
+        if self.restamp_after_ms is None or now_ns - stamp <= self.restamp_after_ms * NS_PER_MS:
             return message
         message = _stamped(message, now_ns)
         self.ledger.restamp(key, now_ns, message.message_hash)

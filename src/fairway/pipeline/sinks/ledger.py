@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from fairway.errors import ConfigurationError
+from fairway.units import NS_PER_MS
 
 _BUSY_TIMEOUT_S: Final = 60.0
 _CREATE: Final = """
@@ -121,7 +122,7 @@ class ReceiptLedger:
     """A context manager over one file, made if it is not there; raises `ConfigurationError` if it cannot be used."""
 
     def __init__(
-        self, path: str | PathLike[str], *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self, path: str | PathLike[str], *, now_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
     ) -> None:
         self.path: Final = Path(path)
         self._now_ms = now_ms

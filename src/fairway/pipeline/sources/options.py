@@ -14,6 +14,7 @@ from typing import Any, Final
 from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
+from fairway.units import NS_PER_MS
 
 DEFAULT_SETTLE_MS: Final = 30_000
 """Nodes relay messages that are up to 20 s old (64/WAKU2-NETWORK); after 30 s a store has what it will have."""
@@ -85,7 +86,7 @@ class SourceOptions:
             min_partitions=_integer(given, "minPartitions", at_least=1),
             max_offsets_per_trigger=_integer(given, "maxOffsetsPerTrigger", at_least=1),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-            settle_ns=1_000_000 * (DEFAULT_SETTLE_MS if settle_ms is None else settle_ms),
+            settle_ns=NS_PER_MS * (DEFAULT_SETTLE_MS if settle_ms is None else settle_ms),
         )
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import SdsConfig
 from fairway.pipeline.stages.missing_messages import citations
+from fairway.units import NS_PER_MS
 
 ACKNOWLEDGEMENTS: Final = (
     "channel_id string, message_id string, sender_id string, acknowledged_by string, how string, at bigint"
@@ -26,7 +27,6 @@ ACKNOWLEDGEMENTS: Final = (
 
 _KEY: Final = ("channel_id", "message_id")
 _POSSIBLE: Final = "bloom"
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 def acknowledgements(
@@ -88,7 +88,7 @@ def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> Data
     )
     # Timestamps are whatever their senders wrote; a difference that no integer holds is no latency.
     latency_ns = F.greatest(F.lit(0), F.try_subtract("first.at", "sent_at"))
-    latency_ms = F.floor(latency_ns / _NANOSECONDS_PER_MILLISECOND).cast("bigint")
+    latency_ms = F.floor(latency_ns / NS_PER_MS).cast("bigint")
     return sent.join(heard, [*_KEY], "left").select(
         *_KEY,
         "sender_id",

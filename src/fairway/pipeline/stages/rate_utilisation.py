@@ -15,13 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
+from fairway.units import NS_PER_MS
 
 RATE_UTILISATION: Final = (
     "sender_id string, epoch_start_ms bigint, messages bigint, channels bigint, limit bigint, pct double"
 )
 """The table of the rate limit; ``limit`` and ``pct`` (per cent of the limit) are null when no limit is known."""
-
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 def rate_utilisation(
@@ -35,7 +34,7 @@ def rate_utilisation(
         raise ConfigurationError(f"epoch_ms must be positive, not {epoch_ms}")
     if limit is not None and limit <= 0:
         raise ConfigurationError(f"limit must be positive, not {limit}; leave it out when there is none")
-    timestamp_ms = F.expr(f"timestamp div {_NANOSECONDS_PER_MILLISECOND}")
+    timestamp_ms = F.expr(f"timestamp div {NS_PER_MS}")
     allowed = F.lit(limit).cast("bigint")
     return (
         sds_messages.withColumn("timestamp_ms", timestamp_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -12,9 +12,7 @@ from fairway.pipeline.durable import write_json
 from fairway.pipeline.streaming.channel_core import DELIVERED, FOUND, MISSING
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.progress import Phase, StreamProgress
-
-_NANOSECONDS_PER_SECOND: Final = 1_000_000_000
-_MILLISECONDS_PER_SECOND: Final = 1_000
+from fairway.units import MS_PER_S, NS_PER_S
 
 
 class Figures:
@@ -64,7 +62,7 @@ class Figures:
                 continue
             self._told[run] = batch
             self.update()
-            seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / _MILLISECONDS_PER_SECOND
+            seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / MS_PER_S
             yield self.told(
                 Phase.RECORDED if is_record else Phase.DELIVERED,
                 batch,
@@ -106,7 +104,7 @@ def _behind_s(sources: list[dict[str, Any]]) -> float | None:
     """Return by how much of the messages' own time the archive that is least far is behind."""
     lags = [_lag_ns(source.get("endOffset"), source.get("latestOffset")) for source in sources]
     known = [lag for lag in lags if lag is not None]
-    return max(known) / _NANOSECONDS_PER_SECOND if known else None
+    return max(known) / NS_PER_S if known else None
 
 
 def _lag_ns(reached: Any, latest: Any) -> int | None:

@@ -24,6 +24,7 @@ from typing import Final, Self
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.units import MS_PER_S, NS_PER_MS
 from fairway.waku.archive_store import ArchiveStore
 from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
 from fairway.waku.local.lies import false_page
@@ -33,8 +34,6 @@ from fairway.waku.message_store import MemoryStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.wire.lightpush import StatusCode
 
-_NS_PER_MS: Final = 1_000_000
-_MS_PER_S: Final = 1_000
 _MAX_STORED: Final = 100_000
 _MAX_STORED_BYTES: Final = 268_435_456
 
@@ -292,7 +291,7 @@ class LocalNetwork:
             action()
         else:
             # The handle is the loop's alone: with the loop it is gone.
-            asyncio.get_running_loop().call_later(delay_ms / _MS_PER_S, action, context=self._context)
+            asyncio.get_running_loop().call_later(delay_ms / MS_PER_S, action, context=self._context)
 
     def forget(self, node: LocalNode) -> None:
         """Drop a node that left."""
@@ -369,7 +368,7 @@ class LocalNetwork:
                 node.leave()
 
     def _now_ms(self) -> int:
-        return self._now_ns() // _NS_PER_MS
+        return self._now_ns() // NS_PER_MS
 
     def _now_ns(self) -> int:
         """Return the time on the network's own machine, whoever asks."""
@@ -379,7 +378,7 @@ class LocalNetwork:
 def _unanswered(publisher: LocalNode) -> tuple[SendResult, int]:
     """Return what a client says that waited for an answer, and how long it waited."""
     detail = f"{publisher.service_node}: {NO_ANSWER}"
-    return SendResult(accepted=False, detail=detail), int(REQUEST_TIMEOUT_S * _MS_PER_S)
+    return SendResult(accepted=False, detail=detail), int(REQUEST_TIMEOUT_S * MS_PER_S)
 
 
 _OF_THE_PROCESS: Final[dict[str, LocalNetwork]] = {}

@@ -18,10 +18,10 @@ from fairway.pipeline.report.html.words import clock, duration, of, percent, siz
 from fairway.pipeline.report.stores import store_lacks
 from fairway.pipeline.report.terminal_tables import size_text
 from fairway.pipeline.run.reading import RunTables
+from fairway.units import NS_PER_MS
 
 _SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
 _SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def rate(charts: Charts, tables: RunTables) -> tuple[str, ...]:
         for row, note in zip(busiest[:CHART_ROWS], notes, strict=False)
     ]
     rows = [
-        (name(row["sender_id"]), clock(row["epoch_start_ms"] * _NANOSECONDS_PER_MILLISECOND), note)
+        (name(row["sender_id"]), clock(row["epoch_start_ms"] * NS_PER_MS), note)
         for row, note in zip(busiest, notes, strict=True)
     ]
     figure = "messages" if limit is None else "messages of the limit"
