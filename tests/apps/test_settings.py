@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.settings import ChannelSettings, default_topic, load_options, shared_key
+from fairway.apps.settings import ChannelSettings, load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.wire.topics import ContentTopic
+from fairway.wire.topics import ContentTopic, default_topic
 
 
 def written(folder: Path, content: Any) -> Path:

@@ -21,6 +21,7 @@ from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.waku.connect import connect
 from fairway.waku.node import WakuNode
+from fairway.wire.topics import default_topic
 
 MOMENT_S: Final = 2.0
 """How long a node may take to connect before people are told that it is not there."""
@@ -80,16 +81,6 @@ async def _connected_within(node: WakuNode, seconds: float) -> None:
             async for status in node.status_changes():
                 if status.connected:
                     return
-
-
-def default_topic(channel_id: str) -> str:
-    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
-    if not channel_id or "/" in channel_id:
-        raise ConfigurationError(
-            f"the channel id {channel_id!r} cannot be part of a content topic; "
-            "give the topic yourself, such as --topic /my-app/1/team/proto"
-        )
-    return f"/fairway/1/{channel_id}/proto"
 
 
 def shared_key(text: str) -> Encryption:

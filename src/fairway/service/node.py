@@ -37,7 +37,7 @@ from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.exchange import answering
 from fairway.waku.protocols.filter_service import FilterService
 from fairway.waku.protocols.introductions import Introductions
-from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
+from fairway.waku.protocols.lightpush import LightPushService, Published
 from fairway.waku.protocols.pending_responses import PendingResponses
 from fairway.waku.protocols.relay import Relay
 from fairway.waku.protocols.request_limiter import RequestLimiter
@@ -105,7 +105,7 @@ class ServiceNode(WatchedNode):
             rules=rules,
             limiter=self.limiters["lightpush"],
             publish=self.publish,
-            sharding=AutoSharding(cluster_id=options.cluster_id, shard_count=options.shard_count),
+            sharding=options.pubsub_topic_of,
             needs_relay_peers=bool(options.peers),
         )
         self.store: Final = None if archive is None else StoreService(archive.page, self.limiters["store"])

@@ -15,7 +15,7 @@ from fairway.waku.libp2p.transports.web_origins import checked_origins
 from fairway.waku.protocols.filter_service import FilterLimits
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
-from fairway.wire.topics import pubsub_topic
+from fairway.wire.topics import autoshard, pubsub_topic
 
 DEFAULT_CLUSTER: Final = 1
 """The Waku Network."""
@@ -70,6 +70,10 @@ class ServiceOptions:
     def pubsub_topics(self) -> tuple[str, ...]:
         """The pubsub topics of the shards."""
         return tuple(pubsub_topic(self.cluster_id, shard) for shard in self.shards)
+
+    def pubsub_topic_of(self, content_topic: str) -> str:
+        """Return the shard of a content topic; raise `ConfigurationError` if it does not parse."""
+        return autoshard(content_topic, self.cluster_id, self.shard_count)
 
     @property
     def rules(self) -> MessageRules:

@@ -83,6 +83,16 @@ class ContentTopic:
         return cls(application=application, version=version, name=name, encoding=encoding, generation=generation)
 
 
+def default_topic(channel_id: str) -> str:
+    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
+    if not channel_id or "/" in channel_id:
+        raise ConfigurationError(
+            f"the channel id {channel_id!r} cannot be part of a content topic; "
+            "give the topic yourself (--topic, or content_topic), such as /my-app/1/team/proto"
+        )
+    return f"/fairway/1/{channel_id}/proto"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticShard:
     """A shard of a cluster, the pair behind a pubsub topic ``/waku/2/rs/{cluster}/{shard}``."""

@@ -10,7 +10,7 @@ from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.waku.protocols.filter_service import FilterLimits, FilterService
 from fairway.waku.protocols.introductions import mismatch
-from fairway.waku.protocols.lightpush import AutoSharding, LightPushService, Published
+from fairway.waku.protocols.lightpush import LightPushService, Published
 from fairway.waku.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.waku.protocols.rules import MAX_CLOCK_OFFSET_NS, MAX_RELAYED_BYTES, MessageRules, Refusal
 from fairway.waku.protocols.store_service import RESPONSE_BYTES, StoreService
@@ -113,7 +113,7 @@ def test_limits_of_one_peer_do_not_touch_another_and_peers_are_bounded():
 # --- light push
 
 
-def push(request, *, peers=3, needs_peers=False, limiter=UNLIMITED, fault=None, sharding=None, raw=None):
+def push(request, *, peers=3, needs_peers=False, limiter=UNLIMITED, fault=None, raw=None):
     relayed = []
 
     async def publish(pubsub_topic, data, message):
@@ -126,7 +126,7 @@ def push(request, *, peers=3, needs_peers=False, limiter=UNLIMITED, fault=None, 
         rules=rules(16, range(8)),
         limiter=limiter,
         publish=publish,
-        sharding=sharding,
+        sharding=lambda content_topic: autoshard(content_topic, 16, 8),
         needs_relay_peers=needs_peers,
     )
     data = encode_lightpush_request(request) if raw is None else raw
@@ -147,10 +147,8 @@ def test_a_good_message_is_relayed_as_the_bytes_that_came():
 
 
 def test_without_a_pubsub_topic_autosharding_decides():
-    _, relayed = push(request(topic=None), sharding=AutoSharding(cluster_id=16, shard_count=8))
+    _, relayed = push(request(topic=None))
     assert relayed[0][0] == autoshard(TOPIC, 16, 8)
-    response, relayed = push(request(topic=None))
-    assert (response.status_code, relayed) == (StatusCode.BAD_REQUEST, [])
 
 
 def test_a_node_that_should_have_relay_peers_says_when_it_has_none():
@@ -190,9 +188,7 @@ def test_the_previous_version_is_answered_too():
     async def publish(*_):
         return Published(relay_peer_count=2)
 
-    service = LightPushService(
-        rules=rules(), limiter=UNLIMITED, publish=publish, sharding=None, needs_relay_peers=False
-    )
+    service = LightPushService(rules=rules(), limiter=UNLIMITED, publish=publish, sharding=str, needs_relay_peers=False)
     asked = PushRequestV2(request_id="old", pubsub_topic=SHARD, message_bytes=encoded())
     answer = asyncio.run(service.respond_v2("peer", encode_push_request_v2(asked), now_s=0, now_ns=NOW_NS))
     assert decode_push_response_v2(answer).is_success

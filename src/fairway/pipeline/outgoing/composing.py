@@ -22,7 +22,7 @@ from fairway.protocol.inbound import logical_message_id
 from fairway.protocol.outbound import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from fairway.wire.topics import ContentTopic, autoshard
+from fairway.wire.topics import ContentTopic, autoshard, default_topic
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
 KEPT_RECORDS: Final = 10_000
@@ -72,15 +72,6 @@ class _Place:
     content_topic: str
     pubsub_topic: str
     sealer: Sealer
-
-
-def default_topic(channel_id: str) -> str:
-    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
-    if not channel_id or "/" in channel_id:
-        raise ConfigurationError(
-            f"the channel id {channel_id!r} cannot be part of a content topic; give the topic in content_topic"
-        )
-    return f"/fairway/1/{channel_id}/proto"
 
 
 class Composer:

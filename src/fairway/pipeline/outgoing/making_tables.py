@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
-from fairway.pipeline.outgoing.composing import default_topic
 from fairway.pipeline.outgoing.options import SendOptions
 from fairway.pipeline.outgoing.outgoing_messages import COMPOSED, PAYLOADS, composed, outgoing_messages, refused
 from fairway.pipeline.outgoing.reading import PayloadSource, write_payloads
@@ -30,6 +29,7 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.session import SHORT_JOB_BYTES, session_or_own
 from fairway.pipeline.sinks.ledger import ReceiptLedger
+from fairway.wire.topics import default_topic
 
 _WORK: Final = "composed"
 """Messages and refusals together; removed when both have tables of their own."""

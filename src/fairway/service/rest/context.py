@@ -18,7 +18,6 @@ from fairway.service.rest.message_cache import MessageCache
 from fairway.service.rest.options import RestOptions
 from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
-from fairway.wire.topics import autoshard
 
 
 class FedCache:
@@ -69,14 +68,10 @@ class RestContext:
         async with self.awaited.within(self.options.request_timeout_s):
             return await read_body(request, self.options.max_body_bytes)
 
-    def pubsub_topic_of(self, content_topic: str) -> str:
-        """Return the shard of a content topic; raise `ConfigurationError` if it does not parse."""
-        return autoshard(content_topic, self.node.options.cluster_id, self.node.options.shard_count)
-
     def shards_of(self, content_topics: list[str], pubsub_topic: str | None) -> dict[str, str]:
         """Return content topics, each with its pubsub topic; raise `RefusedError` for one that is not served."""
         try:
-            shards = {topic: pubsub_topic or self.pubsub_topic_of(topic) for topic in content_topics}
+            shards = {topic: pubsub_topic or self.node.options.pubsub_topic_of(topic) for topic in content_topics}
         except ConfigurationError as error:
             raise RefusedError(400, f"Autosharding error: {error}") from None
         unserved = sorted(set(shards.values()) - self.rules.pubsub_topics)

@@ -77,7 +77,7 @@ class RelayEndpoints:
         """Publish on the shard of the content topic."""
         message = await self._message(request)
         try:
-            topic = self._context.pubsub_topic_of(message.content_topic)
+            topic = self._context.node.options.pubsub_topic_of(message.content_topic)
         except ConfigurationError as error:
             raise RefusedError(400, f"Failed to publish. Autosharding error: {error}") from None
         await self._publish(topic, message)

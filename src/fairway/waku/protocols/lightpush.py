@@ -26,7 +26,6 @@ from fairway.wire.lightpush import (
     encode_push_response_v2,
     request_id_of,
 )
-from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage
 
 _BESIDE_MESSAGE_BYTES: Final = 65_536
@@ -46,16 +45,8 @@ Publish = Callable[[str, bytes, WakuMessage], Awaitable[Published]]
 """Publishes an encoded message on a pubsub topic; raises a `FairwayError` if that is not possible now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoSharding:
-    """Where a message goes whose client names no pubsub topic."""
-
-    cluster_id: int
-    shard_count: int
-
-    def pubsub_topic_of(self, content_topic: str) -> str:
-        """Return the shard of a content topic, or raise `ConfigurationError` if it does not parse."""
-        return autoshard(content_topic, self.cluster_id, self.shard_count)
+Sharding = Callable[[str], str]
+"""Returns the pubsub topic of a content topic, or raises `ConfigurationError` for one that does not parse."""
 
 
 class LightPushService:
@@ -67,13 +58,13 @@ class LightPushService:
         rules: MessageRules,
         limiter: RequestLimiter,
         publish: Publish,
-        sharding: AutoSharding | None,
+        sharding: Sharding,
         needs_relay_peers: bool,
     ) -> None:
         """With ``needs_relay_peers`` a message that no relay peer took is refused with 505.
 
-        Without, a node that is the network by itself says 200 and a ``relay_peer_count`` of 0. Without ``sharding`` a
-        request must name its pubsub topic.
+        Without, a node that is the network by itself says 200 and a ``relay_peer_count`` of 0. ``sharding`` is
+        for requests that name no pubsub topic.
         """
         self._rules: Final = rules
         self._limiter: Final = limiter
@@ -120,7 +111,7 @@ class LightPushService:
         if not request.request_id:
             return refuse(StatusCode.BAD_REQUEST, "a lightpush request needs a request_id")
         try:
-            pubsub_topic = request.pubsub_topic or self._shard_of(request)
+            pubsub_topic = request.pubsub_topic or self._sharding(request.message().content_topic)
         except (DecodeError, ConfigurationError) as error:
             return refuse(StatusCode.BAD_REQUEST, str(error))
         encoded = request.message_bytes or b""
@@ -163,11 +154,6 @@ class LightPushService:
     def max_request_bytes(self) -> int:
         """Length up to which a request is read whole."""
         return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, DEFAULT_MAX_ENVELOPE_BYTES)
-
-    def _shard_of(self, request: LightPushRequest) -> str:
-        if self._sharding is None:
-            raise ConfigurationError("this network has no autosharding: name the pubsub topic")
-        return self._sharding.pubsub_topic_of(request.message().content_topic)
 
 
 def _answer(request_id: str, status: StatusCode, detail: str) -> LightPushResponse:
