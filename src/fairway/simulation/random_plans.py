@@ -108,6 +108,7 @@ _SIZE: Final = frozenset({"participants", "messages_per_hour", "duration_ms"})
 """Fields that say how large a world is; where one is given, none is long."""
 _HAPPENING: Final = (
     "crashes_per_hour",
+    "cuts_per_hour",
     "absences_per_hour",
     "node_deaths_per_hour",
     "deaf_per_hour",
@@ -286,6 +287,10 @@ def _crashes(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"crashes_per_hour": rng.choice((1.0, 5.0, 20.0))}
 
 
+def _cuts(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"cuts_per_hour": rng.choice((1.0, 5.0, 20.0))}
+
+
 def _absences(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"absences_per_hour": rng.choice((1.0, 4.0, 12.0)), "absence_ms": rng.choice((20_000, 180_000, 900_000))}
 
@@ -441,6 +446,7 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _reordering,
     _store_gaps,
     _crashes,
+    _cuts,
     _absences,
     _comings,
     _goings,
