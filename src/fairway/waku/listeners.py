@@ -1,11 +1,13 @@
 """Who in this program listens to which topics: the subscriptions of one node.
 
 Invariant: a message is put into each subscription that asks for it, once for each time it is heard; a subscription that
-is closed, by its reader or by the node, is forgotten, and the node is told which criteria it had.
+is closed, by its reader or by the node, is forgotten, and the node is told which criteria it had. So is one whose event
+loop has ended, for nobody can be reading there any more, and it must not be woken.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -32,34 +34,55 @@ def criteria_of(pubsub_topic: str, content_topics: Collection[str]) -> frozenset
 class Listeners:
     """The subscriptions of a node that handles messages one by one."""
 
-    def __init__(self, *, gone: Callable[[frozenset[Criterion]], None]) -> None:
+    def __init__(self, *, gone: Callable[[frozenset[Criterion]], None] = lambda _: None) -> None:
         """``gone`` is told what a subscription asked for that was closed; others may still ask for the same."""
         self._gone: Final = gone
         self._criteria: dict[Subscription[RoutedMessage], frozenset[Criterion]] = {}
+        self._loops: dict[Subscription[RoutedMessage], asyncio.AbstractEventLoop] = {}
+
+    def __len__(self) -> int:
+        """Return how many subscriptions there are."""
+        return len(self._criteria)
 
     def add(self, criteria: frozenset[Criterion]) -> Subscription[RoutedMessage]:
         """Return what is heard from now on and meets one of the criteria."""
         subscription: Subscription[RoutedMessage] = Subscription(
-            on_close=lambda: self._gone(self._criteria.pop(subscription)), size_of=lambda message: len(message.encoded)
+            on_close=lambda: self._gone(self._forget(subscription)), size_of=lambda message: len(message.encoded)
         )
         self._criteria[subscription] = criteria
+        self._loops[subscription] = asyncio.get_running_loop()
         return subscription
 
     def wanted(self) -> frozenset[Criterion]:
         """Return what all subscriptions together ask for."""
         return frozenset[Criterion]().union(*self._criteria.values())
 
-    def hear(self, message: RoutedMessage) -> None:
-        """Put a message into the subscriptions that ask for it."""
+    def asking_for(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
+        """Return the subscriptions that ask for a message."""
+        self._forget_ended()
         criterion = (message.pubsub_topic, message.message.content_topic)
-        for subscription, criteria in list(self._criteria.items()):
-            if criterion in criteria:
-                subscription.put(message)
+        return [subscription for subscription, criteria in self._criteria.items() if criterion in criteria]
+
+    def hear(self, message: RoutedMessage) -> bool:
+        """Put a message into the subscriptions that ask for it, and return whether there is any."""
+        asking = self.asking_for(message)
+        for subscription in asking:
+            subscription.put(message)
+        return bool(asking)
 
     def close(self) -> None:
         """End all subscriptions."""
+        self._forget_ended()
         for subscription in list(self._criteria):
             subscription.close()
+
+    def _forget_ended(self) -> None:
+        for subscription in [subscription for subscription, loop in self._loops.items() if loop.is_closed()]:
+            self._forget(subscription)
+
+    def _forget(self, subscription: Subscription[RoutedMessage]) -> frozenset[Criterion]:
+        self._loops.pop(subscription, None)
+        return self._criteria.pop(subscription, frozenset())
 
 
 def _can_be_sent(topic: str) -> bool:

@@ -88,7 +88,7 @@ class FilterClient:
         options: LightOptions,
         *,
         clock: Callable[[], float],
-        hand_on: Callable[[RoutedMessage], None],
+        hand_on: Callable[[RoutedMessage], object],
         changed: Callable[[FilterEvent], None],
     ) -> None:
         self._host: Final = host

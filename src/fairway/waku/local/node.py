@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
-from fairway.waku.listeners import Criterion, criteria_of
+from fairway.waku.listeners import Listeners, criteria_of
 from fairway.waku.local.faults import Allowance, Pace
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.status_board import WatchedNode
@@ -29,18 +28,6 @@ PING_INTERVAL_MS: Final = 60_000
 """How often a client asks whether its filter subscriptions are known (`LightOptions.ping_interval_s`)."""
 NO_ANSWER: Final = "no response in time"
 _NO_SUBSCRIPTION: Final = "no node has the filter subscription"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Listener:
-    """One subscription and what it is for; compared by identity."""
-
-    criteria: frozenset[Criterion]
-    subscription: Subscription[RoutedMessage]
-    loop: asyncio.AbstractEventLoop
-
-    def wants(self, message: RoutedMessage) -> bool:
-        return (message.pubsub_topic, message.message.content_topic) in self.criteria
 
 
 class Medium(Protocol):
@@ -100,7 +87,7 @@ class LocalNode(WatchedNode):
         self._turns = 0
         """What became of the service nodes so far; what was planned before the latest turn is void."""
         self._uplink_free_s = 0.0
-        self._listeners: list[_Listener] = []
+        self._listeners: Final = Listeners()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._show_status()
 
@@ -229,13 +216,7 @@ class LocalNode(WatchedNode):
         if self._closed:
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
         self._loop = asyncio.get_running_loop()
-        criteria = criteria_of(pubsub_topic, content_topics)
-        subscription: Subscription[RoutedMessage] = Subscription(
-            on_close=lambda: self._drop(listener), size_of=lambda message: len(message.encoded)
-        )
-        listener = _Listener(criteria, subscription, self._loop)
-        self._listeners.append(listener)
-        return subscription
+        return self._listeners.add(criteria_of(pubsub_topic, content_topics))
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of what the network's store keeps; raises `StoreQueryError` if that cannot be had now."""
@@ -262,34 +243,17 @@ class LocalNode(WatchedNode):
         ended = self.closed
         self._closed = True
         self._network.forget(self)
-        if ended:
-            # Whoever might still wait there belongs to an event loop that is gone, and must not be woken.
-            self._listeners.clear()
-            return
-        self._board.close()
-        for listener in list(self._listeners):
-            listener.subscription.close()
+        if not ended:
+            self._board.close()
+        self._listeners.close()
 
     def wants(self, message: RoutedMessage) -> bool:
         """Return whether any subscription of this node asks for a message."""
-        if any(listener.loop.is_closed() for listener in self._listeners):
-            # Nobody can be reading there any more.
-            self._listeners = [listener for listener in self._listeners if not listener.loop.is_closed()]
-        return any(listener.wants(message) for listener in self._listeners)
+        return bool(self._listeners.asking_for(message))
 
     def hear(self, message: RoutedMessage) -> bool:
         """Take what arrives, and return whether anybody here listened."""
-        heard = False
-        if self.hears:
-            for listener in self._listeners:
-                if listener.wants(message):
-                    listener.subscription.put(message)
-                    heard = True
-        return heard
-
-    def _drop(self, listener: _Listener) -> None:
-        if listener in self._listeners:
-            self._listeners.remove(listener)
+        return self.hears and self._listeners.hear(message)
 
     def _wait_for_uplink(self, now_s: float) -> float:
         """Return how long what is sent now takes to get out; what would take too long is not sent at all."""
