@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
+EXAMPLE_ADDRESS = "/ip4/127.0.0.1/tcp/60000"
 PAGES = ("docs/guide.md", "docs/node.md")
 EXAMPLES = [
     pytest.param(source, id=f"{page}-{number}")
@@ -44,12 +44,11 @@ def start(tmp_path):
     """Start programs as a person does at several terminals; none of them outlives the test."""
     with ExitStack() as running:
 
-        def start(*command, **environment):
+        def start(*command):
             process = running.enter_context(
                 subprocess.Popen(
                     [sys.executable, *command],
                     cwd=tmp_path,
-                    env=os.environ | environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -64,19 +63,25 @@ def start(tmp_path):
         yield start
 
 
+def test_the_ten_lines_are_ten_lines():
+    (program,) = blocks("README.md", "python")
+    assert len([line for line in program.splitlines() if line and not line.startswith("import ")]) == 10
+
+
 @pytest.mark.parametrize("first", ["alice", "bob"])
 def test_the_ten_lines_work_in_two_terminals_with_a_node_in_a_third(first, start, tmp_path):
-    (program,) = blocks("README.md", "python")
-    (tmp_path / "team.py").write_text(program, encoding="utf-8")
-    node = start("-c", "from fairway.cli import main; main()", "node", "--json")
+    node = start("-m", "fairway", "node", "--json")
     address = json.loads(node.stdout.readline())["multiaddrs"][0]
+    (program,) = blocks("README.md", "python")
+    assert program.count(EXAMPLE_ADDRESS) == 1
+    (tmp_path / "team.py").write_text(program.replace(EXAMPLE_ADDRESS, address), encoding="utf-8")
 
     words = {"alice": ["who is on watch?"], "bob": []}
     order = sorted(words, key=lambda name: name != first)
-    people = {name: start("team.py", name, *words[name], FAIRWAY_NODE=address) for name in order}
+    people = {name: start("team.py", name, *words[name]) for name in order}
 
     said = {name: process.communicate(timeout=PATIENCE_S)[0] for name, process in people.items()}
-    assert said == {"alice": "delivered to bob\nbob says I am\n", "bob": "alice says who is on watch?\n"}
+    assert said == {"alice": "delivered to bob\n", "bob": "alice says who is on watch?\n"}
     assert {process.returncode for process in people.values()} == {0}
     node.terminate()
     assert node.wait(PATIENCE_S) == 0

@@ -20,6 +20,7 @@ from fairway.events import (
     EphemeralMessageDropped,
     HandlerFailed,
     MessageAcknowledged,
+    MessageDelivered,
     MessageReceived,
     MessageSendError,
     SendErrorReason,
@@ -137,11 +138,83 @@ def test_what_came_before_anybody_read_waits_for_the_first_reader(in_group):
             heard = []
             if reader == "handler":
                 other.on("message-received", heard.append)
+                await group.until(lambda heard=heard: heard)
             else:
                 stream = other.messages() if reader == "stream" else other.events()
                 while not heard or not isinstance(heard[-1], MessageReceived):
                     heard.append(await anext(stream))
             assert any(isinstance(event, MessageReceived) for event in heard)
+
+    in_group(scenario)
+
+
+def test_what_happened_before_anything_listened_is_told_to_all_first_listeners(in_group):
+    async def scenario(group):
+        alice, _ = await group.channel("alice"), await group.channel("bob")
+        receipt = await alice.send(b"hello")
+        await receipt.delivered()
+        sent, delivered = [], []
+        alice.on("message-sent", sent.append)
+        alice.on("reliable:message:delivered", delivered.append)
+        events = alice.events()
+        async for event in events:
+            if isinstance(event, MessageDelivered):
+                break
+        assert {each.request_id for each in sent} == {each.request_id for each in delivered} == {receipt.request_id}
+        later = []
+        alice.on("message-sent", later.append)
+        await (await alice.send(b"again")).delivered()
+        assert receipt.request_id not in {each.request_id for each in later}
+
+    in_group(scenario)
+
+
+@pytest.mark.parametrize("order", [("events", "on"), ("on", "events")])
+def test_how_a_message_is_finished_does_not_depend_on_what_was_used_first(in_group, order):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        await (await alice.send(b"one")).delivered()
+        handled, gate, streams = [], asyncio.Event(), []
+
+        async def handle(message):
+            await gate.wait()
+            handled.append(message.payload)
+
+        for use in order:
+            if use == "on":
+                bob.on(MessageReceived, handle)
+            else:
+                streams.append(bob.events())
+        shown = []
+        while shown != [b"one"]:
+            event = await anext(streams[0])
+            shown += [event.payload] if isinstance(event, MessageReceived) else []
+        await (await alice.send(b"two")).delivered()
+        while shown != [b"one", b"two"]:
+            event = await anext(streams[0])
+            shown += [event.payload] if isinstance(event, MessageReceived) else []
+        assert bob.statistics().unfinished == 2
+        gate.set()
+        await group.until(lambda: bob.statistics().unfinished == 0)
+        assert handled == [b"one", b"two"]
+
+    in_group(scenario)
+
+
+def test_a_message_that_only_events_showed_is_finished_by_them_though_a_handler_comes_later(in_group):
+    async def scenario(group):
+        alice, bob = await group.channel("alice"), await group.channel("bob")
+        events = bob.events()
+        await (await alice.send(b"one")).delivered()
+        while not isinstance(await anext(events), MessageReceived):
+            pass
+        handled = []
+        bob.on(MessageReceived, lambda message: handled.append(message.payload))
+        await (await alice.send(b"two")).delivered()
+        while not isinstance(await anext(events), MessageReceived):
+            pass
+        await group.until(lambda: bob.statistics().unfinished == 0)
+        assert handled == [b"two"]
 
     in_group(scenario)
 
@@ -276,8 +349,8 @@ def test_a_channel_tells_when_it_begins_and_ceases_to_miss_messages(in_group):
         group.network.heal()
         await alice.send(b"cites what was missed")
         assert await group.take(bob.messages(), 2) == [b"missed", b"cites what was missed"]
-        await group.until(lambda: len(told) == 2)
-        assert told == [StatusChanged(status=ChannelStatus.SYNCING), StatusChanged(status=ChannelStatus.SYNCED)]
+        back_and_forth = [StatusChanged(status=ChannelStatus.SYNCING), StatusChanged(status=ChannelStatus.SYNCED)]
+        await group.until(lambda: told[-2:] == back_and_forth)
 
     in_group(scenario)
 

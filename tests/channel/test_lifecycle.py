@@ -14,7 +14,7 @@ from fairway.errors import (
     StoreLockedError,
     StoreMismatchError,
 )
-from fairway.events import ChannelStatus, MessageDelivered, MessageReceived
+from fairway.events import ChannelStatus, MessageDelivered, MessageReceived, StatusChanged
 from fairway.protocol.encryption import AesGcm, Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
@@ -77,7 +77,9 @@ def test_iterations_end_when_the_channel_closes(in_group):
         readers = [asyncio.ensure_future(read(stream)) for stream in (alice.messages(), alice.events())]
         await asyncio.sleep(0.01)
         await alice.close()
-        assert await asyncio.gather(*readers) == [[], []]
+        messages, events = await asyncio.gather(*readers)
+        assert messages == []
+        assert {type(event) for event in events} == {StatusChanged}
 
     in_group(scenario)
 

@@ -29,14 +29,30 @@ def test_a_message_reaches_the_others_and_its_acknowledgement_comes_back(in_grou
     in_group(scenario)
 
 
-def test_one_acknowledgement_can_be_followed_by_the_wish_for_more(in_group):
+def test_waiting_for_more_than_was_asked_for_is_answered_when_the_send_has_ended(in_group):
+    async def scenario(group):
+        alice, _ = [await group.channel(name) for name in ("alice", "bob")]
+        receipt = await alice.send(b"all hands")
+        with pytest.raises(DeliveryFailedError, match="delivered to bob; say at send who else"):
+            await receipt.delivered(by={"carol"})
+        with pytest.raises(DeliveryFailedError, match="with by= and count="):
+            await receipt.delivered(count=2)
+        assert (await receipt.delivered()).delivered_to == ("bob",)
+        assert (await receipt.delivered(by={"bob"})).delivered_to == ("bob",)
+
+    in_group(scenario)
+
+
+def test_a_send_that_is_repeated_asks_for_more(in_group):
     async def scenario(group):
         alice, _, _ = [await group.channel(name) for name in ("alice", "bob", "carol")]
-        receipt = await alice.send(b"all hands")
+        receipt = await alice.send(b"all hands", request_id="all hands")
         await receipt.delivered()
-        everybody = await receipt.delivered(by={"bob", "carol"})
-        assert everybody.delivered_to == ("bob", "carol")
+        repeated = await alice.send(b"all hands", request_id="all hands", by={"bob", "carol"})
+        assert repeated is receipt
+        assert (await receipt.delivered(by={"bob", "carol"})).delivered_to == ("bob", "carol")
         assert (await receipt.delivered(count=2)).delivered_to == ("bob", "carol")
+        assert (await alice.send(b"all hands", request_id="all hands", count=2)).has_ended
 
     in_group(scenario)
 
@@ -175,6 +191,8 @@ def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
             receipt = await alice.send(b"x")
             with pytest.raises(ConfigurationError, match="collection of names"):
                 await receipt.delivered(by="bob")
+            with pytest.raises(ConfigurationError, match="at least 1"):
+                await receipt.delivered(count=0)
             return
         with pytest.raises(ConfigurationError):
             await alice.send(b"x", **fields)

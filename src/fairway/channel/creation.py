@@ -9,6 +9,7 @@ from typing import Any
 from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
+from fairway.opening import Opening
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Decoder, Encoder, Encryption
 from fairway.protocol.ratelimit import RlnProofProvider
@@ -18,7 +19,7 @@ from fairway.storage.sqlite_store import SqliteStore
 from fairway.waku.node import WakuNode
 
 
-async def create_reliable_channel(
+def create_reliable_channel(
     node: WakuNode,
     channel_id: str,
     sender_id: str,
@@ -31,17 +32,48 @@ async def create_reliable_channel(
     store: str | PathLike[str] | ChannelStore | None = None,
     rln: RlnProofProvider | None = None,
     clock: Clock | None = None,
-) -> ReliableChannel:
-    """Make a channel, and start it unless ``options.auto_start`` is off.
+) -> Opening[ReliableChannel]:
+    """Make a channel, and start it unless ``options.auto_start`` is off: ``await`` it, or use ``async with``.
 
     ``channel_id``, ``content_topic`` and ``encryption`` MUST be the same for all participants; ``sender_id`` SHOULD be
-    unique and stay the same between runs. The first text of RELIABLE-CHANNEL-API has an ``encoder`` and a ``decoder``
-    in place of topic and encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is
-    the path of the file in which the channel survives a crash; without one it lives in memory. The node stays the
-    caller's: closing the channel does not close it.
+    unique and stay the same between runs. RELIABLE-CHANNEL-API names an ``encoder`` and a ``decoder`` in place of topic
+    and encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is the path of the
+    file in which the channel survives a crash; without one it lives in memory. The node stays the caller's: closing the
+    channel does not close it. What happens before anything listens to the channel is told to the first listeners.
 
     Raises `ConfigurationError` for what cannot work, and a `StorageError` if the store cannot be used.
     """
+    return Opening(
+        _created(
+            node,
+            channel_id,
+            sender_id,
+            content_topic,
+            encryption=encryption,
+            encoder=encoder,
+            decoder=decoder,
+            options=options,
+            store=store,
+            rln=rln,
+            clock=clock,
+        )
+    )
+
+
+async def _created(
+    node: WakuNode,
+    channel_id: str,
+    sender_id: str,
+    content_topic: str | None,
+    *,
+    encryption: Encryption | None,
+    encoder: Encoder | None,
+    decoder: Decoder | None,
+    options: ReliableChannelOptions | Mapping[str, Any] | None,
+    store: str | PathLike[str] | ChannelStore | None,
+    rln: RlnProofProvider | None,
+    clock: Clock | None,
+) -> ReliableChannel:
     if not isinstance(node, WakuNode):
         raise ConfigurationError(f"node is a WakuNode, such as fairway.connect(...) returns, not {type(node).__name__}")
     if encoder is not None or decoder is not None:

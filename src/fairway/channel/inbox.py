@@ -1,15 +1,16 @@
 """Messages between "delivered by the protocol" and "finished by the application".
 
 A message is kept, durably if the store is durable, until whoever reads it has finished with it; after a crash it is
-handed over again. When it is finished depends on how the application reads:
+handed over again. When it is finished depends on who got it, whatever came first:
 
-* with `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when an ``async with``
-  around the loop or the channel ends without an exception;
-* else with handlers of ``message-received``: when all of them returned without raising (`Attempts` says what happens
-  if one raises);
-* else with `events()`: when the loop asks for the next event.
+* the application uses `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when an
+  ``async with`` around the loop or the channel ends without an exception;
+* else, if it was handed to handlers of ``message-received``: when all of them returned without raising (`Attempts` says
+  what happens if one raises);
+* else, if only `events()` showed it: when that loop asks for the next event.
 
-What arrives while nobody reads waits for the first reader.
+What arrives while nobody reads waits for the first readers, for all that begin to read in the same turn of the event
+loop.
 
 A message has one number for good, and no two messages ever have the same. Every start hands over again what is not
 finished; of events and handlers only the newest `HandOver` of a message finishes it, so that it is never finished
@@ -22,7 +23,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -30,13 +31,13 @@ from weakref import WeakSet
 from fairway.events import MessageReceived
 
 
-class Reader(IntEnum):
-    """How an application reads; the greatest that it uses decides when a message is finished."""
+class Reader(Enum):
+    """Who a message is handed over to besides the loops of `messages()`."""
 
-    NOBODY = 0
-    EVENTS = 1
-    HANDLERS = 2
-    MESSAGES = 3
+    EVENTS = "events"
+    """Nobody but streams of all events."""
+    HANDLERS = "handlers"
+    """Handlers of received messages, and such streams."""
 
 
 Retry = Callable[[], None]
@@ -58,20 +59,31 @@ class HandOver:
         self._inbox = inbox
         self._delivered = delivered
         self._failed = failed
+        self._reader: Reader | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the message waits for readers; an ephemeral one does not."""
+        return self._delivered.number is not None
 
     @property
     def is_superseded(self) -> bool:
         """Whether the message was handed over again meanwhile."""
         return self._inbox.held(self._delivered.number) not in {None, self._delivered}
 
+    def begin(self, reader: Reader) -> None:
+        """Take notice of who gets it."""
+        self._reader = reader
+        self._inbox.claimed(self._delivered.number)
+
     def finish(self, reader: Reader) -> None:
         """Take notice that a reader has finished with the message."""
-        if not self.is_superseded:
-            self._inbox.finish(self._delivered.number, reader)
+        if reader is self._reader and not self._inbox.has_streams and not self.is_superseded:
+            self._inbox.finish(self._delivered.number)
 
     def fail(self, error: str, again: Retry) -> None:
         """Take notice that handlers raised; ``again`` calls them once more."""
-        if self._inbox.held(self._delivered.number) is self._delivered and self._inbox.reader is Reader.HANDLERS:
+        if not self._inbox.has_streams and self._inbox.held(self._delivered.number) is self._delivered:
             self._failed(self._delivered, error, again)
 
 
@@ -82,11 +94,12 @@ class Inbox:
         """Begin empty; ``finished`` makes it durable that a number needs no handing over any more."""
         self.unread_bytes = 0
         """Payload bytes that are held."""
+        self.has_streams = False
+        """Whether the application uses `messages()`."""
         self._finished = finished
         self._held: OrderedDict[int, Delivered] = OrderedDict()
         self._unread: OrderedDict[int, Delivered] = OrderedDict()
         self._unclaimed: OrderedDict[int, Delivered] = OrderedDict()
-        self._reader = Reader.NOBODY
         self._ephemeral = 0
         self._changed = asyncio.Event()
         self._ended = False
@@ -97,11 +110,6 @@ class Inbox:
         """Return how many messages are not finished."""
         return len(self._held)
 
-    @property
-    def reader(self) -> Reader:
-        """How the application reads so far."""
-        return self._reader
-
     def restart(self) -> None:
         """Forget everything but who reads; what the store holds is put again."""
         for messages in (self._held, self._unread, self._unclaimed):
@@ -111,31 +119,32 @@ class Inbox:
 
     def stream(self) -> MessageStream:
         """Return unread messages as an async iterator."""
-        self.claim(Reader.MESSAGES)
+        self.has_streams = True
         stream = MessageStream(self)
         self._streams.add(stream)
         return stream
 
-    def claim(self, reader: Reader) -> list[Delivered]:
-        """Note a way of reading; return what arrived before anybody read."""
-        self._reader = max(self._reader, reader)
-        unclaimed = list(self._unclaimed.values())
-        self._unclaimed.clear()
-        return unclaimed
+    def unclaimed(self) -> tuple[Delivered, ...]:
+        """Return what arrived while there were neither handlers nor streams of events."""
+        return tuple(self._unclaimed.values())
+
+    def claimed(self, number: int | None) -> None:
+        """Take notice that handlers or streams of events get a message."""
+        if number is not None:
+            self._unclaimed.pop(number, None)
 
     def put(self, delivered: Delivered) -> None:
         """Hold a message until it is finished."""
         key = delivered.number
         if key is None:
-            if self._reader is not Reader.MESSAGES:
+            if not self.has_streams:
                 return
             self._ephemeral -= 1
             key = self._ephemeral
         else:
             self._held[key] = delivered
             self.unread_bytes += len(delivered.message.payload)
-            if self._reader is Reader.NOBODY:
-                self._unclaimed[key] = delivered
+            self._unclaimed[key] = delivered
         if all(stream.in_hand is None or stream.in_hand.number != key for stream in self._streams):
             self._unread[key] = delivered
             self._wake()
@@ -144,9 +153,9 @@ class Inbox:
         """Return what is held under a number."""
         return None if number is None else self._held.get(number)
 
-    def finish(self, number: int | None, reader: Reader = Reader.MESSAGES) -> None:
-        """Take notice that a reader has finished with a message."""
-        if number is None or reader < self._reader:
+    def finish(self, number: int | None) -> None:
+        """Take notice that the application has finished with a message."""
+        if number is None:
             return
         if self.drop(number):
             self._finished(number)

@@ -3,6 +3,10 @@
 A handler that raises concerns nobody else: it is logged, counted and told as `HandlerFailed`, and the channel goes on.
 A message that it did not finish stays in the inbox and comes again, to those handlers that raised. Handlers that are
 coroutine functions are awaited one event after the other, in order; they never hold up the channel.
+
+What happens before anything listens is not lost: it waits for the first listener, and for all others that begin to
+listen in the same turn of the event loop, before anything else happens. So it does not matter whether a channel is
+started before or after one says what one wants to hear, nor in which order that is said.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ import asyncio
 import difflib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final, Self
 
@@ -29,6 +34,8 @@ Call = tuple[Event, HandOver | None, Handled]
 
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; beyond it the oldest are dropped and counted."""
+_MAX_EARLY: Final = 1_000
+"""Events that wait for the first listener; beyond it the oldest are dropped and counted."""
 _TYPES: Final[dict[str, type]] = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
 _LOGGER: Final = logging.getLogger("fairway.channel")
 
@@ -96,9 +103,16 @@ class _Registration:
 class Listeners:
     """Everybody who wants to know."""
 
-    def __init__(self) -> None:
+    def __init__(self, unclaimed: Callable[[], Iterable[Told]]) -> None:
+        """``unclaimed`` returns the messages that arrived while nothing listened to messages."""
         self.failures = 0
         """Handlers that raised."""
+        self._unclaimed = unclaimed
+        self._early: deque[Event] | None = deque()
+        """What was told before anything listened; None as soon as something does."""
+        self._early_dropped = 0
+        self._turn: asyncio.Handle | None = None
+        """Until it has run, new listeners are waited for."""
         self._handlers: dict[type, list[_Registration]] = {}
         self._streams: list[EventStream] = []
         self._tasks: dict[asyncio.Future[Any], None] = {}
@@ -113,6 +127,7 @@ class Listeners:
             registration.worker = asyncio.ensure_future(self._work(registration, registration.queue))
         registrations = self._handlers.setdefault(kind, [])
         registrations.append(registration)
+        self._begin_soon()
 
         def remove() -> None:
             if registration in registrations:
@@ -131,32 +146,38 @@ class Listeners:
         told: Subscription[Told] = Subscription(max_items=_MAX_EVENTS, on_close=lambda: self._streams.remove(stream))
         stream = EventStream(told)
         self._streams.append(stream)
+        self._begin_soon()
         return stream
 
     def dropped(self) -> int:
         """Return how many events slow readers have lost."""
         queues = [r.queue for registrations in self._handlers.values() for r in registrations if r.queue is not None]
-        return sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
+        late = sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
+        return self._early_dropped + late
 
     def tell(self, event: Event, handing: HandOver | None = None) -> None:
-        """Pass an event to everybody."""
-        for stream in self._streams:
-            stream.put(event, handing)
-        self.tell_handlers(event, handing)
-
-    def tell_handlers(self, event: Event, handing: HandOver | None = None) -> None:
-        """Pass an event to its handlers only."""
-        registrations = self._handlers.get(type(event))
-        if registrations:
-            self._call(list(registrations), event, handing)
+        """Pass an event to everybody, if need be as soon as there is somebody."""
+        if self._turn is not None:
+            self._begin()
+            if handing is not None and handing.is_kept:
+                return  # It was among what is unclaimed.
+        if self._early is None:
+            self._pass_on(event, handing)
+        elif handing is None:
+            self._early.append(event)
+            if len(self._early) > _MAX_EARLY:
+                self._early.popleft()
+                self._early_dropped += 1
 
     def fail(self, error: BaseException) -> None:
         """Let the streams raise an error after what has come already."""
+        self._begin()
         for stream in list(self._streams):
             stream.close(error)
 
     async def close(self) -> None:
         """End the streams, and wait a moment for handlers that are still at it."""
+        self._begin()
         for stream in list(self._streams):
             stream.close()
         workers: list[asyncio.Future[Any]] = []
@@ -172,6 +193,37 @@ class Listeners:
             for task in waiting:
                 if not task.done():
                     task.cancel()
+
+    def _begin_soon(self) -> None:
+        if self._turn is None and (self._early is not None or self._reads_messages()):
+            self._turn = asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Pass on what came before, if something has begun to listen."""
+        if self._turn is None:
+            return
+        self._turn.cancel()
+        self._turn = None
+        early, self._early = self._early or (), None
+        for event in early:
+            self._pass_on(event, None)
+        if self._reads_messages():
+            for event, handing in self._unclaimed():
+                self._pass_on(event, handing)
+
+    def _reads_messages(self) -> bool:
+        return bool(self._streams) or self.listens(MessageReceived)
+
+    def _pass_on(self, event: Event, handing: HandOver | None) -> None:
+        registrations = self._handlers.get(type(event))
+        if handing is not None:
+            if not registrations and not self._streams:
+                return
+            handing.begin(Reader.HANDLERS if registrations else Reader.EVENTS)
+        for stream in self._streams:
+            stream.put(event, handing)
+        if registrations:
+            self._call(list(registrations), event, handing)
 
     def _call(self, registrations: list[_Registration], event: Event, handing: HandOver | None) -> None:
         """Call handlers; when all are done, finish with a message, or call those that raised again later."""

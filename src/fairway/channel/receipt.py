@@ -26,8 +26,6 @@ from fairway.events import (
 )
 from fairway.storage.channel_store import Outcome, StoredRequest
 
-WantMore = Callable[[str, int, frozenset[str]], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -115,9 +113,8 @@ class EphemeralReceipt:
 class Receipt(EphemeralReceipt):
     """What became of a send."""
 
-    def __init__(self, request_id: str, message_id: str, want_more: WantMore) -> None:
+    def __init__(self, request_id: str, message_id: str) -> None:
         super().__init__(request_id, message_id)
-        self._want_more = want_more
         self._total_chunks = 0
         self._acknowledged: tuple[int, ...] = ()
         self._by: set[str] = set()
@@ -127,9 +124,9 @@ class Receipt(EphemeralReceipt):
         self._is_open = True
 
     @classmethod
-    def of_stored(cls, stored: StoredRequest, want_more: WantMore) -> Receipt:
+    def of_stored(cls, stored: StoredRequest) -> Receipt:
         """Return the receipt of a request that an earlier run made, or that ended."""
-        receipt = cls(stored.request_id, stored.message_id, want_more)
+        receipt = cls(stored.request_id, stored.message_id)
         if stored.outcome is Outcome.DELIVERED:
             receipt._was_sent = True
             receipt._holders = frozenset(stored.delivered_to)
@@ -158,29 +155,45 @@ class Receipt(EphemeralReceipt):
     async def delivered(self, *, by: Iterable[str] = (), count: int = 1) -> Acknowledgement:
         """Wait until ``count`` participants, and everybody in ``by``, are known to hold the whole message.
 
-        The message is sent again until that is so or the retries are exhausted. Raises `DeliveryFailedError` then,
-        `ChannelClosedError` if the channel closes first (the message is kept and its sending goes on at the next
-        start), and `ConfigurationError` for a wish that can never be met, or that comes so late that the message is no
-        longer at hand.
+        This only waits: what is asked of others is said at `send`, and the message goes out again until that is so or
+        the retries are exhausted. Raises `DeliveryFailedError` if the send ends, or has ended, without what is waited
+        for; `ChannelClosedError` if the channel closes first (the message is kept and its sending goes on at the next
+        start); and `ConfigurationError` for what can never be.
         """
-        if isinstance(by, str):
-            raise ConfigurationError(f"by takes a collection of names, such as {{{by!r}}}")
-        names = frozenset(by)
+        names = _names(by)
+        if count < 1:
+            raise ConfigurationError(f"count must be at least 1, not {count}")
 
         def reached() -> bool:
             if self._delivered_at_ms is None:
                 return False
-            return (count == 1 and not names) or (len(self._holders) >= count and names <= self._holders)
+            if not self._lacks(count, names):
+                return True
+            if self._is_open:
+                return False
+            known = ", ".join(sorted(self._holders)) or "several together"
+            raise DeliveryFailedError(
+                f"the send ended as it was asked to, delivered to {known}; say at send who else shall have it, "
+                "with by= and count="
+            )
 
-        if (count != 1 or names) and not reached() and self._failure is None:
-            self._want_more(self.request_id, count, names)
-            self._is_open = True
         await self._until(reached)
         return Acknowledgement(
             delivered_to=tuple(sorted(self._holders)),
             chunks_acknowledged=self._acknowledged,
             at_ms=self._delivered_at_ms or 0,
         )
+
+    def lacks(self, count: int, by: Iterable[str]) -> bool:
+        """Return whether a repeated send asks for more than is known; one that failed is asked for nothing."""
+        return self._failure is None and self._lacks(count, _names(by))
+
+    def reopen(self) -> None:
+        """Take notice that more was asked for."""
+        self._is_open = True
+
+    def _lacks(self, count: int, names: frozenset[str]) -> bool:
+        return (count != 1 or bool(names)) and not (len(self._holders) >= count and names <= self._holders)
 
     async def updates(self) -> AsyncIterator[Progress]:
         """Yield the progress now and whenever it changes, until the request ends."""
@@ -221,3 +234,9 @@ class Receipt(EphemeralReceipt):
 
     def _is_whole(self) -> bool:
         return False
+
+
+def _names(by: Iterable[str]) -> frozenset[str]:
+    if isinstance(by, str):
+        raise ConfigurationError(f"by takes a collection of names, such as {{{by!r}}}")
+    return frozenset(by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
-from fairway.channel.receipt import EphemeralReceipt, Receipt, WantMore
+from fairway.channel.receipt import EphemeralReceipt, Receipt
 from fairway.errors import ConfigurationError
 from fairway.events import Event, MessageEvent
 from fairway.storage.channel_store import ChannelStore
@@ -13,9 +13,8 @@ from fairway.storage.channel_store import ChannelStore
 class ReceiptBook:
     """Receipts that somebody still holds, by request id."""
 
-    def __init__(self, store: ChannelStore, want_more: WantMore) -> None:
+    def __init__(self, store: ChannelStore) -> None:
         self._store = store
-        self._want_more = want_more
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
     def new(self, request_id: str, message_id: str) -> Receipt:
@@ -23,7 +22,7 @@ class ReceiptBook:
         known = self._receipts.get(request_id)
         if isinstance(known, Receipt):
             return known
-        receipt = Receipt(request_id, message_id, self._want_more)
+        receipt = Receipt(request_id, message_id)
         self._receipts[request_id] = receipt
         return receipt
 
@@ -52,7 +51,7 @@ class ReceiptBook:
         stored = self._store.request(request_id)
         if stored is None:
             raise ConfigurationError(f"nothing is known of request {request_id!r} here; give an id that send returned")
-        receipt = Receipt.of_stored(stored, self._want_more)
+        receipt = Receipt.of_stored(stored)
         self._receipts[request_id] = receipt
         return receipt
 

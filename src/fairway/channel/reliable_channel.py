@@ -7,15 +7,15 @@ start goes on from what the store holds, as after a crash, so that there is only
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar, overload
 
 from fairway.channel.attempts import Attempts
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
-from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream, Reader
+from fairway.channel.inbox import Delivered, HandOver, Inbox, MessageStream
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.memberships import membership_of
 from fairway.channel.receipt import EphemeralReceipt, Receipt
@@ -46,6 +46,8 @@ from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, StoredRequest, Write
 from fairway.waku.node import WakuNode
+
+E = TypeVar("E")
 
 _SEED_BYTES = 32
 _REQUEST_ID_BYTES = 10
@@ -81,8 +83,8 @@ class ReliableChannel:
         self._encryption = encryption
         self._rln = rln
         self._clock = clock or steady_clock()
-        self._listeners = Listeners()
-        self._receipts = ReceiptBook(store, self._want_more)
+        self._listeners = Listeners(self._unclaimed)
+        self._receipts = ReceiptBook(store)
         self._engine: Engine | None = None
         self._inbox = Inbox(self._finished)
         self._attempts = Attempts(self._inbox, options, self._keep)
@@ -182,7 +184,8 @@ class ReliableChannel:
 
         It is durable when this returns, and is sent again until ``count`` participants, and all in ``by``, have
         acknowledged it, or the retries are exhausted. With a ``request_id`` of your own a send can be repeated safely
-        after a crash: the same id and payload is the same send.
+        after a crash: the same id and payload is the same send. Repeated with further names in ``by``, or a greater
+        ``count``, it asks for those, too, also of what was delivered already, as long as its content is retained.
 
         Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
         `ConfigurationError` for a wish that can never be met, and a `StorageError` if the store failed: then it has not
@@ -194,6 +197,8 @@ class ReliableChannel:
         if request_id is not None:
             known = self._receipts.known(request_id, logical_message_id(payload))
             if known is not None:
+                if known.lacks(count, by):
+                    await self._ask_more(engine, known, count, by)
                 return known
         async with self._turn:
             await engine.room()
@@ -284,24 +289,28 @@ class ReliableChannel:
         self._hand_over(Delivered(message.number, replace(stored, redelivered=True)))
 
     def events(self) -> EventStream:
-        """Return every event from now on as an async iterator, for a ``match`` to take apart."""
-        self._open()
-        stream = self._listeners.stream()
-        for delivered in self._inbox.claim(Reader.EVENTS):
-            stream.put(delivered.message, self._handing(delivered))
-        return stream
+        """Return every event as an async iterator, for a ``match`` to take apart.
 
-    def on(self, event: str | type, handler: Handler) -> Callable[[], None]:
+        From now on; if nothing has listened so far, from the beginning. Moving on finishes a received message if there
+        are neither handlers of messages nor `messages()`.
+        """
+        self._open()
+        return self._listeners.stream()
+
+    @overload
+    def on(self, event: type[E], handler: Callable[[E], object]) -> Callable[[], None]: ...
+
+    @overload
+    def on(self, event: str, handler: Handler) -> Callable[[], None]: ...
+
+    def on(self, event: str | type[E], handler: Handler) -> Callable[[], None]:
         """Call ``handler`` with every event of a kind, given by type or by name; return a function that ends that.
 
         A handler may be a coroutine function. One that raises is logged and told as `HandlerFailed`; nothing stops.
+        What happened before anything listened is told to the first listeners.
         """
         self._open()
-        remove = self._listeners.on(event, handler)
-        if self._listeners.listens(MessageReceived):
-            for delivered in self._inbox.claim(Reader.HANDLERS):
-                self._listeners.tell_handlers(delivered.message, self._handing(delivered))
-        return remove
+        return self._listeners.on(event, handler)
 
     def statistics(self) -> ChannelStatistics:
         """Return what was counted since the start, and what is held now."""
@@ -378,10 +387,12 @@ class ReliableChannel:
         self._inbox.fail(error)
         self._listeners.fail(error)
 
-    def _want_more(self, request_id: str, count: int, names: frozenset[str]) -> None:
-        engine = self._started()
-        effects = engine.stack.want_more(request_id, self._clock(), required_count=count, required_from=names)
-        engine.carry_out(effects)
+    async def _ask_more(self, engine: Engine, receipt: Receipt, count: int, by: Iterable[str]) -> None:
+        effects = engine.stack.want_more(receipt.request_id, self._clock(), required_count=count, required_from=by)
+        receipt.reopen()
+        durable = engine.carry_out(effects, wait=True)
+        if durable is not None:
+            await asyncio.shield(durable)
 
     def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
         """Tell of a send that was refused, as RELIABLE-CHANNEL-API, "Event handling", asks.
@@ -405,6 +416,9 @@ class ReliableChannel:
     def _tell(self, event: Event, delivered: Delivered | None) -> None:
         self._receipts.observe(event)
         self._listeners.tell(event, None if delivered is None else self._handing(delivered))
+
+    def _unclaimed(self) -> Iterator[tuple[MessageReceived, HandOver]]:
+        return ((delivered.message, self._handing(delivered)) for delivered in self._inbox.unclaimed())
 
     def _handing(self, delivered: Delivered) -> HandOver:
         return HandOver(self._inbox, delivered, self._attempts.failed)

@@ -185,12 +185,12 @@ class Program:
             receipt = await self._receipt(self.channel, request_id, wish)
             await receipt.sent()
             if wish.more and wish.when is Asking.OPEN:
-                self._ask_more(request_id, wish)
+                await self._ask_more(self.channel, request_id, wish)
             delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
             if wish.more:
                 self._watcher.answered(self.name, request_id, delivered_to)
                 await asyncio.sleep(self._dice.uniform(0, _ASKED_MORE_S))
-                self._ask_more(request_id, wish)
+                await self._ask_more(self.channel, request_id, wish)
                 delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
         except DeliveryFailedError:
             self._watcher.answered(self.name, request_id, None)
@@ -209,17 +209,19 @@ class Program:
         self._wishes.pop(request_id, None)
 
     async def _receipt(self, channel: ReliableChannel, request_id: str, wish: Wish) -> Receipt:
-        if wish.is_accepted:
+        if wish.is_accepted and not wish.has_asked_more:
             return channel.receipt(request_id)
         receipt = await channel.send(wish.payload, request_id=request_id, count=wish.count, by=wish.by)
-        wish.is_accepted = True
-        self._watcher.accepted(self.name, request_id)
+        if not wish.is_accepted:
+            wish.is_accepted = True
+            self._watcher.accepted(self.name, request_id)
         return receipt
 
-    def _ask_more(self, request_id: str, wish: Wish) -> None:
+    async def _ask_more(self, channel: ReliableChannel, request_id: str, wish: Wish) -> None:
         # What was asked for before holds on: only what is new is said.
         wish.by, wish.more, wish.has_asked_more = wish.more, frozenset(), True
         self._watcher.asked(self.name, request_id, wish.by)
+        await self._receipt(channel, request_id, wish)
 
     async def stop(self) -> None:
         """Close the channel, if it runs, and end then."""
