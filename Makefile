@@ -20,7 +20,9 @@ PROTO_DIRS := src/fairway/wire/proto src/fairway/waku/libp2p/proto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all mutants mutants-few lint types format conformance bench proto clean
+DOCS_READY := $(VENV)/.docs-ready
+
+.PHONY: help setup demo test test-all coverage docs wheel mutants mutants-few lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +58,20 @@ format: $(READY) ## Lay the sources out and repair what can be repaired
 conformance: $(READY) ## Replay known answers of other implementations (VECTORS=path)
 	$(BIN)/fairway conformance $(VECTORS)
 
+coverage: $(READY) ## Run the tests and say which lines none of them reached (PYTEST_ARGS=...)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+docs: $(DOCS_READY) ## Build the site in build/site; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+wheel: $(READY) ## Build dist/fairway-VERSION-py3-none-any.whl
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir dist .
+
 bench: $(READY) ## Measure (BENCH_ARGS=...)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
@@ -76,6 +92,10 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt \
 	  --editable '.[cli,node,spark,postgresql,connect,dev,bench]'
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 # The generator is pinned to a version whose code runs on every protobuf runtime from 4.25; it has wheels up to Python 3.12.

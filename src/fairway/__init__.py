@@ -157,7 +157,7 @@ if TYPE_CHECKING:
         RestNodeOptions,
     )
 
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"
 
 __all__ = [
     "EVENT_NAMES",

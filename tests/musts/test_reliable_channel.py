@@ -27,10 +27,10 @@ from fairway.events import (
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.ratelimit.rln_testing import StrictRlnProvider
 from fairway.waku.local import LocalNetwork
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
 from fairway.wire.segment import WAKU_SEGMENTS
+from rln_testing import StrictRlnProvider
 
 MINUTE_MS = 60_000
 EPOCH_MS = 600_000

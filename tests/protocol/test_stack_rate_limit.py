@@ -22,8 +22,8 @@ from fairway.events import (
 from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Persist, Publish, Purpose
 from fairway.protocol.ratelimit import rln_signal
-from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
 from fairway.wire.sds import HistoryEntry
+from rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
 
 EPOCH_MS = 600_000
 FILE = bytes(range(256)) * 2

@@ -9,7 +9,7 @@ from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import DropReason
 from fairway.options import RateLimitConfig
 from fairway.protocol.ratelimit import EpochQuota, Priority, QuotaSource, RateLimitManager, rln_signal
-from fairway.protocol.ratelimit.rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
+from rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
 
 EPOCH_MS = 1000
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.protocol.ratelimit import EpochQuota, NodeProves, NoProof, RlnProofProvider, rln_signal
-from fairway.protocol.ratelimit.rln_testing import (
+from rln_testing import (
     PROOF_BYTES,
     ProofVerdict,
     RlnTestValidator,

@@ -8,7 +8,6 @@ RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 - `quota` keeps every limit, and the count against each.
 - `epoch` keeps the count right under clocks that jump.
 - `rln` is the interface to whoever proves transmissions.
-- `rln_testing` is a strict double of such a provider.
 """
 
 from __future__ import annotations
