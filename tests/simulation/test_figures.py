@@ -29,7 +29,7 @@ def story():
         ledger = Ledger(lambda *_: True, WireRules(DIALECTS[Profile.WAKU], SdsConfig()))
         world.observers.append(ledger)
         for name in ("alice", "bob"):
-            ledger.joined(world.now_ms, name)
+            ledger.joined(name)
             world.join(name)
         world.run(1_000)
         yield world, ledger

@@ -50,7 +50,7 @@ class Story:
         return sds_id in sds.history or sds_id in sds.dependencies.incoming
 
     def join(self, name):
-        self.ledger.joined(self.world.now_ms, name)
+        self.ledger.joined(name)
         self.world.join(name)
 
     def leave(self, name):

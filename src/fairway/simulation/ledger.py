@@ -148,7 +148,6 @@ class Claim:
 class Presence:
     """When a participant was there, and in what order it was delivered what."""
 
-    joined_ms: int
     left_ms: int | None = None
     known: int = 0
     """Messages that it sent or was delivered so far."""
@@ -275,9 +274,9 @@ class Ledger(Observer):
         self.deeds[deed] += 1
         self._trace.update(f"{at_ms} {name} does {deed}\n".encode())
 
-    def joined(self, at_ms: int, name: str) -> None:
+    def joined(self, name: str) -> None:
         """Write down that somebody came."""
-        self.presences[name] = Presence(at_ms)
+        self.presences[name] = Presence()
 
     def left(self, at_ms: int, name: str) -> None:
         """Write down that somebody went for good."""

@@ -187,7 +187,7 @@ class Run:
         for name in names_of(plan)[: plan.slow_uplinks]:
             self.world.network.limit_uplink(name, _SLOW_PER_SECOND)
         for name in names_of(plan):
-            self.ledger.joined(self.start_ms, name)
+            self.ledger.joined(name)
             self.world.join(name)
         for action in write_script(plan):
             self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
@@ -620,7 +620,7 @@ class Run:
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms
         if action.deed is Deed.JOIN:
-            self.ledger.joined(now_ms, action.names[0])
+            self.ledger.joined(action.names[0])
         elif not set(action.names) <= world.participants.keys():
             return
         self.ledger.note(now_ms, " ".join(action.names), action.deed.value)

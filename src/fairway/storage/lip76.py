@@ -175,7 +175,6 @@ def write_lip76(
     messages: Iterable[ArchivedMessage],
     *,
     piece_bytes: int = DEFAULT_PIECE_BYTES,
-    period_ns: int = PERIOD_NS,
 ) -> int:
     """Add messages, which come ordered by time, to a folder and return how many archives that made.
 
@@ -190,15 +189,15 @@ def write_lip76(
     with (path / "data").open("ab") as data:
         offset = _appendable_end(entries, piece_bytes, data.tell(), path)
         data.truncate(offset)
-        for period, group in groupby(messages, lambda message: message.timestamp_ns // period_ns):
+        for period, group in groupby(messages, lambda message: message.timestamp_ns // PERIOD_NS):
             topics: dict[str, None] = {}
             size = 0
             for message in group:
                 topics.setdefault(message.content_topic)
                 size += data.write(encode_archive_message(_encoded(message)))
             metadata = ArchiveMetadata(
-                from_time=max(0, period * period_ns),
-                to_time=max(0, (period + 1) * period_ns - 1),
+                from_time=max(0, period * PERIOD_NS),
+                to_time=max(0, (period + 1) * PERIOD_NS - 1),
                 content_topics=tuple(sorted(topics)),
             )
             size += data.write(encode_archive_metadata(metadata))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Any
+from typing import Any, Final
 
 from fairway.waku.libp2p.connection import Connection
 from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
@@ -17,6 +17,9 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise import Role
 from fairway.waku.libp2p.transports.dialing import dial
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
+
+_DIAL_TIMEOUT_S: Final = 10.0
+"""The longest that one dial takes, whoever waits for it: name, TCP, TLS, WebSocket and handshake."""
 
 Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[None]]
 """Keeps a new connection for as long as it lasts, and resolves the future once it can be used."""
@@ -82,7 +85,7 @@ class Dialer:
 
     async def _reach(self, address: Multiaddr) -> Upgraded:
         try:
-            async with asyncio.timeout(self._limits.dial_timeout_s):
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 transport = await dial(address, self._ssl)
                 try:
                     async with asyncio.timeout(self._limits.handshake_timeout_s):

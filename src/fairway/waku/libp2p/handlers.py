@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import LimitError, NegotiationError
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
+
+_MAX_STREAMS_PER_PEER: Final = 128
+"""Streams of one protocol that one peer has open, unless it is added with another number."""
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 """Serves one stream; it is closed when the handler returns, and reset when it raises."""
@@ -25,14 +29,13 @@ class _Served:
 class Handlers:
     """The table of protocols, shared by all connections of a host."""
 
-    def __init__(self, default_max_streams: int) -> None:
-        self._default = default_max_streams
+    def __init__(self) -> None:
         self._served: dict[str, _Served] = {}
         self._open: Counter[tuple[str, PeerId]] = Counter()
 
     def add(self, protocol: str, handler: StreamHandler, max_streams_per_peer: int | None) -> None:
         """Serve a protocol; one that is served already gets the new handler."""
-        limit = self._default if max_streams_per_peer is None else max_streams_per_peer
+        limit = _MAX_STREAMS_PER_PEER if max_streams_per_peer is None else max_streams_per_peer
         if limit < 1:
             raise ConfigurationError(f"max_streams_per_peer of {protocol} is {limit}: give at least 1")
         self._served[protocol] = _Served(handler, limit)

@@ -54,6 +54,8 @@ __all__ = [
     "PeerIdentified",
 ]
 
+_LISTEN_BACKLOG: Final = 1_024
+"""Connections that the operating system holds for us while we are busy."""
 DEFAULT_AGENT: Final = "fairway"
 DEFAULT_MUXERS: Final = (Yamux.protocol, Mplex.protocol)
 
@@ -100,7 +102,7 @@ class Host:
         """Where it listens, with the real ports and with its peer id."""
         self._budget = ByteBudget(limits.max_buffered_bytes)
         self._admission = Admission(limits)
-        self._handlers = Handlers(limits.max_streams_per_protocol)
+        self._handlers = Handlers()
         self._book = PeerBook()
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
         credentials = NoiseCredentials.make(key)
@@ -283,7 +285,7 @@ class Host:
             address.without_peer_id(),
             lambda raw: self._accepted(raw, kind, ssl),
             with_tls=kind == "wss",
-            backlog=self.limits.listen_backlog,
+            backlog=_LISTEN_BACKLOG,
         )
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]

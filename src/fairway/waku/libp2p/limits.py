@@ -39,12 +39,8 @@ class HostLimits:
     """The same for one IP address; one more displaces its oldest."""
     handshake_timeout_s: float = 10.0
     """From the first byte of a connection to its muxer, all steps together, in either direction."""
-    dial_timeout_s: float = 10.0
-    """The longest that one dial takes, whoever waits for it: name, TCP, TLS, WebSocket and handshake."""
     negotiation_timeout_s: float = 10.0
     """How long a stream that a peer opened may stay silent about its protocol."""
-    max_streams_per_protocol: int = 128
-    """Streams of one protocol that one peer has open, unless ``Host.handle`` says otherwise."""
     close_linger_s: float = 10.0
     """How long a stream that we closed waits for the peer to close its half before it is reset."""
     slow_reader_timeout_s: float = 10.0
@@ -56,8 +52,6 @@ class HostLimits:
     max_buffered_bytes: int = 256 * _MIB
     """Received bytes of all connections that nobody has read, or that are of messages that are not whole yet; beyond it
     the fullest stream of the connection that holds the most is reset."""
-    listen_backlog: int = 1024
-    """Connections that the operating system holds for us while we are busy."""
     muxer: MuxerLimits = field(default_factory=MuxerLimits)
     """The bounds of each connection's muxer."""
 

@@ -22,8 +22,6 @@ class LightOptions:
     """Between two filter pings (WAKU-P2P-RELIABILITY, "Filter": "we RECOMMEND 1 minute")."""
     max_failed_pings: int = 2
     """Failed pings in a row after which a filter peer is replaced."""
-    max_push_attempts: int = 6
-    """Requests made for one message before it counts as not sent."""
     presence_first_s: float = 1.5
     """How long after a message was sent store nodes are asked for it the first time; each further pause is twice as
     long."""
@@ -31,8 +29,6 @@ class LightOptions:
     """How often they are asked; a message that they lack is sent again each time."""
     max_presence: int = 1_000
     """Messages that are looked after at once; beyond it the oldest are no longer."""
-    max_store_nodes: int = 3
-    """Store nodes asked for one query."""
     host_limits: HostLimits = field(default_factory=HostLimits)
 
     def __post_init__(self) -> None:

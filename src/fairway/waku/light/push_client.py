@@ -42,6 +42,8 @@ from fairway.wire.lightpush import (
 PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
 """What a message can be pushed by, the better one first."""
 
+_MAX_ATTEMPTS: Final = 6
+"""Requests made for one message before it counts as not sent."""
 _NO_REQUEST_ID: Final = "N/A"
 """go-waku and nwaku refuse a request for its peer's rate before they read it, so they cannot repeat its id."""
 _SAID_BY_V2: Final = (
@@ -94,7 +96,7 @@ class PushClient:
         """Send a message; peers to avoid are used when there is no other."""
         avoided = set(avoiding)
         peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in avoided)
-        peers = peers[: self._options.max_push_attempts]
+        peers = peers[:_MAX_ATTEMPTS]
         answers: list[_Answer] = []
         step = self._options.peers_to_use
         for first in range(0, len(peers), step):

@@ -36,6 +36,8 @@ from fairway.wire.waku_message import WakuMessage, message_hash
 
 _Said = TypeVar("_Said")
 
+_MAX_STORE_NODES: Final = 3
+"""Store nodes asked for one query."""
 _NOBODY: Final = "no store node is connected; ask when one is"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])
@@ -69,7 +71,7 @@ class StoreClient:
         return frozenset[bytes]().union(*told)
 
     def _begin(self) -> dict[PeerId, bytes | None]:
-        return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[: self._options.max_store_nodes])
+        return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES])
 
     async def _look_up(self, query: StoreQuery, peers: list[PeerId]) -> StorePage:
         """Ask one node after the other for what the ones before did not have."""

@@ -23,6 +23,8 @@ from fairway.wire.filter import (
     encode_filter_subscribe_response,
 )
 
+_MAX_CONTENT_TOPIC_BYTES: Final = 1_024
+
 Criterion = tuple[str, str]
 """A pubsub topic and a content topic."""
 
@@ -47,8 +49,6 @@ class FilterLimits:
     """Pairs of pubsub and content topic of one peer."""
     total_criteria: int = 100_000
     """Those of all peers together."""
-    content_topic_bytes: int = 1_024
-    """Length of a content topic."""
     silence_s: float = 300.0
     """How long a subscription lasts without any request of its peer; clients ping each minute."""
 
@@ -158,8 +158,8 @@ class FilterService:
         limits = self._limits
         if unserved := {pubsub_topic for pubsub_topic, _ in criteria} - self._pubsub_topics:
             return FilterStatus.BAD_REQUEST, f"this node does not serve {min(unserved)[:200]!r}"
-        if any(len(topic.encode(errors="replace")) > limits.content_topic_bytes for _, topic in criteria):
-            return FilterStatus.BAD_REQUEST, f"content topics have at most {limits.content_topic_bytes} bytes"
+        if any(len(topic.encode(errors="replace")) > _MAX_CONTENT_TOPIC_BYTES for _, topic in criteria):
+            return FilterStatus.BAD_REQUEST, f"content topics have at most {_MAX_CONTENT_TOPIC_BYTES} bytes"
         new = criteria - subscriber.criteria if subscriber else criteria
         if len(new) + (len(subscriber.criteria) if subscriber else 0) > limits.criteria:
             return FilterStatus.SERVICE_UNAVAILABLE, f"a peer has at most {limits.criteria} content topics here"

@@ -20,8 +20,6 @@ class MuxerLimits:
     """Streams that we have open at a time; one more is a `LimitError`."""
     max_unacknowledged_streams: int = 256
     """Streams that we opened and the peer has not yet acknowledged (yamux's accept backlog)."""
-    max_frame_bytes: int = 1024 * KIB
-    """The longest frame that is accepted: mplex's limit of 1 MiB; on yamux the window bounds it."""
     send_frame_bytes: int = 64 * KIB
     """The longest frame that is sent: longer data go in several, so that streams take turns."""
     receive_window_bytes: int = 256 * KIB

@@ -21,6 +21,8 @@ from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import encode_uvarint
 
+_MAX_FRAME_BYTES: Final = 1_048_576
+"""The longest frame that is accepted, by the specification of mplex."""
 _NEW_STREAM: Final = 0
 _MESSAGE: Final = 1
 _CLOSE: Final = 3
@@ -79,7 +81,7 @@ class Mplex(Muxer):
                 self._body_left -= size
                 continue
             header = decode_uvarint(data, at)
-            length = header and decode_uvarint(data, header[1], max_value=self._limits.max_frame_bytes)
+            length = header and decode_uvarint(data, header[1], max_value=_MAX_FRAME_BYTES)
             if not header or not length:
                 self._partial = bytes(view[at:])
                 break
