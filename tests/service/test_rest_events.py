@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from fairway.service.rest import RestOptions
+from fairway.service.rest import bounds
 from patience import PATIENCE_S, until
 
 OTHER = "/fairway-test/1/elsewhere/proto"
@@ -96,9 +96,11 @@ def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest,
     rest.run(work())
 
 
-def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_nothing(rest):
+def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_nothing(rest, monkeypatch):
+    monkeypatch.setattr(bounds, "HEARTBEAT_S", 0.1)
+
     async def work():
-        async with rest.serving(RestOptions(heartbeat_s=0.1)) as (_, server):
+        async with rest.serving() as (_, server):
             async with reading(server, rest.topic, last="0x" + "ab" * 32) as stream:
                 event = await stream.until("event")
                 assert event["event"] == "gap"
@@ -113,19 +115,23 @@ def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_no
     rest.run(work())
 
 
-def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest):
+def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest, monkeypatch):
+    monkeypatch.setattr(bounds, "HEARTBEAT_S", 0.05)
+
     async def work():
-        async with rest.serving(RestOptions(heartbeat_s=0.05)) as (_, server), reading(server, rest.topic) as stream:
+        async with rest.serving() as (_, server), reading(server, rest.topic) as stream:
             for _ in range(3):
                 assert (await stream.until("comment"))["comment"] == "still here"
 
     rest.run(work())
 
 
-def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest):
+def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
+    monkeypatch.setattr(bounds, "EVENT_STREAM_BYTES", 200_000)
+    monkeypatch.setattr(bounds, "STALL_S", 60.0)
+
     async def work():
-        options = RestOptions(event_stream_bytes=200_000, stall_s=60.0)
-        async with rest.serving(options) as (node, server), reading(server, rest.topic) as stream:
+        async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
             await stream.until("retry")
             stream.writer.transport.pause_reading()
             payload = "A" * 100_000
@@ -142,9 +148,11 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest):
     rest.run(work())
 
 
-def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest):
+def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest, monkeypatch):
+    monkeypatch.setattr(bounds, "MAX_EVENT_STREAMS", 2)
+
     async def work():
-        async with rest.serving(RestOptions(max_event_streams=2)) as (_, server):
+        async with rest.serving() as (_, server):
             async with reading(server, rest.topic) as one, reading(server, rest.topic) as two:
                 await one.until("retry")
                 await two.until("retry")

@@ -11,7 +11,7 @@ import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.service.rest import RestOptions, RestServer
+from fairway.service.rest import RestOptions, RestServer, bounds
 from fairway.waku.node import NodeHealth, StoreQuery
 from fairway.waku.rest import ReceiveWay, RestNode, RestNodeOptions
 from patience import PATIENCE_S, run
@@ -154,10 +154,11 @@ def test_what_is_sent_while_the_api_is_away_comes_when_it_is_back(rest, way):
     rest.run(work())
 
 
-def test_a_stream_that_dropped_messages_is_made_whole_from_the_store(rest):
+def test_a_stream_that_dropped_messages_is_made_whole_from_the_store(rest, monkeypatch):
+    monkeypatch.setattr(bounds, "EVENT_STREAM_BYTES", 1_000)
+
     async def work():
-        options = RestOptions(event_stream_bytes=1_000)
-        async with rest.served(options) as (node, server), await rest.client(server.url) as client:
+        async with rest.served() as (node, server), await rest.client(server.url) as client:
             subscription = await client.subscribe(rest.shard, [rest.topic])
             sent = [rest.message(payload=bytes([number]) * 600) for number in range(50)]
             for one in sent:

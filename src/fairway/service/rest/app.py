@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.errors import FairwayError
+from fairway.service.rest import bounds
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
@@ -103,7 +104,7 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
 def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
         try:
-            async with asyncio.timeout(2 * context.options.request_timeout_s):
+            async with asyncio.timeout(2 * bounds.REQUEST_TIMEOUT_S):
                 response = await handler(request)
         except RefusedError as refusal:
             response = refusal.response()
@@ -135,7 +136,7 @@ class Gate:
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
             await self.app(scope, receive, send)  # has a limit of its own
-        elif context.under_way >= context.options.max_requests and not context.awaited.give_way():
+        elif context.under_way >= bounds.MAX_REQUESTS and not context.awaited.give_way():
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
             context.under_way += 1

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
+from fairway.service.rest import bounds
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import MessageCache
@@ -51,7 +52,7 @@ class RestContext:
         self.node: Final = node
         self.options: Final = options
         self.rules: Final = node.options.rules
-        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=options.cache_topics)
+        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=bounds.CACHE_TOPICS)
         # As nwaku does it: relay keeps what comes on the node's shards from the beginning.
         self.relayed: Final = FedCache(node, cache(pubsub_topics=node.options.pubsub_topics))
         self.filtered: Final = FedCache(node, cache())
@@ -65,8 +66,8 @@ class RestContext:
 
     async def body_of(self, request: Request) -> bytes:
         """Return the body of a request, within the limits."""
-        async with self.awaited.within(self.options.request_timeout_s):
-            return await read_body(request, self.options.max_body_bytes)
+        async with self.awaited.within(bounds.REQUEST_TIMEOUT_S):
+            return await read_body(request, bounds.MAX_BODY_BYTES)
 
     def shards_of(self, content_topics: list[str], pubsub_topic: str | None) -> dict[str, str]:
         """Return content topics, each with its pubsub topic; raise `RefusedError` for one that is not served."""

@@ -3,7 +3,7 @@
 An event ``message`` has the shape of a store's entry and the message's hash as its id. A client that was cut off names
 the last id it saw (``Last-Event-ID``) and first gets what the archive has after it. An event ``gap`` says that messages
 are missing and a store query is due: the id is not known here, or the client read too slowly. When nothing comes, a
-comment does, every `RestOptions.heartbeat_s`. Invariant: what waits for a client is bounded, and none delays another.
+comment does, every `bounds.HEARTBEAT_S`. Invariant: what waits for a client is bounded, and none delays another.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from fairway.errors import FairwayError
 from fairway.protocol.recent_hashes import RecentHashes
+from fairway.service.rest import bounds
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -57,7 +58,7 @@ class EventEndpoints:
             (shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items()
         )
         last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
-        if context.event_streams >= context.options.max_event_streams:
+        if context.event_streams >= bounds.MAX_EVENT_STREAMS:
             raise RefusedError(503, "too many event streams are open; try again later")
         return EventStream(context, wanted, last)
 
@@ -75,7 +76,7 @@ class EventStream(Response):
         """Send events until somebody ends it."""
         context = self._context
         context.event_streams += 1
-        live = context.node.distribution.listen(self._wants, max_bytes=context.options.event_stream_bytes)
+        live = context.node.distribution.listen(self._wants, max_bytes=bounds.EVENT_STREAM_BYTES)
         ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
         writing = asyncio.ensure_future(self._write(live, send))
         try:
@@ -103,7 +104,7 @@ class EventStream(Response):
         dropped = 0
         while True:
             try:
-                async with asyncio.timeout(self._context.options.heartbeat_s):
+                async with asyncio.timeout(bounds.HEARTBEAT_S):
                     batch = await live.next_batch()
             except TimeoutError:
                 await _chunk(send, HEARTBEAT)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fairway.service.rest.options import RestOptions
+from fairway.service.rest import bounds
 
 _LOG: Final = logging.getLogger(__name__)
 # uvicorn warns of every request that is no HTTP; whoever sends such things would fill the log.
@@ -21,9 +21,7 @@ _LOG.setLevel(logging.ERROR)
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. Made by uvicorn, from a subclass that `bounded` returns."""
-
-    options: RestOptions
+    """One connection. Made by uvicorn."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -39,7 +37,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Admit the connection, in place of an idle one if there are too many."""
-        if len(self.connections) >= self.options.max_connections:
+        if len(self.connections) >= bounds.MAX_CONNECTIONS:
             for other in self.connections:
                 if isinstance(other, BoundedProtocol) and other.idle:
                     other.transport.abort()
@@ -47,7 +45,7 @@ class BoundedProtocol(H11Protocol):
                     break
         super().connection_made(transport)
         self._wait_for_request()
-        self._progress = self.loop.call_later(self.options.stall_s, self._check_progress)
+        self._progress = self.loop.call_later(bounds.STALL_S, self._check_progress)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whole heads stop the clock that waits for them."""
@@ -65,7 +63,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait_for_request(self) -> None:
-        self._patience = self.loop.call_later(self.options.request_timeout_s, self._lose_patience)
+        self._patience = self.loop.call_later(bounds.REQUEST_TIMEOUT_S, self._lose_patience)
 
     def _lose_patience(self) -> None:
         if self.idle:
@@ -77,18 +75,9 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
             return
         self._unread_bytes = unread_bytes
-        self._progress = self.loop.call_later(self.options.stall_s / 2, self._check_progress)
+        self._progress = self.loop.call_later(bounds.STALL_S / 2, self._check_progress)
 
     @staticmethod
     def _stop(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
-
-
-def bounded(options: RestOptions) -> type[BoundedProtocol]:
-    """Return the protocol with its limits."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"options": options})
-
-
-KEEP_ALIVE_S: Final = 30
-"""How long a connection may be idle between two requests."""

@@ -17,10 +17,11 @@ from typing import Final, Self
 import uvicorn
 
 from fairway.service.node import ServiceNode
+from fairway.service.rest import bounds
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import KEEP_ALIVE_S, bounded
+from fairway.service.rest.protocol import BoundedProtocol
 
 _BACKLOG: Final = 512
 _GRACE_S: Final = 2
@@ -45,7 +46,7 @@ class RestServer:
         context = RestContext(node, chosen)
         config = uvicorn.Config(
             make_app(context),
-            http=bounded(chosen),
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -53,9 +54,9 @@ class RestServer:
             access_log=False,
             server_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=bounds.KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
-            h11_max_incomplete_event_size=chosen.max_header_bytes,
+            h11_max_incomplete_event_size=bounds.MAX_HEADER_BYTES,
         )
         server = cls(context, _Server(config), listening)
         await server._run()
