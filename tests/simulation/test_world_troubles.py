@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
-from fairway.events import IrretrievableMessage, MessageReceived
+from fairway.events import IrretrievableMessage, Limit, LimitReached, MessageDelivered, MessageReceived, MessageSent
+from fairway.options import ReliableChannelOptions
+from fairway.protocol.encryption.aead import AesGcm
 from fairway.simulation import World
+from fairway.simulation.cipher import TroubledCipher
+from fairway.simulation.program import Habits
 from fairway.testing import DiskFault, SimulatedDisk
 from fairway.waku.local import NetworkFaults
 
@@ -125,3 +132,64 @@ def test_a_machine_that_crashes_while_its_store_is_opened_again_has_one_life_aft
         world.send("alice", b"two")
         world.run(MINUTE_MS)
         assert received(world, "bob") == [b"two"]
+
+
+def test_who_was_away_reads_no_more_from_the_store_than_the_application_has_room_for(make):
+    options = replace(ReliableChannelOptions(), max_unread_messages=5)
+    slow = Habits(slow_ms=60_000)
+    world = make(
+        "alice",
+        options=options,
+        faults=NetworkFaults(store_page=10),
+        habits_of=lambda n: slow if n == "bob" else Habits(),
+    )
+    for number in range(40):
+        world.send("alice", b"%d" % number)
+    world.run(MINUTE_MS)
+    bob = world.join("bob")
+    most = 0
+    for _ in range(120):
+        world.run(1_000)
+        most = max(most, bob.channel.statistics().unfinished)
+    assert 5 <= most <= 15
+    assert told(world, "bob", LimitReached)[0].limit is Limit.UNREAD_MESSAGES
+    assert world.run(300 * MINUTE_MS, until=lambda: len(received(world, "bob")) == 40)
+    assert sorted(received(world, "bob")) == sorted(b"%d" % number for number in range(40))
+
+
+def test_who_leaves_acknowledges_what_he_has_read_also_where_sealing_takes_a_while(make):
+    def cipher(name):
+        dice = random.Random(name)
+        return TroubledCipher(AesGcm(bytes(32), random_bytes=dice.randbytes), dice, 100, 0.0)
+
+    world = make("alice", "bob", encryption=cipher)
+    world.run(1_000)
+    world.send("alice", b"until soon", by=("bob",))
+    assert world.run(5_000, until=lambda: bool(received(world, "bob")))
+    world.stop("bob")
+    assert world.run(5_000, until=lambda: bool(told(world, "alice", MessageDelivered)))
+
+
+def test_a_node_that_never_answers_has_taken_nothing_and_is_asked_again(make):
+    world = make("alice", "bob")
+    world.run(1_000)
+    world.network.faults = NetworkFaults(silence=1.0)
+    world.send("alice", b"one")
+    world.run(MINUTE_MS)
+    assert told(world, "alice", MessageSent) == []
+    assert world.participants["alice"].stack.statistics().not_taken >= 1
+    world.network.faults = NetworkFaults()
+    assert world.run(5 * MINUTE_MS, until=lambda: received(world, "bob") == [b"one"])
+
+
+def test_a_channel_that_is_stopped_amid_everything_goes_on_where_it_was(make):
+    world = make("alice", "bob", faults=NetworkFaults(loss=0.3))
+    for number in range(30):
+        world.send("alice", b"%d" % number)
+        world.pause(("alice", "bob")[number % 2], 500 * (number % 3))
+        world.run(5_000)
+    assert world.run(20 * MINUTE_MS, until=lambda: len(received(world, "bob")) == 30)
+    assert received(world, "bob") == [b"%d" % number for number in range(30)]
+    world.run(5 * MINUTE_MS)
+    ended = [event.request_id for event in told(world, "alice", MessageDelivered)]
+    assert sorted(ended) == sorted(f"alice-{number}" for number in range(1, 31))

@@ -84,7 +84,7 @@ class Engine:
             max_hashes=options.max_hashes_per_query,
             reading=stack,
             found=partial(self._receive, from_store=True),
-            settled=self._settled,
+            settled=self._taken_in,
             answered=lambda query: self.carry_out(stack.store_answered(query, clock())),
             progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
             caught_up=lambda query: self.carry_out(stack.caught_up(query.end_ns or 0, clock())),
@@ -152,7 +152,7 @@ class Engine:
             self._enter(self.stack.tick)
             try:
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self.commits.room(0)
+                    await self._processed()
                     await self.publisher.idle()
             except TimeoutError:
                 # The others will send it again, and learn then.
@@ -281,9 +281,7 @@ class Engine:
                 return
             for count, routed in enumerate(batch, 1):
                 self._receive(routed)
-                if self._inbox.is_full(options.max_unread_messages, options.max_unread_bytes):
-                    self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=options.max_unread_messages))
-                    await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
+                await self._room_in_inbox()
                 if count % _TURN == 0:
                     self._arm()
                     await asyncio.sleep(0)
@@ -337,8 +335,19 @@ class Engine:
         result = task.result() if error is None else error
         self._enter(lambda now_ms: self.stack.cipher_done(token, result, now_ms))
 
-    async def _settled(self) -> None:
-        """Wait until everything that was taken in is processed, opened and kept."""
+    async def _taken_in(self) -> None:
+        """Wait until everything that was taken in is processed, and the application has room for more."""
+        await self._processed()
+        await self._room_in_inbox()
+
+    async def _room_in_inbox(self) -> None:
+        options = self.stack.options
+        if self._inbox.is_full(options.max_unread_messages, options.max_unread_bytes):
+            self._tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=options.max_unread_messages))
+            await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
+
+    async def _processed(self) -> None:
+        """Wait until everything under way is opened or sealed, and kept."""
         self._arm()
         while self._ciphers:
             await asyncio.wait(list(self._ciphers))
