@@ -8,10 +8,12 @@
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
 A store of this disk is `SqliteStore` itself; what differs is when its queue is emptied (by a timer of the loop, in
-place of a thread) and what happens at the statements that sync: the end of each transaction, and the checkpoint. What
-is synced is on the disk. What a commit wrote and did not sync may be there in any part, by sectors of 512 bytes, the
-last of them torn within; only SQLite's order of syncs is kept (the header of its log is on the disk before the first
-frame behind it) and its assumption that a write harms no byte beside those that it writes ("powersafe overwrite").
+place of a thread), when it answers (by another timer, all that shared a transaction at once, from another thread as the
+writing thread does, for which the loop waits) and what happens at the statements that sync: the end of each
+transaction, and the checkpoint. What is synced is on the disk. What a commit wrote and did not sync may be there in any
+part, by sectors of 512 bytes, the last of them torn within; only SQLite's order of syncs is kept (the header of its log
+is on the disk before the first frame behind it) and its assumption that a write harms no byte beside those that it
+writes ("powersafe overwrite").
 
 A crash leaves the files as they then are, without the clean-up that closing a database does. So the next opening
 recovers from them as after a real loss of power.
@@ -29,7 +31,8 @@ import sqlite3
 import tempfile
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, fields
@@ -89,6 +92,7 @@ class DiskFault(Enum):
     """The disk reports an error; the transaction is on it or is not."""
 
 
+_TIMES: Final = ("latency_ms", "answer_ms")
 _IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.TORN, DiskFault.CRASH_AFTER)
 
 
@@ -103,18 +107,21 @@ class DiskFaults:
     sync_error: float = 0.0
     latency_ms: tuple[float, float] = (1.0, 10.0)
     """From the first write that queues up until the commit that takes it: drawn evenly between these two."""
+    answer_ms: tuple[float, float] = (0.0, 0.0)
+    """From the commit until its writes are answered; meanwhile the program goes on, and the next commit may begin."""
 
     def __post_init__(self) -> None:
-        """Check the shares and the latency. Raises `ConfigurationError`."""
-        shares = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "latency_ms"}
+        """Check the shares and the times. Raises `ConfigurationError`."""
+        shares = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _TIMES}
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} must be a share from 0 to 1, not {share}")
         if sum(shares.values()) > 1:
             raise ConfigurationError(f"the shares of faults must not exceed 1 together, but come to {shares}")
-        shortest, longest = self.latency_ms
-        if not 0 <= shortest <= longest:
-            raise ConfigurationError(f"latency_ms must be (shortest, longest), not {self.latency_ms}")
+        for name in _TIMES:
+            shortest, longest = getattr(self, name)
+            if not 0 <= shortest <= longest:
+                raise ConfigurationError(f"{name} must be (shortest, longest), not {(shortest, longest)}")
 
     def draw(self, rng: random.Random) -> DiskFault | None:
         """Draw what happens at a sync."""
@@ -151,6 +158,7 @@ class SimulatedDisk:
             self._own = weakref.finalize(self, _remove, folder, held)
         self._folder = folder
         self._context = copy_context()
+        self._answering = ThreadPoolExecutor(1, thread_name_prefix="fairway-simulated-disk")
         self._machines: dict[str, _Machine] = {}
 
     def __repr__(self) -> str:
@@ -200,6 +208,7 @@ class SimulatedDisk:
         """Let go of every file, as a crash of all machines would, and remove the folder unless it was given."""
         for machine in self._machines.values():
             machine.let_go()
+        self._answering.shutdown()
         if self._own is not None:
             self._own()
 
@@ -211,6 +220,10 @@ class SimulatedDisk:
     def later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
         """Call something in the context of the world, which no crash of a program ends."""
         return asyncio.get_running_loop().call_later(delay_s, call, context=self._context)
+
+    def on_another_thread(self, call: Callable[[], None]) -> None:
+        """Call something where no event loop runs, and wait for it: nothing runs side by side."""
+        self._answering.submit(call).result()
 
 
 class _PowerLoss(BaseException):
@@ -361,6 +374,10 @@ class _SimulatedStore(SqliteStore):
         self._machine = machine
         self._is_dead = False
         self._committing: _LoopDriver | None = None
+        self._answers: list[Callable[[], None]] = []
+        """What is told together."""
+        self._answers_at_s = 0.0
+        """When that is."""
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
@@ -390,6 +407,7 @@ class _SimulatedStore(SqliteStore):
             super().close()
         except _PowerLoss as loss:
             self._crash(loss.image)
+        self._tell()
 
     def power_loss(self) -> None:
         """End this life, amid a commit if one is under way."""
@@ -437,11 +455,25 @@ class _SimulatedStore(SqliteStore):
         return self._committing
 
     def _answer(self, done: Done, context: Any, error: StorageError | None) -> None:
-        asyncio.get_running_loop().call_soon(self._tell, done, error, context=context)
+        if not self._answers:
+            now_s = asyncio.get_running_loop().time()
+            shortest, longest = self._machine.disk.faults.answer_ms
+            # A span of nothing draws nothing, and so leaves what else is drawn as it is without.
+            delay_ms = self._machine.rng.uniform(shortest, longest) if longest else 0.0
+            self._answers_at_s = max(self._answers_at_s, now_s + delay_ms / 1_000)
+            self._machine.disk.later(self._answers_at_s - now_s, self._tell)
+        self._answers.append(partial(context.run, done, error))
 
-    def _tell(self, done: Done, error: StorageError | None) -> None:
-        if not self._is_dead:
-            done(error)
+    def _tell(self) -> None:
+        """Give the answers that are due: those of the commits since the last ones."""
+        answers, self._answers = self._answers, []
+        if answers and not self._is_dead:
+            self._machine.disk.on_another_thread(partial(_call_all, answers))
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
