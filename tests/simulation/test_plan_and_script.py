@@ -27,6 +27,7 @@ BUSY = SimulationPlan(
     deaf_per_hour=5,
     clock_jumps_per_hour=5,
     store=StoreKind.DISK,
+    pauses_per_hour=2.0,
     storage_faults_per_hour=5,
     bursts=2,
     hostile=1,

@@ -42,6 +42,11 @@ _SYNCS_PER_INTERVAL: Final = 2.6
 """Sync messages that a participant sends in its shortest interval, with room for chance."""
 _FEW: Final = 6
 _PAGES_AT_REST: Final = 3
+_REFUSED: Final = 100
+_REFUSED_SHARE: Final = 2
+"""Of so many messages in a minute, and so much more than a node took, it need not be told that it takes no more."""
+_SEGMENTS_OF_ONE: Final = 16
+"""The longest message in a world has no more segments, parity included."""
 _OPEN_TABLES: Final = (REQUESTS, SEGMENTS, OUTBOX, PARKED, MISSING, ARRIVALS, AWAITING)
 """What is kept in these is under way: a channel at rest has nothing there."""
 
@@ -65,7 +70,7 @@ class Invariant(Enum):
     HEALED = "what is sent in a healed world is delivered"
     KEPT = "what is kept is what is so"
     WIRE = "what leaves is what the wire allows"
-    BUDGET = "the store is asked no more than allowed"
+    BUDGET = "nodes are asked no more than they bear"
     REST = "a channel at rest is idle"
     REPEATED = "what nobody acknowledged is sent again"
     WAKES = "what waits leaves when it may"
@@ -109,9 +114,19 @@ class Checks:
         yield from self._rates()
         for at_ms, name, fault in self._ledger.misformed:
             yield self._violation(Invariant.WIRE, at_ms, name, None, f"{name} published what must not be: {fault}")
+        for at_ms, name, fault in self._ledger.miskept_by:
+            yield self._violation(Invariant.KEPT, at_ms, name, None, f"the store of {name}: {fault}")
         for at_ms, name, count in self._ledger.overasked:
             text = f"{name} asked the store for {count} pages in a minute"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
+        for at_ms, name, count in self._ledger.reread:
+            text = f"{name} asked the store for the same page more than {count} times in five minutes"
+            yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
+        for (name, minute), offered in self._ledger.offered.items():
+            taken = self._ledger.taken_from[name, minute]
+            if offered - taken > max(_REFUSED, _REFUSED_SHARE * taken):
+                text = f"{name} handed {offered} messages in a minute to a node that took {taken} of them"
+                yield self._violation(Invariant.BUDGET, minute * 60_000, name, None, text)
         for at_ms, name, error in self._ledger.failures:
             yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
 
@@ -248,7 +263,10 @@ class Checks:
             if sent.too_soon is not None and not sent.refused and sent.too_soon < tries:
                 text = f"{_title(sent)} was given up after {sent.too_soon} tries of {tries}"
                 yield self._violation(Invariant.ENDED, sent.ends[0][0], sent.sender, sent, text)
-            if len(sent.ends) > 1 + len(sent.asked_more):
+            ends: int = len(sent.ends)
+            if self._ledger.events_come_late:
+                ends = len({(at_ms, type(event), event.request_id) for at_ms, event in sent.ends})
+            if ends > 1 + len(sent.asked_more):
                 kinds = ", ".join(type(event).__name__ for _, event in sent.ends) or "none"
                 text = f"{_title(sent)} has {len(sent.ends)} terminal events ({kinds})"
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
@@ -452,18 +470,25 @@ class Peaks:
         self.queued = max(self.queued, held.queued)
         self.open_requests = max(self.open_requests, held.open_requests)
 
-    def beyond(self, options: ReliableChannelOptions, senders: int) -> Iterator[Violation]:
-        """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were."""
+    def beyond(
+        self, options: ReliableChannelOptions, senders: int, *, queue_is_bounded: bool = True
+    ) -> Iterator[Violation]:
+        """Yield a violation for each that exceeded its bound; ``senders`` is how many others there were.
+
+        What is sent while its node is away a channel takes in without a bound.
+        """
         segmentation = options.segmentation
         # What others wait for, or waits for nothing, is begun beyond the sets of its sender: there only bytes bound it.
         begun_bytes = Urgency.NEXT.value * segmentation.max_buffered_bytes
         sets = max(segmentation.max_sets_per_sender * senders, begun_bytes // SEGMENT_OVERHEAD_BYTES)
+        # Segments wait in one queue and whatever else in another one; of a message all segments are taken in at once.
+        queued = 2 * options.rate_limit.max_queued + _SEGMENTS_OF_ONE if queue_is_bounded else math.inf
         for what, most, bound in (
             ("parked messages", self.parked, FOR_PROGRESS * options.sds.max_incoming_buffer),
             ("missing messages", self.missing, options.max_missing),
             ("incomplete segment sets", self.open_sets, sets),
             ("bytes in incomplete sets", self.buffered_bytes, begun_bytes),
-            ("queued transmissions", self.queued, options.rate_limit.max_queued),
+            ("queued transmissions", self.queued, queued),
         ):
             if most > bound:
                 text = f"a participant held {most:,} {what}, of which at most {bound:,} are allowed"

@@ -10,8 +10,8 @@ what a sender knew when it spoke is one such set, which makes causal order cheap
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,6 +20,8 @@ from fairway.events import (
     DeliveryError,
     Event,
     IrretrievableMessage,
+    Limit,
+    LimitReached,
     LossReason,
     MessageAcknowledged,
     MessageDelivered,
@@ -38,8 +40,8 @@ from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
-from fairway.units import DAY_MS, NS_PER_MS
-from fairway.waku.node import RoutedMessage
+from fairway.units import DAY_MS, MINUTE_MS, NS_PER_MS
+from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.sds import SdsMessage
 
 Holds = Callable[[str, str], bool]
@@ -52,6 +54,9 @@ _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
+_SAME_PAGE_MS: Final = 5 * MINUTE_MS
+_SAME_PAGE: Final = 70
+"""So often nobody asks for the same page within that time: what is missing is asked for every five seconds at most."""
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
@@ -190,6 +195,16 @@ class Ledger(Observer):
         """What was said that is not so, or published that must not be: (when, by whom, about which request, what)."""
         self.failures: list[tuple[int, str, BaseException]] = []
         """What programs ended with that no program may end with: (when, whose, what)."""
+        self.miskept_by: list[tuple[int, str, str]] = []
+        """What stores did that no store may do: (when, whose, what)."""
+        self.max_attempts: int | None = None
+        """How often handlers are called before a message is set aside, if that is watched."""
+        self.events_come_late = False
+        """Whether an application may ask more of a send when all is known already, and so be told so twice."""
+        self._aside: dict[str, dict[int | None, None]] = {}
+        """Numbers of the messages that a participant was told are set aside, the one that waits longest first."""
+        self.limits_told: defaultdict[str, set[Limit]] = defaultdict(set)
+        """Which bounds a participant was told that bite, in its present life."""
         self.wall_ms: Callable[[str], int | None] = lambda _: None
         """What the clock of a participant shows, if nobody has set it of late."""
         self.misdated: list[tuple[int, str, int]] = []
@@ -250,10 +265,17 @@ class Ledger(Observer):
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
         """Pages that each participant asked the store for."""
+        self.offered: Counter[tuple[str, int]] = Counter()
+        """What each participant handed to its node in each minute."""
+        self.taken_from: Counter[tuple[str, int]] = Counter()
+        """What the network took from it."""
         self._handed_over: set[bytes] = set()
         """Hashes of all that was handed to a node, of which its sender may not know whether it went any further."""
         self.overasked: list[tuple[int, str, int]] = []
         """Who asked the store for more pages in a minute than allowed: (when, who, how many)."""
+        self.reread: list[tuple[int, str, int]] = []
+        """Who asked for one page over and over: (when, who, how often)."""
+        self._asked: Counter[tuple[str, int, StoreQuery, bytes | None]] = Counter()
         self._queried: dict[str, deque[int]] = {}
         self.misformed: list[tuple[int, str, str]] = []
         """What was published that the wire does not allow: (when, by whom, what is wrong)."""
@@ -334,6 +356,7 @@ class Ledger(Observer):
         self._queried.pop(name, None)
         self.rules.began(name)
         self._began_ms[name] = at_ms
+        self.limits_told.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
@@ -350,6 +373,20 @@ class Ledger(Observer):
             if who == name and raised_in == life and raised_ms < at_ms - _OVERDUE_MS and who not in self._setting_aside:
                 text = f"a message ({sds_ids[0][:12]}) on which a handler raised never came again"
                 self.false_words.append((at_ms, name, None, text))
+
+    def set_aside(self, at_ms: int, name: str, waiting: Collection[MessageSetAside]) -> None:
+        """Write down what is set aside when a channel has started, and what no longer is although it was told."""
+        numbers = {message.number for message in waiting}
+        gone = self._aside.get(name, {}).keys() - numbers
+        if gone:
+            text = f"{len(gone)} messages that were set aside are gone"
+            self.false_words.append((at_ms, name, None, text))
+        self._aside[name] = dict.fromkeys(sorted(numbers))
+
+    def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
+        """Write down that an application has a message that was set aside handed over again, or discards it."""
+        self._aside.setdefault(name, {}).pop(message.number, None)
+        self._trace.update(f"{at_ms} {name} takes {message.number} back\n".encode())
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Write down what no program may end with."""
@@ -371,6 +408,7 @@ class Ledger(Observer):
         """Write down what the network took, and count its bytes."""
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
+        self.taken_from[name, at_ms // MINUTE_MS] += 1
         self._taken.add(message.message_hash)
         self.rules.taken(message.message_hash)
         rest = len(message.encoded) - content - bloom
@@ -410,8 +448,13 @@ class Ledger(Observer):
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
+    def miskept(self, at_ms: int, name: str, fault: str) -> None:
+        """Write down what a store did that no store may do."""
+        self.miskept_by.append((at_ms, name, fault))
+
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Write down what somebody gave to its node, and whether it is stamped by the clock."""
+        self.offered[name, at_ms // MINUTE_MS] += 1
         self._handed_over.add(message.message_hash)
         # By the time that a slow node lets it out the clock may show something else.
         stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // NS_PER_MS, self.wall_ms(name)
@@ -445,9 +488,13 @@ class Ledger(Observer):
         for fault in self.rules.faults(at_ms, name, opened, plain, message.message_hash, stamp_ns):
             self.misformed.append((at_ms, name, fault))
 
-    def queried(self, at_ms: int, name: str) -> None:
+    def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
         """Count a page that somebody asks the store for."""
         self.queries[name] += 1
+        page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
+        self._asked[page] += 1
+        if self._asked[page] == _SAME_PAGE + 1:
+            self.reread.append((at_ms, name, _SAME_PAGE))
         recent = self._queried.setdefault(name, deque())
         recent.append(at_ms)
         while recent[0] <= at_ms - _MINUTE_MS + self.hop_ms:
@@ -518,8 +565,17 @@ class Ledger(Observer):
                 sent.in_vain = self._should_have_heard(at_ms, sent)
                 if self.tries_are_counted and self._lives[name] == sent.life:
                     sent.too_soon = max(sent.times_sent.values(), default=0)
-            case MessageSetAside():
+            case MessageSetAside(number=number, attempts=attempts):
                 self._setting_aside.add(name)
+                self._aside.setdefault(name, {})[number] = None
+                if self.max_attempts is not None and attempts < self.max_attempts:
+                    text = f"a message is set aside after {attempts} attempts of {self.max_attempts}"
+                    self.false_words.append((at_ms, name, None, text))
+            case LimitReached(limit=Limit.SET_ASIDE):
+                aside = self._aside.get(name, {})
+                aside.pop(next(iter(aside), None), None)
+            case LimitReached(limit=limit):
+                self.limits_told[name].add(limit)
             case MessageSendError(request_id=request_id, reason=reason) if request_id in self._by_request:
                 self._by_request[request_id].refused = True
                 if reason is not SendErrorReason.ENCRYPTION_FAILED:

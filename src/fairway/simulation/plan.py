@@ -33,6 +33,7 @@ _SHARES: Final = (
     "ask_more_share",
     "refusals",
     "answer_loss",
+    "silence",
     "store_lies",
     "cipher_failures",
     "option_changes",
@@ -47,10 +48,14 @@ _RATES: Final = (
     "deaf_per_hour",
     "clock_jumps_per_hour",
     "storage_faults_per_hour",
+    "pauses_per_hour",
 )
 _COUNTS: Final = ("joins", "leaves", "partitions", "slow_uplinks", "slow_readers", "bursts", "hostile")
 _MAX_BURST: Final = 1_000
 _MAX_SKEW_MS: Final = HOUR_MS
+_MAX_DISK_MS: Final = 60_000
+FAST_DISK_MS: Final = 10
+"""A disk of this kind answers at once when a write is on it."""
 
 
 class StoreKind(Enum):
@@ -124,6 +129,8 @@ class SimulationPlan:
     """Messages that a node takes in a second, after ten at once; the others it refuses with 429. None for no limit."""
     answer_loss: float = 0.0
     """Share of publications that the network takes while the sender waits for the answer in vain."""
+    silence: float = 0.0
+    """Share of publications and store queries that a node never answers, not even in failure."""
     slow_uplinks: int = 0
     """Participants that get out no more than one message in two seconds."""
     node_deaths_per_hour: float = 0.0
@@ -140,6 +147,11 @@ class SimulationPlan:
     """Where participants keep their channels."""
     storage_faults_per_hour: float = 0.0
     """Times that the power or the disk of a participant fails amid a write, in any way; needs the store on disk."""
+    disk_ms: int = 10
+    """How long a disk takes at most until a write is on it; a slow one, of more than 10 ms, takes as long again until
+    it says so."""
+    pauses_per_hour: float = 0.0
+    """Times that a program stops its channel, whatever is under way, and starts it again after a while."""
     clock_skew_ms: int = 0
     """How far the clocks of participants are off at most, ahead or behind."""
     clock_jumps_per_hour: float = 0.0
@@ -160,6 +172,8 @@ class SimulationPlan:
     """Whether buffers have room for no more than a few messages."""
     slow_readers: int = 0
     """Participants whose application takes two seconds over a message."""
+    direct_readers: bool = False
+    """Whether programs read otherwise: handlers are plain functions, and loops say what they have finished with."""
     handler_failures: float = 0.0
     """Share of messages on which handlers raise, each time that they are called; programs that read in a loop fail."""
     bursts: int = 0
@@ -208,6 +222,7 @@ class SimulationPlan:
             "encrypted",
             "given with cipher_delay_ms and cipher_failures",
         )
+        _require(1 <= self.disk_ms <= _MAX_DISK_MS, self, "disk_ms", "1 to 60,000 ms")
         _require(self.absence_ms >= 1, self, "absence_ms", "at least 1 ms")
         _require(self.partition_ms >= 1, self, "partition_ms", "at least 1 ms")
         _require(self.lost_timeout_ms >= 0, self, "lost_timeout_ms", "0 or more")
@@ -216,6 +231,11 @@ class SimulationPlan:
         _require(self.rate_limit is None or self.rate_limit >= 1, self, "rate_limit", "at least 1 transmission")
         self.faults()
         self.options()
+
+    @property
+    def is_anybody_away(self) -> bool:
+        """Whether nodes are ever away from the network, and know it."""
+        return bool(self.absences_per_hour or self.node_deaths_per_hour or self.deaf_per_hour)
 
     def faults(self) -> NetworkFaults:
         """Return how bad the network is. Raises `ConfigurationError` for faults that cannot be."""
@@ -226,6 +246,7 @@ class SimulationPlan:
             max_delay_ms=self.max_delay_ms,
             store_loss=self.store_gaps,
             answer_loss=self.answer_loss,
+            silence=self.silence,
             messages_per_second=self.node_rate,
             too_many_requests=self.refusals * 0.4,
             invalid_message=self.refusals * 0.3,
@@ -286,6 +307,9 @@ def _tight(options: ReliableChannelOptions) -> ReliableChannelOptions:
     return replace(
         options,
         max_unread_messages=20,
+        max_unread_bytes=40 * segment_bytes,
+        max_set_aside=4,
+        rate_limit=replace(options.rate_limit, max_queued=30),
         max_active_retries=4,
         max_store_queries_per_minute=12,
         segmentation=replace(

@@ -12,7 +12,7 @@ tells what became of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,7 +27,7 @@ from fairway.errors import (
     NodeUnavailableError,
     StorageError,
 )
-from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.events import EVENT_NAMES, Event, MessageReceived, MessageSetAside
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.simulation.script import Asking
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _LOOKED_AFTER_S: Final = 5.0
 """How often a program that waits for handlers to be called looks whether its channel still runs."""
 _FAILING: Final = 0.1
+_TAKEN_BACK: Final = 0.5
 _ASKED_MORE_S: Final = 120.0
 """How long after a send counts as delivered an application asks for more, at most."""
 _TOLD_KINDS: Final = tuple(kind for kind in EVENT_NAMES if kind is not MessageReceived)
@@ -63,6 +64,9 @@ class Habits:
     raises: float = 0.0
     """Share of messages on which its handlers raise, each time that they are called; a program that reads in a loop
     fails amid a tenth as many, for it has to be started again each time."""
+    is_direct: bool = False
+    """Whether its handlers are plain functions, which take no time; and whether a program that reads in a loop says
+    itself that it has finished with a message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +95,15 @@ class Watcher(Protocol):
 
     def finished(self, name: str, message: MessageReceived) -> None:
         """Take notice that a message was finished with."""
+
+    def set_aside(self, name: str, waiting: Collection[MessageSetAside]) -> None:
+        """Take notice of the messages that a channel holds as set aside when it has started."""
+
+    def taken_back(self, name: str, message: MessageSetAside) -> None:
+        """Take notice that a message that was set aside is handed over again, or discarded."""
+
+    def resumed(self, name: str) -> None:
+        """Take notice that a channel that was stopped is about to go on."""
 
     def raised(self, name: str, message: MessageReceived) -> None:
         """Take notice that a handler raised on a message, which so comes again."""
@@ -135,6 +148,9 @@ class Program:
         self._open_channel = open_channel
         self._closing: asyncio.Task[None] | None = None
         self._following: set[asyncio.Task[None]] = set()
+        self._followed: set[str] = set()
+        """Of which sends somebody awaits what becomes of them."""
+        self._is_paused = False
 
     async def run(self) -> None:
         """Live until the channel fails; raises what it fails with."""
@@ -151,9 +167,10 @@ class Program:
         for kind in _TOLD_KINDS:
             channel.on(kind, self._told)
         if self._habits.reading is Reading.HANDLERS:
-            channel.on(MessageReceived, self._handle)
+            channel.on(MessageReceived, self._handle_at_once if self._is_direct else self._handle)
         await channel.start()
         self.channel = channel
+        self._look_at_what_is_set_aside(channel)
         try:
             await self._live(channel)
         except ApplicationRaised as error:
@@ -161,16 +178,37 @@ class Program:
             await channel.__aexit__(type(error), error, error.__traceback__)
             raise
 
-    async def _live(self, channel: ReliableChannel) -> None:
+    @property
+    def _is_direct(self) -> bool:
+        return self._habits.is_direct and not self._habits.slow_ms
+
+    def _follow_all(self) -> None:
         for request_id in self._wishes:
-            task = asyncio.ensure_future(self.follow(request_id))
-            self._following.add(task)
-            task.add_done_callback(self._following.discard)
+            if request_id not in self._followed:
+                task = asyncio.ensure_future(self.follow(request_id))
+                self._following.add(task)
+                task.add_done_callback(self._following.discard)
+
+    def _look_at_what_is_set_aside(self, channel: ReliableChannel) -> None:
+        """Have every other message that was set aside handed over again, or discard it."""
+        waiting = channel.set_aside()
+        if waiting or self._habits.raises:
+            self._watcher.set_aside(self.name, waiting)
+        for message in waiting:
+            if self._dice.random() < _TAKEN_BACK:
+                self._watcher.taken_back(self.name, message)
+                if self._dice.random() < _TAKEN_BACK:
+                    channel.finish(message)
+                else:
+                    channel.hand_over_again(message)
+
+    async def _live(self, channel: ReliableChannel) -> None:
+        self._follow_all()
         if self._habits.reading is Reading.MESSAGES:
             await self._read_messages(channel)
         elif self._habits.reading is Reading.EVENTS:
             await self._read_events(channel)
-        while channel.is_started():  # noqa: ASYNC110 - of a failing channel nobody is told who only has handlers
+        while channel.is_started() or self._is_paused:  # noqa: ASYNC110 - of a failing channel nobody is told who only has handlers
             await asyncio.sleep(_LOOKED_AFTER_S)
         if self._closing is not None:
             await self._closing
@@ -181,8 +219,15 @@ class Program:
         wish = self._wishes.get(request_id)
         if self.channel is None or wish is None:
             return
+        self._followed.add(request_id)
         try:
-            receipt = await self._receipt(self.channel, request_id, wish)
+            await self._await_end(self.channel, request_id, wish)
+        finally:
+            self._followed.discard(request_id)
+
+    async def _await_end(self, channel: ReliableChannel, request_id: str, wish: Wish) -> None:
+        try:
+            receipt = await self._receipt(channel, request_id, wish)
             await receipt.sent()
             if wish.more and wish.when is Asking.OPEN:
                 await self._ask_more(self.channel, request_id, wish)
@@ -200,7 +245,7 @@ class Program:
                 return
             # Of what ended in an earlier life nothing more can be asked.
             self._watcher.asked(self.name, request_id, frozenset())
-            delivered_to = (await self.channel.receipt(request_id).delivered()).delivered_to
+            delivered_to = (await channel.receipt(request_id).delivered()).delivered_to
             self._watcher.answered(self.name, request_id, delivered_to)
         except (ChannelClosedError, StorageError):
             return
@@ -228,6 +273,25 @@ class Program:
         if self.channel is not None:
             self._closing = asyncio.ensure_future(self.channel.close())
             await self._closing
+
+    async def pause(self, for_s: float) -> None:
+        """Stop the channel, whatever is under way in it, and let it go on after a while."""
+        channel = self.channel
+        if channel is None or self._is_paused or self._closing is not None or not channel.is_started():
+            return
+        self._is_paused = True
+        try:
+            await channel.stop()
+            await asyncio.sleep(for_s)
+            self._watcher.resumed(self.name)
+            await channel.start()
+            self._look_at_what_is_set_aside(channel)
+            self._follow_all()
+        except (ChannelClosedError, NodeUnavailableError, StorageError):
+            # Its program ends, and somebody starts it again.
+            await channel.close()
+        finally:
+            self._is_paused = False
 
     async def ask_again(self, request_id: str, answers: list[tuple[str, ...] | None]) -> None:
         """Add to the answers what the receipt of an earlier send says, if the channel knows of it."""
@@ -257,6 +321,8 @@ class Program:
                 await self.take(message)
                 self._may_fail()
                 self._watcher.finished(self.name, message)
+                if self._habits.is_direct and not message.ephemeral and channel.is_started():
+                    channel.finish(message)
 
     async def _read_events(self, channel: ReliableChannel) -> None:
         async for event in channel.events():
@@ -271,6 +337,13 @@ class Program:
 
     async def _handle(self, message: MessageReceived) -> None:
         await self.take(message)
+        self._handled(message)
+
+    def _handle_at_once(self, message: MessageReceived) -> None:
+        self._watcher.received(self.name, message)
+        self._handled(message)
+
+    def _handled(self, message: MessageReceived) -> None:
         if self._habits.raises and self._dice.random() < self._habits.raises:
             self._watcher.raised(self.name, message)
             raise ApplicationRaised

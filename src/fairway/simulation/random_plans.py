@@ -114,6 +114,7 @@ _HAPPENING: Final = (
     "deaf_per_hour",
     "clock_jumps_per_hour",
     "storage_faults_per_hour",
+    "pauses_per_hour",
 )
 
 _Draw = Callable[[random.Random, dict[str, Any]], dict[str, Any]]
@@ -164,6 +165,8 @@ def _fitting(plan: dict[str, Any]) -> dict[str, Any]:
         "partition_sides": min(plan.get("partition_sides", 2), plan["participants"]),
         "max_delay_ms": max(plan.get("max_delay_ms", CALM.max_delay_ms), plan.get("min_delay_ms", 0)),
     }
+    if plan.get("disk_ms", CALM.disk_ms) != CALM.disk_ms and "store" not in plan:
+        fitting |= {"store": StoreKind.DISK}
     if plan.get("storage_faults_per_hour"):
         fitting |= {"store": StoreKind.DISK}
         fitting |= {"storage_faults_per_hour": 0.0} if plan.get("store") is StoreKind.MEMORY else {}
@@ -226,7 +229,7 @@ def _transmissions_in_bursts(plan: dict[str, Any]) -> float:
 def _transmissions_each(plan: dict[str, Any]) -> float:
     """Return about how often a segment is transmitted until it came and its sender knows it."""
     arrives = 1.0
-    for name in ("loss", "refusals", "answer_loss", "cipher_failures"):
+    for name in ("loss", "refusals", "answer_loss", "silence", "cipher_failures"):
         arrives *= 1 - plan.get(name, 0)
     return float((1 + (plan.get("parity_rate") or 0)) * (1 + 1 / arrives))
 
@@ -335,6 +338,18 @@ def _lost_answers(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
     return {"answer_loss": rng.choice((0.05, 0.2, 0.5))}
 
 
+def _silent_nodes(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"silence": rng.choice((0.01, 0.05, 0.2))}
+
+
+def _pauses(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"pauses_per_hour": rng.choice((1.0, 5.0, 20.0))}
+
+
+def _direct_readers(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
+    return {"direct_readers": True}
+
+
 def _slow_uplinks(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     if _transmissions_per_hour(plan) > _SLOW_PER_HOUR:
         return {}
@@ -363,6 +378,10 @@ def _lying_store(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
 
 def _disk(_: random.Random, __: dict[str, Any]) -> dict[str, Any]:
     return {"store": StoreKind.DISK}
+
+
+def _slow_disk(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
+    return {"store": StoreKind.DISK, "disk_ms": rng.choice((100, 500, 3_000))}
 
 
 def _failing_disk(rng: random.Random, _: dict[str, Any]) -> dict[str, Any]:
@@ -473,4 +492,8 @@ _TROUBLES: Final[tuple[_Draw, ...]] = (
     _rate_limit,
     _busy_nodes,
     _small_pages,
+    _slow_disk,
+    _silent_nodes,
+    _pauses,
+    _direct_readers,
 )

@@ -17,7 +17,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from fairway.events import ChannelStatus, MessageDelivered, StatusChanged
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.events import ChannelStatus, Limit, MessageDelivered, StatusChanged
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
@@ -36,14 +37,14 @@ from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
 from fairway.simulation.ledger import Ledger, Sent
-from fairway.simulation.plan import SimulationPlan, StoreKind
+from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
 from fairway.simulation.script import Action, Asking, Deed, names_of, write_script
 from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
 from fairway.simulation.world import DEFAULT_CHANNEL_ID, Participant, World
 from fairway.storage.channel_store import Stored
-from fairway.testing import DiskFault, SimulatedDisk
+from fairway.testing import DiskFault, DiskFaults, SimulatedDisk
 from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
@@ -85,6 +86,8 @@ _ASKED_AGAIN: Final = 3
 """So many sends of each participant."""
 _GOODBYE_MS: Final = 8_000
 """Within this time, in which a program that stopped is not started again, its goodbye comes."""
+_DISK_IN_TIME_MS: Final = 100
+"""A program that ends has a second for its goodbye, in which several writes follow one another."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
@@ -155,6 +158,10 @@ class Run:
         self._clocks_set: dict[str, int] = {}
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
+        if self._disk is not None:
+            is_slow = plan.disk_ms > FAST_DISK_MS
+            answer_ms = (1.0, float(plan.disk_ms)) if is_slow else (0.0, 0.0)
+            self._disk.faults = DiskFaults(latency_ms=(1.0, float(plan.disk_ms)), answer_ms=answer_ms)
         self.world = World(
             (),
             seed=plan.seed,
@@ -177,6 +184,9 @@ class Run:
         self.ledger.lamport_unit_ms = dialect.lamport_unit_ms
         self.ledger.hints_are_checked = not plan.store_lies
         self.ledger.tries_are_counted = not plan.cipher_failures
+        self.ledger.events_come_late = plan.disk_ms > FAST_DISK_MS
+        if not (plan.mixed_options or plan.option_changes):
+            self.ledger.max_attempts = plan.options().max_handling_attempts
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
         self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
         self.peaks = Peaks()
@@ -249,7 +259,7 @@ class Run:
             *self._unkept_before,
             *unkept,
             *checks.everything(),
-            *self.peaks.beyond(self.world.options, others),
+            *self.peaks.beyond(self.world.options, others, queue_is_bounded=not plan.is_anybody_away),
             *stirred,
         ]
         violations += checks.healed(called)
@@ -341,6 +351,7 @@ class Run:
             held, kept = self._held(participant), participant.kept
             self._unkept_before += self._unkept(name, held, kept.rows, len(kept.inbox))
             self._unkept_before += self._uncounted(name, held[0], participant.stack.statistics())
+        self._unkept_before += self._miscounted(name, participant.channel, participant)
 
     def _unkept(
         self,
@@ -378,6 +389,27 @@ class Run:
             if tables[table] != count and table not in self._told_unkept[name]:
                 self._told_unkept[name].add(table)
                 yield self._kept_violation(name, f"{name} holds {count} and keeps {tables[table]} rows of {table!r}")
+
+    def _miscounted(self, name: str, channel: ReliableChannel, participant: Participant) -> Iterator[Violation]:
+        """Yield what a channel says of itself and is not so, and bounds that it does not keep to without a word."""
+        told, options, kept = channel.statistics(), participant.options, participant.kept
+        unread_bytes = sum(len(message.payload) for message in kept.inbox.values())
+        is_full = told.unfinished >= options.max_unread_messages or unread_bytes >= options.max_unread_bytes
+        taken_in = told.protocol.received - told.retrieved + told.dropped
+        found = {}
+        if told.unfinished_bytes != unread_bytes:
+            found["bytes"] = f"{name} says that it holds {told.unfinished_bytes} unread bytes, which are {unread_bytes}"
+        if not is_full and not told.uncommitted and taken_in != participant.node.heard:
+            found["heard"] = f"{name} heard {participant.node.heard} messages and took notice of {taken_in}"
+        if told.store_mismatches < participant.node.belied:
+            told_of = f"{told.store_mismatches} of {participant.node.belied}"
+            found["belied"] = f"{name} took notice of {told_of} messages that a store gave under a hash not theirs"
+        most = max(options.max_unread_messages, kept.unread_at_opening)
+        if told.unfinished > most and Limit.UNREAD_MESSAGES not in self.ledger.limits_told[name]:
+            found["unread"] = f"{name} holds {told.unfinished} unread messages of {most} and was not told so"
+        for what in found.keys() - self._told_unkept[name]:
+            self._told_unkept[name].add(what)
+            yield self._kept_violation(name, found[what])
 
     def _kept_violation(self, name: str, sentence: str) -> Violation:
         return self._violation(Invariant.KEPT, name, sentence)
@@ -431,7 +463,7 @@ class Run:
         """Let somebody end its program in order, right after it read a message: its goodbye acknowledges that."""
         world = self.world
         speaker, *_, reader = sorted(world.participants)
-        is_slow = world.participants[reader].habits.slow_ms
+        is_slow = world.participants[reader].habits.slow_ms or self.plan.disk_ms > _DISK_IN_TIME_MS
         if self.plan.rate_limit is not None or is_slow or world.participants[reader].channel is None:
             return
         payload = f"until soon, {reader}".encode()
@@ -690,6 +722,8 @@ class Run:
             case Deed.DISK if self._disk is not None:
                 faults = list(DiskFault)
                 self._disk.strike(name, faults[action.number % len(faults)])
+            case Deed.PAUSE:
+                world.pause(name, action.number)
             case Deed.JOIN:
                 world.join(name)
             case Deed.LEAVE:
@@ -737,7 +771,12 @@ class Run:
         is_killed = self.plan.crashes_per_hour or self.plan.cuts_per_hour or self.plan.storage_faults_per_hour
         busy_ms = self._dice.choice((0, 0, _BUSY_MS)) if is_killed else 0
         slow_ms = _SLOW_MS if is_slow else busy_ms
-        return Habits(reading=reading, slow_ms=slow_ms, raises=self.plan.handler_failures)
+        return Habits(
+            reading=reading,
+            slow_ms=slow_ms,
+            raises=self.plan.handler_failures,
+            is_direct=self.plan.direct_readers and bool(self._dice.randrange(2)),
+        )
 
     def _cipher_of(self, name: str) -> Encryption | None:
         plan = self.plan
@@ -745,9 +784,10 @@ class Run:
             return None
         dice = random.Random(f"cipher/{plan.seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
         sealed = AesGcm(_KEY, random_bytes=dice.randbytes)
-        if self.is_healed or not (plan.cipher_delay_ms or plan.cipher_failures):
+        failures = 0.0 if self.is_healed else plan.cipher_failures
+        if not (plan.cipher_delay_ms or failures):
             return sealed
-        return TroubledCipher(sealed, dice, plan.cipher_delay_ms, plan.cipher_failures)
+        return TroubledCipher(sealed, dice, plan.cipher_delay_ms, failures)
 
     def _opened(self, payload: bytes) -> bytes:
         return AesGcm(_KEY).decrypt(payload) if self.plan.encrypted else payload

@@ -29,6 +29,7 @@ _CLOCK_WRONG_MS: Final = 300_000
 _BLIPS: Final = 0.4
 """Share of the jumps of a clock that are over in a moment."""
 _BLIP_MS: Final = (100, 4_000)
+_PAUSES_MS: Final = (0, 1_000, 20_000)
 _FORGERIES_PER_HOUR: Final = 120
 _LATEST_JOIN: Final = 0.9
 """Part of the duration in which people come and go, so that something is said afterwards."""
@@ -50,6 +51,7 @@ class Deed(Enum):
     CLOCK = "set its clock"
     BLIP = "misread its clock"
     DISK = "have its disk fail"
+    PAUSE = "stop its channel for a while"
     FORGE = "forge"
     JOIN = "join"
     LEAVE = "leave"
@@ -57,7 +59,7 @@ class Deed(Enum):
     MEND = "mend"
 
 
-_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.CUT, Deed.DISK, Deed.DEAF, Deed.FORGE})
+_MOMENTARY: Final = frozenset({Deed.CRASH, Deed.CUT, Deed.PAUSE, Deed.DISK, Deed.DEAF, Deed.FORGE})
 _AMID_SENDS: Final = 0.5
 _SOON: Final = (0.0, 4.5)
 """How soon after a send, as powers of ten of milliseconds: from before it is kept until it has been repeated."""
@@ -117,6 +119,8 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
         actions += _absences(plan, rng, name, first, last)
         actions += _failing_nodes(plan, rng, name, first, last)
         actions += _clocks(plan, rng, name, first, last)
+        for at_ms in _times(rng, plan.pauses_per_hour, first, last):
+            actions.append(Action(at_ms=at_ms, deed=Deed.PAUSE, names=(name,), number=rng.choice(_PAUSES_MS)))
         for at_ms in _times(rng, plan.storage_faults_per_hour, first, last):
             actions.append(Action(at_ms=at_ms, deed=Deed.DISK, names=(name,), number=rng.randrange(1 << 32)))
     cuts = random.Random(f"cuts/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing

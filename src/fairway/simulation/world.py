@@ -19,12 +19,12 @@ from typing import Any, Final, Self
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.environment import set_environment
 from fairway.errors import StorageError
-from fairway.events import Event, MessageReceived
+from fairway.events import Event, MessageReceived, MessageSetAside
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.journal import Row
 from fairway.protocol.stack import Stack
+from fairway.simulation.keeping import Kept
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
 from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
@@ -32,7 +32,7 @@ from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.units import NS_PER_MS
 from fairway.waku.local import LocalNetwork, LocalNode, NetworkFaults
-from fairway.waku.node import RoutedMessage
+from fairway.waku.node import RoutedMessage, StoreQuery
 
 START_MS: Final = 1_760_000_000_000
 """Where virtual time begins, in milliseconds since the Unix epoch."""
@@ -52,6 +52,12 @@ class Observer:
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Take notice that a participant's application has finished with a message."""
+
+    def set_aside(self, at_ms: int, name: str, waiting: Collection[MessageSetAside]) -> None:
+        """Take notice of the messages that a participant's channel holds as set aside when it has started."""
+
+    def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
+        """Take notice that an application has a message that was set aside handed over again, or discards it."""
 
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
         """Take notice that a participant's handler raised on a message, which so comes again."""
@@ -80,13 +86,16 @@ class Observer:
     def written(self, at_ms: int, name: str, write: Write) -> None:
         """Take notice that what a participant gave to its store is durable."""
 
+    def miskept(self, at_ms: int, name: str, fault: str) -> None:
+        """Take notice of what a participant's store does that no store may do."""
+
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Take notice of what a participant hands to its node, whether the network takes it or not."""
 
     def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
         """Take notice that a node does not take what it was handed, of which its participant hears after a while."""
 
-    def queried(self, at_ms: int, name: str) -> None:
+    def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
         """Take notice that a participant asks the store for a page."""
 
     def began(self, at_ms: int, name: str) -> None:
@@ -94,32 +103,6 @@ class Observer:
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
         """Take notice of what no program may end with."""
-
-
-@dataclass(slots=True)
-class Kept:
-    """What a store keeps, by what was given to it and became durable."""
-
-    rows: dict[tuple[str, str], Row | None] = field(default_factory=dict)
-    """By table and key."""
-    inbox: set[int] = field(default_factory=set)
-    """Numbers of messages that were delivered and not finished with, nor set aside."""
-
-    def opened(self, stored: Stored) -> None:
-        """Begin with what is there when the store is opened."""
-        self.rows = {(change.table, change.key): change.row for change in stored.changes}
-        self.inbox = {number for number, _ in stored.inbox}
-
-    def written(self, write: Write) -> None:
-        """Take a write that became durable."""
-        for change in write.changes:
-            if change.row is None:
-                self.rows.pop((change.table, change.key), None)
-            else:
-                self.rows[change.table, change.key] = change.row
-        self.inbox.update(number for number, _ in write.delivered)
-        self.inbox.difference_update(write.finished)
-        self.inbox.difference_update(each.number for each in write.handling if each.set_aside is not None)
 
 
 @dataclass(slots=True)
@@ -314,6 +297,12 @@ class World:
         if participant.is_running:
             self._within(participant.process.spawn, participant.program.stop())
 
+    def pause(self, name: str, for_ms: int) -> None:
+        """Let a participant's program stop its channel, and start it again after a while."""
+        participant = self.participants[name]
+        if participant.is_running:
+            self._within(participant.process.spawn, participant.program.pause(for_ms / 1_000))
+
     def send_ephemeral(self, name: str, payload: bytes) -> None:
         """Let a participant's application send an ephemeral message."""
         participant = self.participants[name]
@@ -431,7 +420,11 @@ class World:
             content_topic=self.content_topic,
             options=participant.options,
             store=_WatchedStore(
-                participant.store, participant.kept, partial(self._kept, name), partial(self._written, name)
+                participant.store,
+                participant.kept,
+                partial(self._kept, name),
+                partial(self._written, name),
+                partial(self._miskept, name),
             ),
             encryption=self._encryption(name),
         )
@@ -506,6 +499,11 @@ class World:
         for observer in self.observers:
             observer.written(self.now_ms, name, write)
 
+    def _miskept(self, name: str, faults: Iterable[str]) -> None:
+        for fault in faults:
+            for observer in self.observers:
+                observer.miskept(self.now_ms, name, fault)
+
     def _handed_over(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
             observer.handed_over(self.now_ms, node, message)
@@ -519,9 +517,9 @@ class World:
         for observer in self.observers:
             observer.refused(self.now_ms, node, message, answer_ms)
 
-    def _queried(self, node: str) -> None:
+    def _queried(self, node: str, query: StoreQuery, cursor: bytes | None) -> None:
         for observer in self.observers:
-            observer.queried(self.now_ms, node)
+            observer.queried(self.now_ms, node, query, cursor)
 
 
 class _WatchedStore(ChannelStore):
@@ -533,15 +531,17 @@ class _WatchedStore(ChannelStore):
         kept: Kept,
         watch: Callable[[Sequence[Change]], object],
         written: Callable[[Write], object],
+        miskept: Callable[[Iterable[str]], object],
     ) -> None:
         self._store = store
         self._kept = kept
         self._watch = watch
         self._written = written
+        self._miskept = miskept
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         stored = self._store.open(channel_id, sender_id, content_topic)
-        self._kept.opened(stored)
+        self._miskept(self._kept.opened(stored, self._store))
         # A write may be on the disk although the machine crashed before it said so.
         self._written(Write(changes=stored.changes, delivered=stored.inbox))
         return stored
@@ -549,11 +549,17 @@ class _WatchedStore(ChannelStore):
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
         if write.changes:
             self._watch(write.changes)
+        self._miskept(self._kept.given(write))
+        opening = self._kept.openings
 
         def told(error: StorageError | None) -> None:
             if error is None:
-                self._kept.written(write)
+                if opening == self._kept.openings:
+                    # What the last opening found holds this already.
+                    self._miskept(self._kept.written(write))
                 self._written(write)
+            elif opening == self._kept.openings:
+                self._kept.failed()
             done(error)
 
         self._store.submit(write, told)
@@ -592,6 +598,18 @@ class _Watching:
     def finished(self, name: str, message: MessageReceived) -> None:
         for observer in self._world.observers:
             observer.finished(self._world.now_ms, name, message)
+
+    def set_aside(self, name: str, waiting: Collection[MessageSetAside]) -> None:
+        for observer in self._world.observers:
+            observer.set_aside(self._world.now_ms, name, waiting)
+
+    def taken_back(self, name: str, message: MessageSetAside) -> None:
+        for observer in self._world.observers:
+            observer.taken_back(self._world.now_ms, name, message)
+
+    def resumed(self, name: str) -> None:
+        for observer in self._world.observers:
+            observer.began(self._world.now_ms, name)
 
     def raised(self, name: str, message: MessageReceived) -> None:
         for observer in self._world.observers:

@@ -28,6 +28,7 @@ _SHARES: Final = (
     "query_loss",
     "send_loss",
     "answer_loss",
+    "silence",
     "store_lies",
     *_REFUSALS,
 )
@@ -57,6 +58,9 @@ class NetworkFaults:
     """Share of publications that the network does not take, and the sender is told so."""
     answer_loss: float = 0.0
     """Share of publications that the network takes, while the sender waits for the answer in vain."""
+    silence: float = 0.0
+    """Share of publications and store queries that a node never answers, not even in failure; of such publications
+    the network takes every other one."""
     too_many_requests: float = 0.0
     """Share of publications that are refused with 429: too many requests."""
     invalid_message: float = 0.0
@@ -145,6 +149,10 @@ class FaultDice:
     def is_confirmed(self) -> bool:
         """Return whether the sender of a publication that was taken gets the answer."""
         return not self._happens(self.faults.answer_loss)
+
+    def is_silent(self) -> bool:
+        """Return whether a node never answers."""
+        return self._happens(self.faults.silence)
 
     def is_stored(self) -> bool:
         """Return whether the store gets a publication."""

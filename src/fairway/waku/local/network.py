@@ -99,8 +99,8 @@ class LocalNetwork:
         """Called with (name of the node, message) for everything that a program hands to its node, taken or not."""
         self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
         """Called with (name of the node, message, milliseconds until its program knows) for what is not taken."""
-        self.query_observers: list[Callable[[str], None]] = []
-        """Called with the name of the asking node for every page that the store is asked for."""
+        self.query_observers: list[Callable[[str, StoreQuery, bytes | None], None]] = []
+        """Called with (name of the asking node, question, cursor) for every page that the store is asked for."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
@@ -243,7 +243,7 @@ class LocalNetwork:
 
         self._counts["queries"] += 1
         for told in self.query_observers:
-            told(asker.name)
+            told(asker.name, query, cursor)
         if not self._dice.is_answered():
             self._counts["queries_failed"] += 1
             raise StoreQueryError("the query or its answer was lost; ask again")
@@ -257,13 +257,15 @@ class LocalNetwork:
         if not self._dice.is_false():
             return page
         self._counts["queries_belied"] += 1
-        return false_page(
+        page = false_page(
             page,
             query,
             cursor,
             anything=lambda: self._store.page(StoreQuery(newest_first=True), None, visible).messages,
             dice=self._dice.random,
         )
+        asker.belied += sum(not message.is_genuine for message in page.messages)
+        return page
 
     def quota_of(self, node: LocalNode) -> NodeQuota | None:
         """Return the rate limit of a node."""
@@ -271,6 +273,10 @@ class LocalNetwork:
         if remaining is None or self.faults.messages_per_epoch is None:
             return None
         return NodeQuota(limit=self.faults.messages_per_epoch, epoch_ms=self.faults.epoch_ms, remaining=remaining)
+
+    def is_silent(self) -> bool:
+        """Return whether a node never answers what it is asked now."""
+        return self._dice.is_silent()
 
     def hop_ms(self) -> int:
         """Return how long the next hop takes."""

@@ -84,6 +84,11 @@ class LocalNode(WatchedNode):
         """Whether it pushes nothing, for want of a subscription."""
         self._trouble = ""
         """Why nothing comes in, as soon as that was found out."""
+        self._newest: Subscription[RoutedMessage] | None = None
+        self.heard = 0
+        """Messages that were put into the newest subscription."""
+        self.belied = 0
+        """Messages that the store gave since then under a hash that is not theirs."""
         self._turns = 0
         """What became of the service nodes so far; what was planned before the latest turn is void."""
         self._uplink_free_s = 0.0
@@ -200,6 +205,10 @@ class LocalNode(WatchedNode):
             return SendResult(accepted=False, detail=f"{self.service_node}: {NO_ANSWER}")
         if wait_s:
             await asyncio.sleep(wait_s)
+        if self._network.is_silent():
+            if self._network.within_ms(1):
+                self._network.publish(self, message)
+            await asyncio.Event().wait()
         service_node = self.service_node
         result, answer_ms = self._network.publish(self, message)
         if answer_ms:
@@ -216,13 +225,17 @@ class LocalNode(WatchedNode):
         if self._closed:
             raise NodeUnavailableError(f"node {self.name!r} is closed; make another one with LocalNetwork.node()")
         self._loop = asyncio.get_running_loop()
-        return self._listeners.add(criteria_of(pubsub_topic, content_topics))
+        self._newest = self._listeners.add(criteria_of(pubsub_topic, content_topics))
+        self.heard = self.belied = 0
+        return self._newest
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of what the network's store keeps; raises `StoreQueryError` if that cannot be had now."""
         self._loop = asyncio.get_running_loop()
         # Also without a delay other tasks get their turn: whoever pages through a large store must not stop them.
         await asyncio.sleep(self._network.hop_ms() / 1000)
+        if self._network.is_silent():
+            await asyncio.Event().wait()
         if self.silent:
             await asyncio.sleep(REQUEST_TIMEOUT_S)
             raise StoreQueryError(f"store node {self.service_node}: {NO_ANSWER}")
@@ -253,7 +266,10 @@ class LocalNode(WatchedNode):
 
     def hear(self, message: RoutedMessage) -> bool:
         """Take what arrives, and return whether anybody here listened."""
-        return self.hears and self._listeners.hear(message)
+        if not self.hears:
+            return False
+        self.heard += self._newest in self._listeners.asking_for(message)
+        return self._listeners.hear(message)
 
     def _wait_for_uplink(self, now_s: float) -> float:
         """Return how long what is sent now takes to get out; what would take too long is not sent at all."""
