@@ -17,8 +17,10 @@ from typing import Final
 
 from fairway.errors import FairwayError
 from fairway.events import (
+    EVENT_NAMES,
     DeliveryError,
     Event,
+    HandlerFailed,
     IrretrievableMessage,
     Limit,
     LimitReached,
@@ -565,6 +567,9 @@ class Ledger(Observer):
                 sent.in_vain = self._should_have_heard(at_ms, sent)
                 if self.tries_are_counted and self._lives[name] == sent.life:
                     sent.too_soon = max(sent.times_sent.values(), default=0)
+            case HandlerFailed(event_name=what, error=error) if what != EVENT_NAMES[MessageReceived][0]:
+                # Applications raise on messages only: here a watcher did, and the rest of it was left undone.
+                self.failures.append((at_ms, name, RuntimeError(f"whoever watches raised on {what}: {error}")))
             case MessageSetAside(number=number, attempts=attempts):
                 self._setting_aside.add(name)
                 self._aside.setdefault(name, {})[number] = None

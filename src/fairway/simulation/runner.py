@@ -152,6 +152,7 @@ class Run:
         self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
         self._looks = 0
         self._left_alone: set[str] = set()
+        self._readers = 0
         self._blips: dict[str, tuple[int, int]] = {}
         """Of clocks that show a wrong time for a moment, the skew before, and the life in which it began."""
         self._blipped: dict[str, int] = {}
@@ -766,7 +767,11 @@ class Run:
 
     def _habits_of(self, name: str) -> Habits:
         is_slow = name in names_of(self.plan)[: self.plan.slow_readers]
-        reading = self._dice.choice([*Reading, *[Reading.HANDLERS] * (2 * bool(self.plan.handler_failures))])
+        reading = self._dice.choice(list(Reading))
+        if self.plan.handler_failures:
+            # Only handlers are called again: where they fail, every other program has some.
+            self._readers += 1
+            reading = Reading.HANDLERS if self._readers % 2 else self._dice.choice(list(Reading))
         # Where nobody is killed it makes no difference, but to figures.
         is_killed = self.plan.crashes_per_hour or self.plan.cuts_per_hour or self.plan.storage_faults_per_hour
         busy_ms = self._dice.choice((0, 0, _BUSY_MS)) if is_killed else 0
@@ -847,8 +852,8 @@ class Run:
     def _holds(self, name: str, sds_id: str) -> bool:
         """Return whether a participant has an SDS message, received or rebuilt, as far as that can be seen."""
         participant = self.world.participants.get(name) or self.world.departed[name]
-        if participant.program.channel is None or not participant.is_running:
-            # Between two lives nobody can be asked.
+        if participant.channel is None:
+            # Between two lives, and of a channel that is stopped, nobody can be asked.
             return True
         sds = participant.stack.sds
         if sds_id in sds.history or sds_id in sds.dependencies.incoming:
