@@ -212,12 +212,14 @@ class LocalNetwork:
         for observer in self.sending_observers:
             observer(publisher.name, message)
 
-    def publish(self, publisher: LocalNode, message: RoutedMessage) -> tuple[SendResult, int]:
-        """Spread a message, and return the answer and how many milliseconds that takes."""
+    def publish(
+        self, publisher: LocalNode, message: RoutedMessage, *, is_answered: bool = True
+    ) -> tuple[SendResult, int]:
+        """Spread a message, and return the answer, if any is given, and how many milliseconds that takes."""
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
-            for told in self.refusal_observers:
+            for told in self.refusal_observers if is_answered else ():
                 told(publisher.name, message, refusal[1])
             return refusal
         self._counts["published"] += 1

@@ -207,7 +207,7 @@ class LocalNode(WatchedNode):
             await asyncio.sleep(wait_s)
         if self._network.is_silent():
             if self._network.within_ms(1):
-                self._network.publish(self, message)
+                self._network.publish(self, message, is_answered=False)
             await asyncio.Event().wait()
         service_node = self.service_node
         result, answer_ms = self._network.publish(self, message)
