@@ -352,7 +352,6 @@ class Run:
             held, kept = self._held(participant), participant.kept
             self._unkept_before += self._unkept(name, held, kept.rows, len(kept.inbox))
             self._unkept_before += self._uncounted(name, held[0], participant.stack.statistics())
-        self._unkept_before += self._miscounted(name, participant.channel, participant)
 
     def _unkept(
         self,
@@ -398,9 +397,9 @@ class Run:
         is_full = told.unfinished >= options.max_unread_messages or unread_bytes >= options.max_unread_bytes
         taken_in = told.protocol.received - told.retrieved + told.dropped
         found = {}
-        if told.unfinished_bytes != unread_bytes:
+        if not told.uncommitted and told.unfinished_bytes != unread_bytes:
             found["bytes"] = f"{name} says that it holds {told.unfinished_bytes} unread bytes, which are {unread_bytes}"
-        if not is_full and not told.uncommitted and taken_in != participant.node.heard:
+        if not is_full and not told.uncommitted and taken_in + participant.node.waiting != participant.node.heard:
             found["heard"] = f"{name} heard {participant.node.heard} messages and took notice of {taken_in}"
         if told.store_mismatches < participant.node.belied:
             told_of = f"{told.store_mismatches} of {participant.node.belied}"
@@ -566,6 +565,7 @@ class Run:
                 self.ledger.troubled(self.world.now_ms, participant.name)
             if participant.channel is not None:
                 self.peaks.note(participant.stack.statistics())
+                self._unkept_before += self._miscounted(participant.name, participant.channel, participant)
         self._look_into_one()
         self._look_for_sends_left_alone()
 

@@ -134,6 +134,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {"hostile": 2, "loss": 0.1, "long_share": 0.4, "lost_timeout_ms": 10 * _MINUTE_MS, "crashes_per_hour": 10.0},
     {
         "tight_quotas": True,
+        "pauses_per_hour": 40.0,
         "slow_readers": 2,
         "bursts": 3,
         "burst_messages": 25,

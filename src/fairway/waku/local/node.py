@@ -111,6 +111,11 @@ class LocalNode(WatchedNode):
         return f"{self.name}#{self._service_nodes}"
 
     @property
+    def waiting(self) -> int:
+        """Messages in the newest subscription that nobody has taken yet."""
+        return len(self._listeners[-1].subscription) if self._listeners else 0
+
+    @property
     def online(self) -> bool:
         """Whether the node takes part."""
         return not self._closed and self._health is not NodeHealth.UNHEALTHY and self._served
