@@ -36,14 +36,19 @@ class Medium(Protocol):
     def handed_over(self, publisher: LocalNode, message: RoutedMessage, /) -> None:
         """Take note of what a program handed to its node."""
 
-    def publish(self, publisher: LocalNode, message: RoutedMessage, /) -> tuple[SendResult, int]:
-        """Spread a message, and return the answer and how many milliseconds that takes."""
+    def publish(
+        self, publisher: LocalNode, message: RoutedMessage, /, *, is_answered: bool = True
+    ) -> tuple[SendResult, int]:
+        """Spread a message, and return the answer, if any is given, and how many milliseconds that takes."""
 
     def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None, /) -> StorePage:
         """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
 
     def quota_of(self, node: LocalNode, /) -> NodeQuota | None:
         """Return the rate limit of a node."""
+
+    def is_silent(self) -> bool:
+        """Return whether a node never answers what it is asked now."""
 
     def hop_ms(self) -> int:
         """Return how long the next hop takes."""
