@@ -42,7 +42,7 @@ from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
 from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
-from fairway.units import DAY_MS, MINUTE_MS, NS_PER_MS
+from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.sds import SdsMessage
 
@@ -56,7 +56,8 @@ _MINUTE_MS: Final = 59_000
 """A minute, but for what clocks that are being set right may differ by."""
 FINISHED_FOR_GOOD_MS: Final = 60_000
 """After this long what an application finished with must not come again, whatever happens."""
-_SAME_PAGE_MS: Final = 5 * MINUTE_MS
+_BY_MINUTE_MS: Final = 60_000
+_SAME_PAGE_MS: Final = 300_000
 _SAME_PAGE: Final = 70
 """So often nobody asks for the same page within that time: what is missing is asked for every five seconds at most."""
 _OVERDUE_MS: Final = 120_000
@@ -410,7 +411,7 @@ class Ledger(Observer):
         """Write down what the network took, and count its bytes."""
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
-        self.taken_from[name, at_ms // MINUTE_MS] += 1
+        self.taken_from[name, at_ms // _BY_MINUTE_MS] += 1
         self._taken.add(message.message_hash)
         self.rules.taken(message.message_hash)
         rest = len(message.encoded) - content - bloom
@@ -456,7 +457,7 @@ class Ledger(Observer):
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Write down what somebody gave to its node, and whether it is stamped by the clock."""
-        self.offered[name, at_ms // MINUTE_MS] += 1
+        self.offered[name, at_ms // _BY_MINUTE_MS] += 1
         self._handed_over.add(message.message_hash)
         # By the time that a slow node lets it out the clock may show something else.
         stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // NS_PER_MS, self.wall_ms(name)
