@@ -230,12 +230,12 @@ class Program:
             receipt = await self._receipt(channel, request_id, wish)
             await receipt.sent()
             if wish.more and wish.when is Asking.OPEN:
-                await self._ask_more(self.channel, request_id, wish)
+                await self._ask_more(channel, request_id, wish)
             delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
             if wish.more:
                 self._watcher.answered(self.name, request_id, delivered_to)
                 await asyncio.sleep(self._dice.uniform(0, _ASKED_MORE_S))
-                await self._ask_more(self.channel, request_id, wish)
+                await self._ask_more(channel, request_id, wish)
                 delivered_to = (await receipt.delivered(count=wish.count, by=wish.by)).delivered_to
         except DeliveryFailedError:
             self._watcher.answered(self.name, request_id, None)

@@ -118,7 +118,7 @@ class LocalNode(WatchedNode):
     @property
     def waiting(self) -> int:
         """Messages in the newest subscription that nobody has taken yet."""
-        return len(self._listeners[-1].subscription) if self._listeners else 0
+        return 0 if self._newest is None else len(self._newest)
 
     @property
     def online(self) -> bool:
