@@ -65,7 +65,7 @@ coverage: $(READY) ## Run the tests and say which lines none of them reached (PY
 	$(BIN)/python -m coverage report
 
 docs: $(DOCS_READY) ## Build the site in build/site; a warning is an error
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet -d build/doctrees docs build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 	@echo "build/site/index.html"
 
 wheel: $(READY) ## Build dist/fairway-VERSION-py3-none-any.whl

@@ -24,7 +24,7 @@ def blocks(page, language):
 
 
 EXAMPLE_ADDRESS = "/ip4/127.0.0.1/tcp/60000"
-PAGES = ("docs/guide.md", "docs/node.md")
+PAGES = ("docs/guide.md", "docs/node.md", "docs/operating.md")
 EXAMPLES = [
     pytest.param(source, id=f"{page}-{number}")
     for page in PAGES
@@ -33,10 +33,11 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("source", EXAMPLES)
-def test_an_example_runs_and_shows_something(source, capsys, tmp_path, monkeypatch):
+def test_an_example_runs_and_shows_something(source, capsys, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(source, "example", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out
+    said = capsys.readouterr()
+    assert said.out or caplog.messages
 
 
 @pytest.fixture
@@ -98,6 +99,11 @@ def test_the_pages_have_examples_and_links_that_lead_somewhere():
         links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
         missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
         assert missing == [], page.name
+
+
+def test_every_event_is_explained_to_operators():
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    assert [kind.__name__ for kind in EVENT_NAMES if f"`{kind.__name__}`" not in page] == []
 
 
 def test_the_guide_lists_every_event_with_all_its_names():

@@ -69,7 +69,7 @@ class NetworkStatistics:
 
 
 class LocalNetwork:
-    """A network of `LocalNode`s. A context manager that closes them and the store."""
+    """A network of nodes (`LocalNode`). A context manager that closes them and the store."""
 
     def __init__(
         self,
