@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from fairway.waku.libp2p.errors import FrameError
-from fairway.waku.libp2p.mux.events import MuxEvent
 from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 from fairway.waku.libp2p.varint import decode_uvarint
@@ -59,41 +58,19 @@ class Mplex(Muxer):
             del self._full[stream_id]
         return None
 
-    def receive_data(self, data: bytes) -> list[MuxEvent]:
-        """Take bytes from the peer, cut anywhere, and return what they say.
-
-        Raises:
-            FrameError: the peer broke the protocol; the connection is of no more use.
-
-        """
-        if self._partial:
-            data = self._partial + data
-            self._partial = b""
-        view = memoryview(data)
-        end = len(data)
-        at = 0
-        while at < end:
-            if self._body_left:
-                size = min(self._body_left, end - at)
-                if self._body_of is not None:
-                    self._collect(self._body_of, view[at : at + size])
-                at += size
-                self._body_left -= size
-                continue
-            header = decode_uvarint(data, at)
-            length = header and decode_uvarint(data, header[1], max_value=_MAX_FRAME_BYTES)
-            if not header or not length:
-                self._partial = bytes(view[at:])
-                break
-            at = length[1]
-            self._begin_frame(header[0] >> 3, header[0] & 7, length[0])
-        return self._taken_events()
-
     # ---- frames that arrive
 
-    def _begin_frame(self, number: int, flag: int, length: int) -> None:
-        self._body_left = length
+    def _begin_frame(self, data: bytes, at: int) -> int | None:
+        header = decode_uvarint(data, at)
+        length = header and decode_uvarint(data, header[1], max_value=_MAX_FRAME_BYTES)
+        if not header or not length:
+            return None
+        self._body_left, begun = length
         self._body_of = None
+        self._frame(header[0] >> 3, header[0] & 7)
+        return begun
+
+    def _frame(self, number: int, flag: int) -> None:
         if flag == _NEW_STREAM:
             # The body is a name for people: it is skipped.
             self._accept(number << 1)

@@ -207,7 +207,6 @@ class Muxer(ABC):
 
     # ---- what the peer does
 
-    @abstractmethod
     def receive_data(self, data: bytes) -> list[MuxEvent]:
         """Take bytes from the peer, cut anywhere, and return what they say.
 
@@ -215,8 +214,38 @@ class Muxer(ABC):
             FrameError: the peer broke the protocol; the connection is of no more use.
 
         """
+        if self._partial:
+            data = self._partial + data
+            self._partial = b""
+        view = memoryview(data)
+        end = len(data)
+        at = 0
+        while at < end:
+            if self._body_left:
+                size = min(self._body_left, end - at)
+                if self._body_of is not None:
+                    self._collect(self._body_of, view[at : at + size])
+                at += size
+                self._body_left -= size
+                if not self._body_left:
+                    self._end_frame()
+                continue
+            begun = self._begin_frame(data, at)
+            if begun is None:
+                self._partial = bytes(view[at:])
+                break
+            at = begun
+        return self._taken_events()
 
     # ---- what a wire adds
+
+    @abstractmethod
+    def _begin_frame(self, data: bytes, at: int) -> int | None:
+        """Do what a frame's header says, and return where its body begins; None if the header is not whole yet."""
+
+    def _end_frame(self) -> None:
+        """Take note that a frame's body is through."""
+        self._body_of = None
 
     @abstractmethod
     def _next_outbound_id(self) -> int: ...

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import FrameError, LimitError
-from fairway.waku.libp2p.mux.events import MuxEvent, PeerGoesAway, PongReceived, StreamAcknowledged, WindowOpened
+from fairway.waku.libp2p.mux.events import PeerGoesAway, PongReceived, StreamAcknowledged, WindowOpened
 from fairway.waku.libp2p.mux.limits import MuxerLimits
 from fairway.waku.libp2p.mux.muxer import Muxer, StreamState
 
@@ -79,51 +79,27 @@ class Yamux(Muxer):
         """Queue the announcement that we leave: 0 normally, 1 for a protocol error, 2 for an internal one."""
         self._queue(_HEADER.pack(_VERSION, _GO_AWAY, 0, 0, code))
 
-    def receive_data(self, data: bytes) -> list[MuxEvent]:
-        """Take bytes from the peer, cut anywhere, and return what they say.
-
-        Raises:
-            FrameError: the peer broke the protocol; the connection is of no more use.
-
-        """
-        if self._partial:
-            data = self._partial + data
-            self._partial = b""
-        view = memoryview(data)
-        end = len(data)
-        at = 0
-        unpack = _HEADER.unpack_from
-        while at < end:
-            if self._body_left:
-                size = min(self._body_left, end - at)
-                if self._body_of is not None:
-                    self._collect(self._body_of, view[at : at + size])
-                at += size
-                self._body_left -= size
-                if not self._body_left:
-                    self._end_of_frame()
-                continue
-            if end - at < 12:
-                self._partial = bytes(view[at:])
-                break
-            version, kind, flags, stream_id, length = unpack(view, at)
-            at += 12
-            if version != _VERSION:
-                raise FrameError(f"yamux version {version} in a frame header; only 0 exists")
-            if kind == _DATA:
-                self._begin_data(flags, stream_id, length)
-            elif kind == _WINDOW_UPDATE:
-                self._window_update(flags, stream_id, length)
-            elif kind == _PING:
-                self._ping_frame(flags, length)
-            elif kind == _GO_AWAY:
-                self._peer_left = True
-                self._report(PeerGoesAway(length))
-            else:
-                raise FrameError(f"yamux frame type {kind}; 0 to 3 exist")
-        return self._taken_events()
-
     # ---- frames that arrive
+
+    def _begin_frame(self, data: bytes, at: int) -> int | None:
+        begun = at + _HEADER.size
+        if len(data) < begun:
+            return None
+        version, kind, flags, stream_id, length = _HEADER.unpack_from(data, at)
+        if version != _VERSION:
+            raise FrameError(f"yamux version {version} in a frame header; only 0 exists")
+        if kind == _DATA:
+            self._begin_data(flags, stream_id, length)
+        elif kind == _WINDOW_UPDATE:
+            self._window_update(flags, stream_id, length)
+        elif kind == _PING:
+            self._ping_frame(flags, length)
+        elif kind == _GO_AWAY:
+            self._peer_left = True
+            self._report(PeerGoesAway(length))
+        else:
+            raise FrameError(f"yamux frame type {kind}; 0 to 3 exist")
+        return begun
 
     def _begin_data(self, flags: int, stream_id: int, length: int) -> None:
         state = self._streams.get(stream_id)
@@ -146,9 +122,9 @@ class Yamux(Muxer):
         self._body_left = length
         self._body_flags = flags
         if not length:
-            self._end_of_frame()
+            self._end_frame()
 
-    def _end_of_frame(self) -> None:
+    def _end_frame(self) -> None:
         """Do what a data frame's flags say once its body is through."""
         state, flags = self._body_of, self._body_flags
         self._body_of = None
