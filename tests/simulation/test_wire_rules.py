@@ -15,7 +15,7 @@ from fairway.protocol.sds.channel import HISTORY, MessageChannel
 from fairway.protocol.sds.dialect import WAKU_DIALECT
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
-from fairway.wire.sds import SdsMessage
+from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import WAKU_SEGMENTS
 
 _NOW_MS: Final = 1_760_000_000_000
@@ -61,6 +61,19 @@ def test_a_filter_that_lacks_what_is_cited_is_noticed() -> None:
     assert watched.hand_over(first) == []
     (fault,) = watched.hand_over(replace(second, bloom_filter=bytes(len(second.bloom_filter or b""))))
     assert "its bloom filter lacks it" in fault
+
+
+def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
+    watched = _Watched()
+    early, *rest = [watched.make(b"%d" % number) for number in range(50)]
+    watched.rules.kept(_NOW_MS, "alice", [Change(table=HISTORY, key="old, and came of late", row=(1,))])
+    newest = replace(rest[-1], bloom_filter=bytes(len(early.bloom_filter or b"")))
+    cited = replace(newest, causal_history=(HistoryEntry("old, and came of late"), newest.causal_history[-1]))
+
+    assert len(watched.hand_over(replace(cited, message_id="before"))) == 2
+    watched.rules.began("alice")
+    (fault,) = watched.hand_over(replace(cited, message_id="after"))
+    assert newest.causal_history[-1].message_id[:12] in fault
 
 
 def test_another_word_under_the_same_id_is_noticed() -> None:

@@ -21,6 +21,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final
 
 from fairway.errors import FairwayError
@@ -64,6 +65,32 @@ class _Pieces:
 
 
 @dataclass(slots=True)
+class _Log:
+    """What a participant's bloom filter holds for sure."""
+
+    recent: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    """Lamport timestamps of what entered the log last, by SDS id."""
+    greatest: list[int] = field(default_factory=list)
+    """As many of the greatest Lamport timestamps, as a heap."""
+
+    def entered(self, sds_id: str, lamport: int) -> None:
+        """Note that a message entered the log."""
+        if sds_id in self.recent:
+            return
+        self.recent[sds_id] = lamport
+        heappush(self.greatest, lamport)
+        if len(self.recent) > _RECENT:
+            self.recent.popitem(last=False)
+        if len(self.greatest) > _RECENT:
+            heappop(self.greatest)
+
+    def restarted(self) -> None:
+        """Note that the filter is made anew, of what stands last in the log, whenever that came."""
+        held = [(sds_id, lamport) for sds_id, lamport in self.recent.items() if lamport >= self.greatest[0]]
+        self.recent = OrderedDict(held)
+
+
+@dataclass(slots=True)
 class _Queue:
     """Content that a participant handed over in its present life, and of which the network had taken nothing before."""
 
@@ -98,8 +125,7 @@ class WireRules:
         self._authors: dict[str, str] = {}
         self._carried: dict[bytes, tuple[str, bytes]] = {}
         """SDS id and digest of what each carrier holds."""
-        self._recent: dict[str, OrderedDict[str, None]] = {}
-        """What entered the log of each participant last."""
+        self._logs: dict[str, _Log] = {}
         self._queues: dict[str, _Queue] = {}
         self._made_ms: dict[str, int] = {}
         self._refused: dict[bytes, int] = {}
@@ -114,11 +140,7 @@ class WireRules:
         """Note what a participant gives to its store."""
         for change in changes:
             if change.table == HISTORY and change.row is not None:
-                recent = self._recent.setdefault(name, OrderedDict())
-                if change.key not in recent:
-                    recent[change.key] = None
-                    if len(recent) > _RECENT:
-                        recent.popitem(last=False)
+                self._logs.setdefault(name, _Log()).entered(change.key, change.row[0])
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
             elif change.table == SEGMENTS:
@@ -134,6 +156,8 @@ class WireRules:
     def began(self, name: str) -> None:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
+        if name in self._logs:
+            self._logs[name].restarted()
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
@@ -191,7 +215,7 @@ class WireRules:
         if bloom is None:
             yield "its bloom filter cannot be read"
             return
-        wire, recent = self._dialect.codec.bloom, self._recent.get(name, OrderedDict[str, None]())
+        wire, recent = self._dialect.codec.bloom, self._logs.get(name, _Log()).recent
         for entry in opened.causal_history:
             if entry.message_id in recent and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
