@@ -370,6 +370,16 @@ def test_what_was_accepted_before_a_crash_and_never_left_leaves_after_it_in_orde
     assert bob.stack.status is ChannelStatus.SYNCED
 
 
+def test_what_was_made_before_a_crash_leaves_in_that_order_in_whatever_order_its_rows_come(peer):
+    alice = peer("alice")
+    for number in range(20):
+        alice.send(b"%d" % number)
+    made = [publish.sds_id for publish in alice.content()]
+    alice.rows = dict(sorted(alice.rows.items(), reverse=True))
+    alice = alice.restart()
+    assert [publish.sds_id for publish in alice.content()] == made
+
+
 def test_what_was_made_durable_and_lost_on_its_way_out_is_sent_after_the_restart(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"hello")

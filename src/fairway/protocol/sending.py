@@ -253,12 +253,11 @@ class Sending:
             if not segment.accepted:
                 # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
                 self._withdraw_hint(segment.sds_id)
-        unsent = [segment for segment in self._requests.segments.values() if not segment.attempts]
-        order = {request_id: place for place, request_id in enumerate(self._requests.open)}
-        for segment in sorted(unsent, key=lambda s: (order[s.request_id], s.chunk_index)):
-            waiting = self._sds.outgoing.messages.get(segment.sds_id)
-            if waiting is not None:
-                self._seal_again(segment, waiting.message, now_ms)
+        made = self._sds.outgoing.messages
+        unsent = [s for s in self._requests.segments.values() if not s.attempts and s.sds_id in made]
+        # Rows come in any order, so that theirs says nothing of when they were made.
+        for segment in sorted(unsent, key=lambda s: made[s.sds_id].sequence):
+            self._seal_again(segment, made[segment.sds_id].message, now_ms)
         for segment in self._requests.segments.values():
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
