@@ -472,6 +472,8 @@ class Run:
         sent = self.ledger.request(request_id)
         sent.is_staged = True
         self._run(_MOMENT_MS)
+        # Where sealing and opening take a while.
+        world.run(_MOMENT_MS * 4, lambda: reader in sent.deliveries)
         world.stop(reader)
         self.ledger.troubled(world.now_ms, reader)
         world.run(_GOODBYE_MS, lambda: bool(sent.ends))
