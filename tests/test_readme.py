@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -32,6 +33,16 @@ EXAMPLES = [
 ]
 
 
+@pytest.fixture
+def loggers():
+    """Give all loggers their levels back."""
+    levels = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
+    yield
+    for name in logging.root.manager.loggerDict:
+        logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+
+
+@pytest.mark.usefixtures("loggers")
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_an_example_runs_and_shows_something(source, capsys, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
