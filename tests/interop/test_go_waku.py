@@ -23,8 +23,9 @@ from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_
 from fairway.options import ReliableChannelOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import KeyType, PrivateKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.light import LightNode
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage

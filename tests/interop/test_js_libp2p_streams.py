@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from fairway.waku.libp2p.host import Host, PeerIdentified
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import PeerIdentified
 from fairway.waku.libp2p.ping import ping
 from patience import PATIENCE_S, until
 

@@ -133,5 +133,3 @@ _WRITERS: Final[dict[str, Callable[[Iterator[pa.RecordBatch], Path], Export]]] =
     "jsonl": _write_lines,
     "parquet": _write_parquet,
 }
-EXPORT_FORMATS: Final = tuple(_WRITERS)
-"""What `export` can write."""

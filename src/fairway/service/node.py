@@ -26,7 +26,8 @@ from fairway.service.distribution import Distribution
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr

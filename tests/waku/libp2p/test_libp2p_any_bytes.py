@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from fairway.waku.libp2p.envelope import open_envelope
 from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.keys import KeyType, PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise.identity import read_payload
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import KeyType, PublicKey
 from fairway.waku.libp2p.varint import decode_uvarint
 from fairway.wire.varint import length_prefixed
 

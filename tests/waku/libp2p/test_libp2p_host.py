@@ -12,11 +12,13 @@ import pytest
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, NegotiationError
-from fairway.waku.libp2p.host import Host, PeerConnected, PeerDisconnected, PeerIdentified
-from fairway.waku.libp2p.keys import KeyType, PrivateKey
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import PeerConnected, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import KeyType
 from patience import PATIENCE_S, until
 
 TCP = "/ip4/127.0.0.1/tcp/0"

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from fairway.waku.libp2p.errors import FrameError, IdentityError
-from fairway.waku.libp2p.host import Host, PeerIdentified
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import PeerIdentified
 from fairway.waku.libp2p.identify import decode_identify, encode_identify
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr

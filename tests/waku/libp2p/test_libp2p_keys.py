@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import KeyType, PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.public_keys import KeyType, PublicKey
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "keys_and_peer_ids.json").read_text())
 OWN_KINDS = (KeyType.ED25519, KeyType.SECP256K1)

@@ -4,11 +4,12 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault, Libp2pError
-from fairway.waku.libp2p.keys import KeyType, PrivateKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
 from fairway.waku.libp2p.noise.pattern import XXHandshake
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import noise_pb2
+from fairway.waku.libp2p.public_keys import KeyType
 
 YAMUX, MPLEX = "/yamux/1.0.0", "/mplex/6.7.0"
 ALICE = PrivateKey.from_secret(b"\x0a" * 32)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import KeyType, PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import KeyType, PublicKey
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "keys_and_peer_ids.json").read_text())
 TEXTS = [text for texts in VECTORS["ids"] for text in texts]

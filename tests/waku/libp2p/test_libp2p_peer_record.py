@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.envelope import open_envelope, seal_envelope
 from fairway.waku.libp2p.errors import IdentityError, Libp2pError
-from fairway.waku.libp2p.keys import KeyType, PrivateKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.peer_record import PEER_RECORD_DOMAIN, PEER_RECORD_TYPE, open_peer_record, sign_peer_record
+from fairway.waku.libp2p.public_keys import KeyType
 
 VECTOR = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "peer_record.json").read_text())
 KEY = PrivateKey.from_secret(bytes(range(32)))

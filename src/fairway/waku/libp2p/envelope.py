@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.waku.libp2p.errors import FrameError, IdentityError
-from fairway.waku.libp2p.keys import PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.proto import envelope_pb2
 from fairway.waku.libp2p.protobuf import parse_message
+from fairway.waku.libp2p.public_keys import PublicKey
 from fairway.wire.varint import length_prefixed
 
 MAX_ENVELOPE_BYTES: Final = 65_536

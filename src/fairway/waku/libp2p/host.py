@@ -20,7 +20,7 @@ from fairway.waku.libp2p.connection import Connection, Direction
 from fairway.waku.libp2p.dialer import Dialer
 from fairway.waku.libp2p.errors import ConnectionClosedError, DialError, Libp2pError
 from fairway.waku.libp2p.handlers import Handlers, StreamHandler
-from fairway.waku.libp2p.host_events import HostEvent, PeerConnected, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
 from fairway.waku.libp2p.identify_service import IdentifyService
 from fairway.waku.libp2p.keys import PrivateKey
@@ -42,17 +42,6 @@ from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.subscription import Subscription
 
 _log: Final = logging.getLogger(__name__)
-
-__all__ = [
-    "DEFAULT_AGENT",
-    "DEFAULT_MUXERS",
-    "Host",
-    "HostEvent",
-    "HostStatistics",
-    "PeerConnected",
-    "PeerDisconnected",
-    "PeerIdentified",
-]
 
 _LISTEN_BACKLOG: Final = 1_024
 """Connections that the operating system holds for us while we are busy."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.peer_record import PeerRecord, open_peer_record, sign_peer_record
 from fairway.waku.libp2p.proto import identify_pb2
 from fairway.waku.libp2p.protobuf import parse_message
+from fairway.waku.libp2p.public_keys import PublicKey
 
 IDENTIFY_PROTOCOL: Final = "/ipfs/id/1.0.0"
 IDENTIFY_PUSH_PROTOCOL: Final = "/ipfs/id/push/1.0.0"

@@ -22,8 +22,6 @@ from fairway.waku.libp2p.proto import keys_pb2
 from fairway.waku.libp2p.protobuf import parse_message
 from fairway.waku.libp2p.public_keys import MAX_KEY_BYTES, KeyType, PublicKey, key_type_of
 
-__all__ = ["KeyType", "PrivateKey", "PublicKey"]
-
 _SECP256K1_ORDER: Final = 0xFFFFFFFF_FFFFFFFF_FFFFFFFF_FFFFFFFE_BAAEDCE6_AF48A03B_BFD25E8C_D0364141
 _SECRET_BYTES: Final = 32
 _RAW: Final = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)

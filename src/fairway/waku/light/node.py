@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fairway.errors import ConfigurationError, NodeUnavailableError
-from fairway.waku.libp2p.host import Host, HostEvent
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.keeper import PeerKeeper
 from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.multiaddr import Multiaddr

@@ -21,7 +21,8 @@ from fairway.waku.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.outbox import Outbox
 from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
-from fairway.waku.libp2p.host import Host, HostEvent, PeerDisconnected, PeerIdentified
+from fairway.waku.libp2p.host import Host
+from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected, PeerIdentified
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
 from fairway.waku.libp2p.stream import Stream

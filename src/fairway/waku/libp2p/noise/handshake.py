@@ -14,11 +14,11 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault
-from fairway.waku.libp2p.keys import PublicKey
 from fairway.waku.libp2p.noise.identity import MAX_PAYLOAD_BYTES, NoiseCredentials, RemoteIdentity, read_payload
 from fairway.waku.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, XX, Role, XXHandshake
 from fairway.waku.libp2p.noise.session import NoiseSession
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.libp2p.public_keys import PublicKey
 
 NOISE_PROTOCOL: Final = "/noise"
 """The name under which multistream-select agrees on it."""

@@ -14,10 +14,11 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.waku.libp2p.errors import FrameError, HandshakeError, HandshakeFault, IdentityError
-from fairway.waku.libp2p.keys import PrivateKey, PublicKey
+from fairway.waku.libp2p.keys import PrivateKey
 from fairway.waku.libp2p.noise.pattern import generate_noise_key
 from fairway.waku.libp2p.proto import noise_pb2
 from fairway.waku.libp2p.protobuf import parse_message
+from fairway.waku.libp2p.public_keys import PublicKey
 
 MAX_PAYLOAD_BYTES: Final = 16_384
 """Longer handshake payloads are not parsed; one with an RSA key of 8,192 bits has some 2,200 bytes."""
