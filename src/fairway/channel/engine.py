@@ -349,9 +349,11 @@ class Engine:
     async def _processed(self) -> None:
         """Wait until everything under way is opened or sealed, and kept."""
         self._arm()
+        # What is to be sealed or opened waits for what it rests on, and what becomes of it is kept in turn.
+        await self.commits.room(0)
         while self._ciphers:
             await asyncio.wait(list(self._ciphers))
-        await self.commits.room(0)
+            await self.commits.room(0)
 
     def _arm(self) -> None:
         """Let the timer go off no later than the protocol wants to be called next, nor than the clock is to be read.
