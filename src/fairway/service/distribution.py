@@ -13,10 +13,10 @@ from typing import Final
 
 from fairway.service.archives import NodeArchive
 from fairway.service.filter_pusher import FilterPusher
-from fairway.waku.libp2p.gossipsub.message_cache import SeenMessages
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.filter_service import FilterService
+from fairway.waku.seen_messages import SeenMessages
 from fairway.waku.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 

@@ -18,7 +18,6 @@ from typing import Final
 
 from fairway.errors import DecodeError
 from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.gossipsub.message_cache import SeenMessages
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
@@ -27,6 +26,7 @@ from fairway.waku.light.peer_pool import PeerPool
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage
 from fairway.waku.protocols.exchange import ask
+from fairway.waku.seen_messages import SeenMessages
 from fairway.wire.filter import (
     FILTER_PUSH_PROTOCOL,
     FILTER_SUBSCRIBE_PROTOCOL,

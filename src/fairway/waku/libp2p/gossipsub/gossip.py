@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fairway.waku.libp2p.gossipsub.codec import MAX_IHAVE_LENGTH, MAX_IHAVE_MESSAGES, IHave, IWant
-from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache
 from fairway.waku.libp2p.gossipsub.score import GOSSIP_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.seen_messages import SeenMessages
 
 _D_LAZY: Final = 6
 """Peers outside the mesh that are told of messages, at least."""
@@ -27,6 +28,15 @@ _GOSSIP_RETRANSMISSION: Final = 3
 _MAX_PROMISES_PER_PEER: Final = 100
 _MAX_AWAITED: Final = 20_000
 """Messages that were asked for and are recognised when they come; the oldest are forgotten."""
+
+
+def seen_key(topic: str, message_id: bytes) -> bytes:
+    """Return what a message is remembered as.
+
+    Ids of Waku are hashes of the data alone: whoever sends the data of a message on another topic, a moment before that
+    message comes, must not have it taken for seen.
+    """
+    return message_id + topic.encode()
 
 
 class Gossip:

@@ -1,11 +1,11 @@
-"""What a router remembers of messages: which it has seen, and the last few in full (gossipsub 1.0, "Message cache").
+"""The last few messages of a router in full, for peers that ask for them (gossipsub 1.0, "Message cache").
 
-Invariant: both are bounded in number and the cache in bytes, too; what is oldest goes first. Time is an argument.
+Invariant: it is bounded in time and in bytes; what is oldest goes first.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,48 +17,6 @@ _GOSSIP_WINDOWS: Final = 3
 """Heartbeats for which messages are told of: its mcache_gossip."""
 _MAX_CACHED_BYTES: Final = 67_108_864
 """Data of messages that can be asked for again."""
-
-
-def seen_key(topic: str, message_id: bytes) -> bytes:
-    """Return what a message is remembered as.
-
-    Ids of Waku are hashes of the data alone: whoever sends the data of a message on another topic, a moment before that
-    message comes, must not have it taken for seen.
-    """
-    return message_id + topic.encode()
-
-
-class SeenMessages:
-    """The ids of the messages of the last minutes."""
-
-    def __init__(self, *, ttl_s: float, max_messages: int) -> None:
-        self._ttl_s: Final = ttl_s
-        self._max_messages: Final = max_messages
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
-
-    def __contains__(self, message_id: object) -> bool:
-        return message_id in self._seen
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def add(self, message_id: bytes, now_s: float) -> bool:
-        """Remember a message, and return whether it is new."""
-        if message_id in self._seen:
-            return False
-        self._seen[message_id] = now_s
-        if len(self._seen) > self._max_messages:
-            self._seen.popitem(last=False)
-        return True
-
-    def discard(self, message_id: bytes) -> None:
-        """Forget a message, if it is known."""
-        self._seen.pop(message_id, None)
-
-    def expire(self, now_s: float) -> None:
-        """Forget what was seen too long ago."""
-        while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:
-            self._seen.popitem(last=False)
 
 
 @dataclass(slots=True)

@@ -36,12 +36,13 @@ from fairway.waku.libp2p.gossipsub.codec import (
     publish_frame,
     subscription_frame,
 )
-from fairway.waku.libp2p.gossipsub.gossip import Gossip
+from fairway.waku.libp2p.gossipsub.gossip import Gossip, seen_key
 from fairway.waku.libp2p.gossipsub.mesh import PRUNE_BACKOFF_S, Mesh
-from fairway.waku.libp2p.gossipsub.message_cache import MessageCache, SeenMessages, seen_key
+from fairway.waku.libp2p.gossipsub.message_cache import MessageCache
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.score import GRAYLIST_THRESHOLD, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
+from fairway.waku.seen_messages import SeenMessages
 
 _SEEN_TTL_S: Final = 120.0
 """How long a message counts as seen."""

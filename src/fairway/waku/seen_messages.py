@@ -1,0 +1,42 @@
+"""Which messages of the last minutes were seen: what comes again is recognised.
+
+Invariant: they are bounded in number; what is oldest goes first. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+
+class SeenMessages:
+    """The ids of the messages of the last minutes."""
+
+    def __init__(self, *, ttl_s: float, max_messages: int) -> None:
+        self._ttl_s: Final = ttl_s
+        self._max_messages: Final = max_messages
+        self._seen: OrderedDict[bytes, float] = OrderedDict()
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._seen
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, message_id: bytes, now_s: float) -> bool:
+        """Remember a message, and return whether it is new."""
+        if message_id in self._seen:
+            return False
+        self._seen[message_id] = now_s
+        if len(self._seen) > self._max_messages:
+            self._seen.popitem(last=False)
+        return True
+
+    def discard(self, message_id: bytes) -> None:
+        """Forget a message, if it is known."""
+        self._seen.pop(message_id, None)
+
+    def expire(self, now_s: float) -> None:
+        """Forget what was seen too long ago."""
+        while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:
+            self._seen.popitem(last=False)
