@@ -273,3 +273,15 @@ def test_citations_make_room_beside_a_full_segment(new_channel, a_message, start
     assert 0 < len(large.causal_history) < 60
     assert large.causal_history[-1].message_id == small.message_id or large.causal_history[-1] in small.causal_history
     assert len(bob.dialect.codec.encode(large)) < 150_000
+
+
+def test_what_is_cited_once_more_beside_a_segment_is_cited_with_what_is_known_of_it_by_then(new_channel, start):
+    alice = new_channel("alice", causal_history_size=1)
+    one = alice.send(b"one", start)
+    alice.broadcast(one, b"1" * 32)
+    first = alice.send(b"first segment", start)
+    alice.broadcast(first, b"2" * 32)
+    alice.withdraw_hint(one.message_id, b"1" * 32)
+    second = alice.send(b"second segment", start, beside=first.causal_history)
+    assert [entry.message_id for entry in second.causal_history] == [one.message_id, first.message_id]
+    assert second.causal_history[0].retrieval_hint is None

@@ -69,6 +69,11 @@ class LocalHistory:
         """Return the record of a message, if it was delivered."""
         return self._records.get(message_id)
 
+    def entry(self, cited: HistoryEntry) -> HistoryEntry:
+        """Return how to cite a message that was cited before: with what is known of it by now."""
+        record = self._records.get(cited.message_id)
+        return cited if record is None else record.entry
+
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return those of the entries that are not in the history, in their order.
 

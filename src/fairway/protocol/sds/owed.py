@@ -140,7 +140,9 @@ class OwedCitations:
         entries = newest if self._is_enough(newest) else self._with_owed(newest, history, content)
         if beside:
             cited = {entry.message_id for entry in entries}
-            entries = (*(entry for entry in beside if entry.message_id not in cited), *entries)
+            # Since they were first cited a node may have refused what a hint leads to.
+            again = (history.entry(entry) for entry in beside if entry.message_id not in cited)
+            entries = (*again, *entries)
         return entries
 
     def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
