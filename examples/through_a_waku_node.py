@@ -44,7 +44,7 @@ async def main() -> None:
     async with await ServiceNode.start(ServiceOptions(loss=0.33, seed=1)) as waku, await RestServer.start(waku) as rest:
         tcp = next(str(address) for address in waku.addresses if "/ws" not in str(address))
         print(f"a node at {tcp}\n  and at {rest.url}")
-        async with await fairway.connect(tcp) as light_client, await fairway.connect(rest.url) as rest_client:
+        async with fairway.connect(tcp) as light_client, fairway.connect(rest.url) as rest_client:
             alice, bob = await join(light_client, "alice"), await join(rest_client, "bob")
             async with alice, bob, asyncio.timeout(120):
                 answering = asyncio.create_task(answer(bob))

@@ -169,6 +169,22 @@ def test_what_happened_before_anything_listened_is_told_to_all_first_listeners(i
     in_group(scenario)
 
 
+def test_a_program_that_never_wants_events_loses_none_and_keeps_few(in_group):
+    async def scenario(group):
+        alice = await group.channel("alice")
+        for number in range(400):
+            receipt = await alice.send(b"%d" % number)
+        await receipt.sent()
+        assert alice.statistics().events_dropped == 0
+        events = alice.events()
+        early = [await anext(events) for _ in range(1_000)]
+        told = [event for event in early if getattr(event, "request_id", None) == receipt.request_id]
+        assert told
+        assert not [event for event in early if getattr(event, "message_id", None) == alice.get_message_id(b"0")]
+
+    in_group(scenario, retry_interval_ms=3_600_000)
+
+
 @pytest.mark.parametrize("order", [("events", "on"), ("on", "events")])
 def test_how_a_message_is_finished_does_not_depend_on_what_was_used_first(in_group, order):
     async def scenario(group):

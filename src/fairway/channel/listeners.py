@@ -35,7 +35,7 @@ Call = tuple[Event, HandOver | None, Handled]
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; beyond it the oldest are dropped and counted."""
 _MAX_EARLY: Final = 1_000
-"""Events that wait for the first listener; beyond it the oldest are dropped and counted."""
+"""Events that wait for the first listener; the oldest give way, for a program may never want to know."""
 _TYPES: Final[dict[str, type]] = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
 _LOGGER: Final = logging.getLogger("fairway.channel")
 
@@ -108,9 +108,8 @@ class Listeners:
         self.failures = 0
         """Handlers that raised."""
         self._unclaimed = unclaimed
-        self._early: deque[Event] | None = deque()
+        self._early: deque[Event] | None = deque(maxlen=_MAX_EARLY)
         """What was told before anything listened; None as soon as something does."""
-        self._early_dropped = 0
         self._turn: asyncio.Handle | None = None
         """Until it has run, new listeners are waited for."""
         self._handlers: dict[type, list[_Registration]] = {}
@@ -152,8 +151,7 @@ class Listeners:
     def dropped(self) -> int:
         """Return how many events slow readers have lost."""
         queues = [r.queue for registrations in self._handlers.values() for r in registrations if r.queue is not None]
-        late = sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
-        return self._early_dropped + late
+        return sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
 
     def tell(self, event: Event, handing: HandOver | None = None) -> None:
         """Pass an event to everybody, if need be as soon as there is somebody."""
@@ -165,9 +163,6 @@ class Listeners:
             self._pass_on(event, handing)
         elif handing is None:
             self._early.append(event)
-            if len(self._early) > _MAX_EARLY:
-                self._early.popleft()
-                self._early_dropped += 1
 
     def fail(self, error: BaseException) -> None:
         """Let the streams raise an error after what has come already."""
