@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, SnapshotError
+from fairway.errors import ConfigurationError, DecodeError, MissingExtraError, NodeUnavailableError, SnapshotError
 from fairway.storage.archive import ArchiveCursor, time_slice
 from fairway.storage.postgres_archive import PostgresArchive, place_without_credentials
 
@@ -180,5 +180,5 @@ def test_credentials_do_not_belong_to_the_place():
 
 def test_the_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigurationError, match=r"pip install .psycopg\[binary\]"):
+    with pytest.raises(MissingExtraError, match=r"needs psycopg, .* pip install 'fairway\[postgresql\]'"):
         PostgresArchive("postgresql://127.0.0.1/postgres")
