@@ -21,13 +21,13 @@ from typing import Any, Final
 from fairway.errors import DecodeError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
 from fairway.options import Profile
-from fairway.protocol.arrivals import ARRIVALS, AWAITING
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING
 from fairway.protocol.journal import Row
-from fairway.protocol.outbound import LOGOS_MARKER, RATE_LIMIT
-from fairway.protocol.outbox import OUTBOX
-from fairway.protocol.requests import REQUESTS, SEGMENTS
+from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, RATE_LIMIT
+from fairway.protocol.outgoing.outbox import OUTBOX
+from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES

@@ -295,7 +295,7 @@ def test_an_answer_to_nothing_is_ignored(peer):
 
 
 def test_a_flood_of_messages_to_open_is_bounded(peer, topic, monkeypatch):
-    monkeypatch.setattr("fairway.protocol.ciphering.MAX_PENDING", 5)
+    monkeypatch.setattr("fairway.protocol.encryption.ciphering.MAX_PENDING", 5)
     alice, alices, bob, bobs = pair(peer)
     for number in range(8):
         alice.send(f"message {number}".encode())

@@ -10,7 +10,7 @@ import pytest
 from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.sync_timer import SyncTimer
+from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.wire.sds import Kind
 
 HOUR_MS = 3_600_000

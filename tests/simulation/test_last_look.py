@@ -12,18 +12,18 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
-from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.query_budget import QueryBudget
+from fairway.protocol.incoming.query_on_connect import QueryOnConnect
 from fairway.protocol.journal import Journal
-from fairway.protocol.query_budget import QueryBudget
-from fairway.protocol.query_on_connect import QueryOnConnect
-from fairway.protocol.requests import Requests
+from fairway.protocol.outgoing.request import SendRequest
+from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.sending import Sending
+from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.send_request import SendRequest
-from fairway.protocol.sending import Sending
 from fairway.protocol.stack import Stack
-from fairway.protocol.sync_timer import SyncTimer
 from fairway.simulation.invariants import Invariant, Traffic
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import simulate

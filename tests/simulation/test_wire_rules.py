@@ -8,9 +8,9 @@ from typing import Final
 
 from fairway.options import RateLimitConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Change
-from fairway.protocol.outbound import RATE_LIMIT
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT
+from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import Quota
-from fairway.protocol.requests import SEGMENTS
 from fairway.protocol.sds.channel import HISTORY, MessageChannel
 from fairway.protocol.sds.dialect import WAKU_DIALECT
 from fairway.protocol.segmentation.segmenter import Segmenter

@@ -41,7 +41,7 @@ from fairway.events import (
 )
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.inbound import logical_message_id
+from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, StoredRequest, Write

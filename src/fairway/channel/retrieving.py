@@ -1,8 +1,8 @@
 """Store queries: page after page, no more often than allowed.
 
-The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.time_away`), and
-while there is no room for what a page brought, it is asked for again, after ever longer pauses. Whatever else is to be
-asked goes between its pages, for that may be what makes room; queries that wait together become one.
+The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.incoming.time_away`),
+and while there is no room for what a page brought, it is asked for again, after ever longer pauses. Whatever else is to
+be asked goes between its pages, for that may be what makes room; queries that wait together become one.
 
 A query by time for what is missing goes backwards and stops after a page with which the channel reached ground that it
 knows: a message of it with causal history came, and nothing that was cited is missing. While something is missing it
@@ -24,8 +24,8 @@ from fairway.channel.clock import Clock
 from fairway.errors import NetworkError
 from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.query_budget import QueryBudget
-from fairway.protocol.time_away import PageRead, Step, TimeAway
+from fairway.protocol.incoming.query_budget import QueryBudget
+from fairway.protocol.incoming.time_away import PageRead, Step, TimeAway
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
 _NS_PER_MS: Final = 1_000_000

@@ -3,7 +3,7 @@
 ::
 
     out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
-    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `fairway.protocol.receiving`
+    in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `protocol.incoming.receiving`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
 "Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
@@ -21,34 +21,34 @@ from typing import NamedTuple
 from fairway.errors import ConfigurationError, EmptyPayloadError
 from fairway.events import ChannelStatus, Limit, MessageQueued, StatusChanged
 from fairway.options import IdRule, ReliableChannelOptions
-from fairway.protocol.arrivals import Arrivals
-from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.ephemeral import EphemeralSending
-from fairway.protocol.inbound import Inbound, logical_message_id
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.arrivals import Arrivals
+from fairway.protocol.incoming.delivering import Inbound, logical_message_id
+from fairway.protocol.incoming.lost_segments import LostSiblings
+from fairway.protocol.incoming.query_on_connect import QueryOnConnect
+from fairway.protocol.incoming.receiving import Receiving
+from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
-from fairway.protocol.outbound import Outbound
-from fairway.protocol.outbox import Outbox, PendingPart
-from fairway.protocol.query_on_connect import QueryOnConnect
+from fairway.protocol.outgoing.dispatching import Outbound
+from fairway.protocol.outgoing.ephemeral import EphemeralSending
+from fairway.protocol.outgoing.outbox import Outbox, PendingPart
+from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
+from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.sending import Sending
+from fairway.protocol.outgoing.sync_timer import SyncTimer
+from fairway.protocol.outgoing.want_more import WantMore
 from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, NoProof, Priority, RlnProofProvider, Upstream
-from fairway.protocol.receiving import Receiving
-from fairway.protocol.requests import Requests
-from fairway.protocol.retrieval import Retrieval
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.protocol.send_request import SendRequest, wanted_id, wanted_names
-from fairway.protocol.sending import Sending
-from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.stack_state import REASSEMBLY, StackState
 from fairway.protocol.statistics import StackStatistics, Tally
-from fairway.protocol.sync_timer import SyncTimer
-from fairway.protocol.want_more import WantMore
 from fairway.wire.waku_message import WakuMessage
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fairway.errors import SnapshotError
-from fairway.protocol.arrivals import ARRIVALS, AWAITING, Arrivals
 from fairway.protocol.effects import Change
+from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING, Arrivals
+from fairway.protocol.incoming.query_on_connect import CAUGHT_UP, QueryOnConnect
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
-from fairway.protocol.outbound import RATE_LIMIT, STAMP, Outbound
-from fairway.protocol.outbox import OUTBOX, Outbox
-from fairway.protocol.query_on_connect import CAUGHT_UP, QueryOnConnect
-from fairway.protocol.requests import REQUESTS, SEGMENTS, Requests
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT, STAMP, Outbound
+from fairway.protocol.outgoing.outbox import OUTBOX, Outbox
+from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS, Requests
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.state import TABLES, SdsState
 from fairway.protocol.segmentation.reassembler import Reassembler

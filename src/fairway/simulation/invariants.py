@@ -17,10 +17,10 @@ from typing import Final
 
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, IdRule, ReliableChannelOptions
-from fairway.protocol.arrivals import ARRIVALS, AWAITING
 from fairway.protocol.effects import Purpose
-from fairway.protocol.outbox import OUTBOX
-from fairway.protocol.requests import REQUESTS, SEGMENTS
+from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING
+from fairway.protocol.outgoing.outbox import OUTBOX
+from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED

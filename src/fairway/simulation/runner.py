@@ -22,10 +22,10 @@ from fairway.events import ChannelStatus, Limit, MessageDelivered, StatusChanged
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.aead import AesGcm
-from fairway.protocol.inbound import logical_message_id
+from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.journal import Row
-from fairway.protocol.outbound import RATE_LIMIT
-from fairway.protocol.requests import REQUESTS
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT
+from fairway.protocol.outgoing.requests import REQUESTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY, MISSING, PARKED

@@ -28,9 +28,9 @@ from fairway.errors import FairwayError
 from fairway.options import SdsConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.protocol.outbound import RATE_LIMIT
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT
+from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import QuotaSource
-from fairway.protocol.requests import SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dialect import SdsDialect
 from fairway.protocol.segmentation import leopard

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from fairway.options import IdRule, Profile
 from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_PARTS, GeneratorPlan
-from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
 from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.bloom import BloomParameters

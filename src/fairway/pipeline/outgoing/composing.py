@@ -18,8 +18,8 @@ from fairway.options import IdRule, Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.pipeline.outgoing.sealing import Sealer
-from fairway.protocol.inbound import logical_message_id
-from fairway.protocol.outbound import LOGOS_MARKER
+from fairway.protocol.incoming.delivering import logical_message_id
+from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import ContentTopic, autoshard, default_topic

@@ -3,7 +3,7 @@
 Which ids those are follows from the rule by which the sender made them: worked out for segments that are there, it must
 give their ids, and then it gives those of the lost ones too, parity included. Of a sender that makes ids by a rule of
 its own, the order of sending tells: a segment cites the ones before it, newest last. That is a guess, which a forger
-can lead astray. The live core goes by the same (`fairway.protocol.siblings`).
+can lead astray. The live core goes by the same (`fairway.protocol.incoming.lost_segments`).
 """
 
 from __future__ import annotations

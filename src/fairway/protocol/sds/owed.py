@@ -7,10 +7,10 @@
   having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.
 * A message that nobody has cited but later segments of others' messages: parity may stand in for any of them, and tells
   what a lost one said, not what it cited. So the next message cites it once more, a segmented one with its first
-  segment, whose citations others repeat (`fairway.protocol.sending`).
+  segment, whose citations others repeat (`fairway.protocol.outgoing.sending`).
 * A segment that waits, of a message that the application was handed, which waits only for what its first segment does
-  (`fairway.protocol.inbound`). Else a reply could be delivered before that message, to whoever has only the first. The
-  last such segment suffices, for it cites those before it.
+  (`fairway.protocol.incoming.delivering`). Else a reply could be delivered before that message, to whoever has only the
+  first. The last such segment suffices, for it cites those before it.
 * A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof. Copies
   in a store are old, and a program that starts reads the last ten minutes: whoever waits still repeats himself.
 

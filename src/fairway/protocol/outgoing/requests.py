@@ -1,8 +1,8 @@
 """What became of every send: one request, its segments, and who acknowledged which.
 
 A request is one call of ``send``; it ends in exactly one terminal event, `MessageDelivered` or `DeliveryError`, and may
-be opened again when more is wanted of it (`fairway.protocol.want_more`). What makes it delivered stands in
-`fairway.protocol.send_request`.
+be opened again when more is wanted of it (`fairway.protocol.outgoing.want_more`). What makes it delivered stands in
+`fairway.protocol.outgoing.request`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.protocol.journal import Journal, Row
+from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.sds.acknowledgements import Review
-from fairway.protocol.send_request import SendRequest, SentSegment
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"

@@ -16,19 +16,19 @@ from typing import Final
 from fairway.errors import FairwayError
 from fairway.events import Limit, MessageDelivered, MessageSending, SendErrorReason
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects, Publish, Purpose
-from fairway.protocol.ended_requests import EndedRequest, EndedRequests
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.retrieval import LostAnswers
 from fairway.protocol.limits import LimitWatch
-from fairway.protocol.outbound import InFlight, Outbound, Refused, Transmission
-from fairway.protocol.outbox import Outbox, PendingPart
+from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
+from fairway.protocol.outgoing.ended_requests import EndedRequest, EndedRequests
+from fairway.protocol.outgoing.outbox import Outbox, PendingPart
+from fairway.protocol.outgoing.request import SendRequest, SentSegment
+from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.ratelimit import Priority
-from fairway.protocol.requests import Requests
-from fairway.protocol.retrieval import LostAnswers
 from fairway.protocol.sds.acknowledgements import Review
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.reopening import Waited
-from fairway.protocol.send_request import SendRequest, SentSegment
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import HistoryEntry, SdsMessage
 

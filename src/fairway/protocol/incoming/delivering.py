@@ -3,9 +3,9 @@
 What SDS takes in it acknowledges. So each content is shown to the reassembler first (`Inbound.keep`): what cannot be
 kept is not taken in at all, and comes again, by a retry or from a store. Segments are reassembled when they arrive,
 also while SDS holds them back. That is what makes parity useful under causal order: a set that completes ends the
-waiting for its own lost segments (`fairway.protocol.siblings`). The message is delivered when SDS has released the
-first of its segments that came, for that one waits for whatever was sent before; whoever has read the message cites
-one that comes later, even if that one still waits for something, so that no reply can overtake it.
+waiting for its own lost segments (`fairway.protocol.incoming.lost_segments`). The message is delivered when SDS has
+released the first of its segments that came, for that one waits for whatever was sent before; whoever has read the
+message cites one that comes later, even if that one still waits for something, so that no reply can overtake it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
 from fairway.options import Delivery, Profile, ReliableChannelOptions
-from fairway.protocol.arrivals import Arrival, Arrivals, Awaiting
+from fairway.protocol.incoming.arrivals import Arrival, Arrivals, Awaiting
+from fairway.protocol.incoming.lost_segments import LostSiblings
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.open_sets import Urgency
@@ -35,7 +36,6 @@ from fairway.protocol.segmentation.outcomes import (
     WholeMessage,
 )
 from fairway.protocol.segmentation.reassembler import Reassembler
-from fairway.protocol.siblings import LostSiblings
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash

@@ -16,11 +16,14 @@ from typing import Final
 
 from fairway.errors import DecodeError
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects
-from fairway.protocol.inbound import Carrier, Inbound
-from fairway.protocol.outbound import LOGOS_MARKER, Outbound
-from fairway.protocol.query_on_connect import QueryOnConnect
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.delivering import Carrier, Inbound
+from fairway.protocol.incoming.lost_segments import LostSiblings
+from fairway.protocol.incoming.query_on_connect import QueryOnConnect
+from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, Outbound
+from fairway.protocol.outgoing.sending import Sending
+from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import (
@@ -35,10 +38,7 @@ from fairway.protocol.sds.outcome import (
     SenderIdInUse,
 )
 from fairway.protocol.segmentation.outcomes import Kept, Refused, SegmentDiscarded, SegmentSetAside
-from fairway.protocol.sending import Sending
-from fairway.protocol.siblings import LostSiblings
 from fairway.protocol.statistics import Tally
-from fairway.protocol.sync_timer import SyncTimer
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 

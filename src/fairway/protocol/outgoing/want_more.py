@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from fairway.errors import ConfigurationError
 from fairway.protocol.effects import Effects
-from fairway.protocol.ended_requests import EndedRequest
-from fairway.protocol.outbound import Outbound
-from fairway.protocol.requests import Requests
+from fairway.protocol.outgoing.dispatching import Outbound
+from fairway.protocol.outgoing.ended_requests import EndedRequest
+from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.sending import ALL_PARTICIPANTS, Sending
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.reopening import wait_again
-from fairway.protocol.sending import ALL_PARTICIPANTS, Sending
 
 
 class WantMore:

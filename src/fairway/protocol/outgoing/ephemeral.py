@@ -18,9 +18,9 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.protocol.ciphering import Ciphering
 from fairway.protocol.effects import Effects, Publish, Purpose
-from fairway.protocol.outbound import InFlight, Outbound, Transmission
+from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally

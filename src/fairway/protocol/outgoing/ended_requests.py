@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.sds.reopening import Waited
-from fairway.protocol.send_request import SendRequest, SentSegment
 
 MAX_ENDED: Final = 1_000
 

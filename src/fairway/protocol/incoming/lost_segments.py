@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from fairway.errors import FairwayError
 from fairway.options import IdRule, ReliableChannelOptions
-from fairway.protocol.arrivals import Arrivals, Awaiting, Lost
+from fairway.protocol.incoming.arrivals import Arrivals, Awaiting, Lost
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.sds.outcome import SdsOutcome
