@@ -12,6 +12,7 @@ from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import Quota
 from fairway.protocol.sds.channel import HISTORY, MessageChannel
+from fairway.protocol.sds.dependencies import PARKED
 from fairway.protocol.sds.dialect import WAKU_DIALECT
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
@@ -74,6 +75,20 @@ def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     watched.rules.began("alice")
     (fault,) = watched.hand_over(replace(cited, message_id="after"))
     assert newest.causal_history[-1].message_id[:12] in fault
+
+
+def test_a_filter_that_is_full_of_what_waits_need_not_hold_the_log_after_a_restart() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    empty = bytes(len(second.bloom_filter or b""))
+    cited = replace(second, causal_history=(HistoryEntry(first.message_id),), bloom_filter=empty)
+    waiting = range(SdsConfig().bloom_capacity)
+    changes = [Change(table=PARKED, key=f"waits {number}", row=(number,)) for number in waiting]
+
+    assert len(watched.hand_over(replace(cited, message_id="before"))) == 1
+    watched.rules.kept(_NOW_MS, "alice", changes)
+    watched.rules.began("alice")
+    assert watched.hand_over(replace(cited, message_id="after")) == []
 
 
 def test_another_word_under_the_same_id_is_noticed() -> None:

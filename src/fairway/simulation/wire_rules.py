@@ -21,7 +21,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import nlargest
 from typing import Final
 
 from fairway.errors import FairwayError
@@ -32,6 +32,7 @@ from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import QuotaSource
 from fairway.protocol.sds.channel import HISTORY
+from fairway.protocol.sds.dependencies import PARKED
 from fairway.protocol.sds.dialect import SdsDialect
 from fairway.protocol.segmentation import leopard
 from fairway.units import NS_PER_MS
@@ -43,7 +44,9 @@ from fairway.wire.segment import Segment
 RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
 _RECENT: Final = 40
-"""So many of the messages that came last any filter holds: it keeps four fifths of what it has room for."""
+"""So many of the messages that came last any filter holds."""
+_KEPT_SHARE: Final = 0.8
+"""A filter keeps the newest of this share of its capacity when it is full."""
 _ANSWER_MS: Final = 1_000
 """Within this time a program acts on the answer of its node."""
 _MAX_SEGMENTS: Final = 65_536
@@ -65,29 +68,29 @@ class _Pieces:
 
 
 @dataclass(slots=True)
-class _Log:
-    """What a participant's bloom filter holds for sure."""
+class _Received:
+    """What a participant received, as far as its bloom filter holds it for sure."""
 
-    recent: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    """Lamport timestamps of what entered the log last, by SDS id."""
-    greatest: list[int] = field(default_factory=list)
-    """As many of the greatest Lamport timestamps, as a heap."""
+    recent: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """SDS ids of what came last."""
+    waiting: set[str] = field(default_factory=set)
+    """Those of what waits for other messages."""
+    log: dict[str, int] = field(default_factory=dict)
+    """Lamport timestamps of what entered the log, by SDS id."""
 
-    def entered(self, sds_id: str, lamport: int) -> None:
-        """Note that a message entered the log."""
-        if sds_id in self.recent:
-            return
-        self.recent[sds_id] = lamport
-        heappush(self.greatest, lamport)
-        if len(self.recent) > _RECENT:
-            self.recent.popitem(last=False)
-        if len(self.greatest) > _RECENT:
-            heappop(self.greatest)
+    def came(self, sds_id: str) -> None:
+        """Note that a message came."""
+        if sds_id not in self.recent:
+            self.recent[sds_id] = None
+            if len(self.recent) > _RECENT:
+                self.recent.popitem(last=False)
 
-    def restarted(self) -> None:
-        """Note that the filter is made anew, of what stands last in the log, whenever that came."""
-        held = [(sds_id, lamport) for sds_id, lamport in self.recent.items() if lamport >= self.greatest[0]]
-        self.recent = OrderedDict(held)
+    def restarted(self, capacity: int) -> None:
+        """Note that the filter is made anew: of what stands last in the log, whenever that came, and what waits."""
+        held = set(self.waiting)
+        if len(held) + _RECENT <= _KEPT_SHARE * capacity:
+            held.update(nlargest(_RECENT, self.log, key=self.log.__getitem__))
+        self.recent = OrderedDict((sds_id, None) for sds_id in self.recent if sds_id in held)
 
 
 @dataclass(slots=True)
@@ -125,7 +128,7 @@ class WireRules:
         self._authors: dict[str, str] = {}
         self._carried: dict[bytes, tuple[str, bytes]] = {}
         """SDS id and digest of what each carrier holds."""
-        self._logs: dict[str, _Log] = {}
+        self._received: dict[str, _Received] = {}
         self._queues: dict[str, _Queue] = {}
         self._made_ms: dict[str, int] = {}
         self._refused: dict[bytes, int] = {}
@@ -140,7 +143,14 @@ class WireRules:
         """Note what a participant gives to its store."""
         for change in changes:
             if change.table == HISTORY and change.row is not None:
-                self._logs.setdefault(name, _Log()).entered(change.key, change.row[0])
+                received = self._received_by(name)
+                received.log[change.key] = change.row[0]
+                received.came(change.key)
+            elif change.table == PARKED and change.row is not None:
+                self._received_by(name).waiting.add(change.key)
+                self._received_by(name).came(change.key)
+            elif change.table == PARKED:
+                self._received_by(name).waiting.discard(change.key)
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
             elif change.table == SEGMENTS:
@@ -156,8 +166,7 @@ class WireRules:
     def began(self, name: str) -> None:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
-        if name in self._logs:
-            self._logs[name].restarted()
+        self._received_by(name).restarted(self._parameters.capacity)
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
@@ -171,6 +180,9 @@ class WireRules:
         """Note that the network took a message."""
         if message_hash in self._carried:
             self._taken.add(self._carried[message_hash][0])
+
+    def _received_by(self, name: str) -> _Received:
+        return self._received.setdefault(name, _Received())
 
     def _queue(self, name: str) -> _Queue:
         return self._queues.setdefault(name, _Queue())
@@ -215,9 +227,10 @@ class WireRules:
         if bloom is None:
             yield "its bloom filter cannot be read"
             return
-        wire, recent = self._dialect.codec.bloom, self._logs.get(name, _Log()).recent
+        wire, received = self._dialect.codec.bloom, self._received_by(name)
         for entry in opened.causal_history:
-            if entry.message_id in recent and entry.message_id not in self.forged:
+            is_held = entry.message_id in received.log and entry.message_id in received.recent
+            if is_held and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
                 if not holds(bloom.words, positions, wire.byte_flip):
                     yield f"it cites {entry.message_id[:12]}, which came of late, and its bloom filter lacks it"
