@@ -187,7 +187,7 @@ def test_a_message_that_cites_an_own_unconfirmed_one_does_not_wait_for_it(new_ch
     assert ready(outcomes) == [answer.message_id]
     assert message.message_id in alice.history
     assert message.message_id in alice.bloom
-    assert len(alice.outgoing) == 0
+    assert set(alice.outgoing.messages[message.message_id].acknowledged_by) == {"bob"}
 
 
 def test_an_own_message_that_was_forgotten_is_taken_back_without_delivery(new_channel, send, ready, start):
@@ -246,4 +246,4 @@ def test_the_protocol_is_the_same_on_the_logos_wire(new_channel, send, ready, st
     assert ready(received) == [first.message_id, second.message_id]
     answer = codec.decode(codec.encode(send(bob, b"3", start)))
     alice.receive(answer, None, start)
-    assert len(alice.outgoing) == 0
+    assert [set(outgoing.acknowledged_by) for outgoing in alice.outgoing] == [{"bob"}, {"bob"}]

@@ -26,6 +26,8 @@ class Medium(RuleBasedStateMachine):
         self.now_ms = START
         self.on_air = []
         self.everything = {}
+        self.wanted = {}
+        """How many are to acknowledge a message before its sender forgets it."""
         self.count = 0
 
     @initialize(
@@ -86,15 +88,18 @@ class Medium(RuleBasedStateMachine):
                 if review.evidence in {Evidence.CITED, Evidence.DESCENDANT}:
                     assert review.participant == message.sender_id
                     assert review.message_id in self.channels[review.participant].history, "does not hold it"
+                if len(review.acknowledged_by) >= self.wanted[review.message_id]:
+                    self.channels[name].forget_outgoing(review.message_id)
             case DependenciesLost():
                 pytest.fail("nothing may be given up")
 
     @rule(number=numbers, content=st.sampled_from([b"ok", b"yes"]), wanted=st.integers(1, 2), fates=fates)
     def send(self, number, content, wanted, fates):
         name = self.name_of(number)
-        message = self.channels[name].send(content, self.now_ms, required_count=wanted)
+        message = self.channels[name].send(content, self.now_ms)
         assert message.message_id not in self.everything, "ids are unique whatever is said"
         self.everything[message.message_id] = message
+        self.wanted[message.message_id] = wanted
         self.channels[name].broadcast(message, None)
         self.put_on_air(name, self.codec.encode(message), fates)
 

@@ -63,7 +63,7 @@ class JsOutgoingBuffer(OutgoingBuffer):
 
     def _acknowledge_now(self, message_id: str, participant: str, evidence: Evidence) -> Review:
         self.remove(message_id)
-        return Review(message_id=message_id, participant=participant, evidence=evidence, satisfied=True)
+        return Review(message_id=message_id, participant=participant, evidence=evidence)
 
     def _notice_weight(self, outgoing: OutgoingMessage, cited: tuple[HistoryEntry, ...], participant: str) -> None:
         """Notice where fairway makes more or less of a filter that holds a message."""

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from fairway.conformance.cases import Case, MalformedCaseError, shown
 from fairway.errors import DecodeError
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.outcome import DependenciesMissing
+from fairway.protocol.sds.outcome import DependenciesMissing, MessageReviewed, SdsOutcome
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from js_waku.channel import ReceiptAbortedError
 from js_waku.vocabulary import (
@@ -122,11 +122,20 @@ def _receive(case: Case, messages: Messages) -> Action:
 
     def perform(channel: MessageChannel, now_ms: int) -> Observed:
         try:
-            return Observed(events=events_of(channel.receive(message, hint, now_ms, encoded)))
+            outcomes = channel.receive(message, hint, now_ms, encoded)
+            _forget_acknowledged(channel, outcomes)
+            return Observed(events=events_of(outcomes))
         except ReceiptAbortedError as aborted:
             return Observed(events=[*events_of(aborted.told), *task_failed("receive", aborted.error)])
 
     return perform
+
+
+def _forget_acknowledged(channel: MessageChannel, outcomes: list[SdsOutcome]) -> None:
+    """Do as js-waku does, for which one acknowledgement is enough."""
+    for outcome in outcomes:
+        if isinstance(outcome, MessageReviewed) and outcome.review.evidence is not None:
+            channel.forget_outgoing(outcome.review.message_id)
 
 
 def _received_bytes(case: Case, messages: Messages) -> bytes:

@@ -34,8 +34,6 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _RETRY_AFTER_REFUSAL_MS: Final = 5_000
 """How long a transmission waits that the node did not take; it does not count as an attempt."""
-ALL_PARTICIPANTS: Final = 1 << 31
-"""More acknowledgements than there can be: SDS keeps waiting until the request has ended."""
 _ANSWERED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
@@ -80,7 +78,7 @@ class Sending:
         """Make the SDS message of a segment; SDS tracks it until the request ends."""
         request = self._requests.open[part.request_id]
         beside = self._cited_by_first(request, part.chunk_index)
-        message = self._sds.send(part.content, now_ms, required_count=ALL_PARTICIPANTS, beside=beside)
+        message = self._sds.send(part.content, now_ms, beside=beside)
         segment = self._requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
         return segment, message
 

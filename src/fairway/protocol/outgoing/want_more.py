@@ -15,7 +15,7 @@ from fairway.protocol.effects import Effects
 from fairway.protocol.outgoing.dispatching import Outbound
 from fairway.protocol.outgoing.ended_requests import EndedRequest
 from fairway.protocol.outgoing.requests import Requests
-from fairway.protocol.outgoing.sending import ALL_PARTICIPANTS, Sending
+from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.reopening import wait_again
 
@@ -74,7 +74,7 @@ class WantMore:
     def _reopen(self, ended: EndedRequest, now_ms: int) -> None:
         self._sending.ended.forget(ended.request.request_id)
         self._requests.reopen(ended.request, ended.segments)
-        wait_again(self._sds, ended.waited.items(), ALL_PARTICIPANTS)
+        wait_again(self._sds, ended.waited.items())
         for segment in ended.segments:
             if not self._outbound.waits(segment.sds_id):
                 self._sending.begin_anew(segment, now_ms)

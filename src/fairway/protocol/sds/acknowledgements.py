@@ -10,8 +10,8 @@ Evidence comes with every message that another participant sends, in three stren
 * its bloom filter alone holds ours, and is not so full that it might by chance: possibly acknowledged, counted once per
   participant. From as many participants as the threshold says, it counts as acknowledged by them.
 
-Own messages never acknowledge themselves. A message leaves the outgoing buffer once as many participants, and those by
-name, acknowledged it as its sender asked for.
+Own messages never acknowledge themselves. A message stays in the outgoing buffer until its sender says that it may be
+forgotten (`OutgoingBuffer.remove`): how many acknowledgements are enough is decided there, not here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ANCESTRY_WINDOW: Final = 65_536
 _MAX_RANGES: Final = 64
 """Ranges of own messages that are remembered of one; for those in older ones only citation and bloom filters speak."""
 _MAX_WITNESSES: Final = 10_000
-"""Participants that are remembered per message, unless they were asked for by name."""
+"""Participants that are remembered per message."""
 CREDIBLE: Final = 1e-6
 """A filter that seems more often to hold what it does not tells nothing by itself: one filled to some two fifths.
 
@@ -62,15 +62,6 @@ class OutgoingMessage:
     base_hashes: tuple[int, int] | None = None
     """What its bits in filters of other sizes follow from; worked out when the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
-    required_count: int = 1
-    """Participants whose acknowledgement the sender wants."""
-    required_from: frozenset[str] = frozenset()
-    """Participants whose acknowledgement the sender wants by name."""
-
-    @property
-    def satisfied(self) -> bool:
-        """Return whether everybody who was asked for acknowledged."""
-        return len(self.acknowledged_by) >= self.required_count and self.required_from <= self.acknowledged_by.keys()
 
 
 Ranges = tuple[tuple[int, int], ...]
@@ -140,14 +131,10 @@ class Review:
     possible_count: int = 0
     acknowledged_by: tuple[str, ...] = ()
     """Everybody who acknowledged so far, when this review added somebody."""
-    first: bool = False
-    """Whether nobody had acknowledged it before."""
-    satisfied: bool = False
-    """Whether the message left the outgoing buffer with this."""
 
 
 class OutgoingBuffer:
-    """Own messages that are not yet acknowledged, oldest first."""
+    """Own messages whose acknowledgements are waited for, oldest first."""
 
     def __init__(self, codec: SdsCodec, parameters: BloomParameters, threshold: int, journal: Journal) -> None:
         self.messages: dict[str, OutgoingMessage] = {}
@@ -168,11 +155,9 @@ class OutgoingBuffer:
     def __iter__(self) -> Iterator[OutgoingMessage]:
         return iter(self.messages.values())
 
-    def add(self, message: SdsMessage, sequence: int, required_count: int, required_from: frozenset[str]) -> None:
-        """Begin to wait for the acknowledgement of a message."""
-        self.messages[message.message_id] = OutgoingMessage(
-            message=message, sequence=sequence, required_count=required_count, required_from=required_from
-        )
+    def add(self, message: SdsMessage, sequence: int) -> None:
+        """Begin to wait for acknowledgements of a message."""
+        self.messages[message.message_id] = OutgoingMessage(message=message, sequence=sequence)
         self._journal.touch(OUTGOING, message.message_id)
 
     def remove(self, message_id: str) -> OutgoingMessage | None:
@@ -256,23 +241,16 @@ class OutgoingBuffer:
 
     def _acknowledge(self, outgoing: OutgoingMessage, participants: list[str], evidence: Evidence) -> list[Review]:
         message_id, known = outgoing.message.message_id, outgoing.acknowledged_by
-        first = not known
         if len(known) >= _MAX_WITNESSES:
-            participants = [participant for participant in participants if participant in outgoing.required_from]
-        if not participants:
             return []
         for participant in participants:
             known.setdefault(participant, evidence)
         self._journal.touch(ACKNOWLEDGEMENTS, message_id)
-        if outgoing.satisfied:
-            self.remove(message_id)
         return [
             Review(
                 message_id=message_id,
                 participant=participants[-1],
                 evidence=evidence,
                 acknowledged_by=tuple(known),
-                first=first,
-                satisfied=outgoing.satisfied,
             )
         ]

@@ -130,14 +130,13 @@ class MessageChannel:
         content: bytes,
         now_ms: int,
         *,
-        required_count: int = 1,
-        required_from: frozenset[str] = frozenset(),
         tracked: bool = True,
         beside: tuple[HistoryEntry, ...] = (),
     ) -> SdsMessage:
-        """Make a content message (SDS, "Send Message") that also cites ``beside``; wait for it if ``tracked``.
+        """Make a content message (SDS, "Send Message") that also cites ``beside``.
 
-        With `IdRule.PAYLOAD`, content that still waits for acknowledgement is not made anew: that message comes back.
+        If ``tracked``, evidence about it is reported (`MessageReviewed`) until `forget_outgoing`. With
+        `IdRule.PAYLOAD`, content of a message that is tracked still is not made anew: that message comes back.
         """
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
@@ -152,7 +151,7 @@ class MessageChannel:
         message = self._compose(message_id, content, now_ms, beside)
         self.sequence += 1
         if tracked:
-            self.outgoing.add(message, self.sequence, required_count, required_from)
+            self.outgoing.add(message, self.sequence)
         return message
 
     def broadcast(self, message: SdsMessage, hint: bytes | None) -> None:

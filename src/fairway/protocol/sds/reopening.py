@@ -21,7 +21,7 @@ class Waited(NamedTuple):
     acknowledged_by: dict[str, Evidence]
 
 
-def wait_again(channel: MessageChannel, message_ids: Iterable[tuple[str, Waited]], required_count: int) -> None:
+def wait_again(channel: MessageChannel, message_ids: Iterable[tuple[str, Waited]]) -> None:
     """Wait again for the acknowledgement of own messages, which have to be among the retained ones."""
     first_order: int | None = None
     for message_id, waited in message_ids:
@@ -33,7 +33,6 @@ def wait_again(channel: MessageChannel, message_ids: Iterable[tuple[str, Waited]
             sequence=waited.sequence,
             positions=channel.bloom.positions(message_id),
             acknowledged_by=dict(waited.acknowledged_by),
-            required_count=required_count,
         )
         channel.journal.touch(OUTGOING, message_id)
         channel.journal.touch(ACKNOWLEDGEMENTS, message_id)

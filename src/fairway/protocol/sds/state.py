@@ -42,6 +42,10 @@ TABLES: Final = (
     PARTICIPANTS,
 )
 """In the order in which they are loaded: what a row needs was loaded before it."""
+_NEVER_ENOUGH: Final = (1 << 31, ())
+"""Two columns of an outgoing message: how many acknowledgements, and whose, let earlier versions forget it.
+
+This version forgets no message by itself. An earlier one that reads these columns does not either."""
 
 
 class SdsState:
@@ -208,15 +212,12 @@ class SdsState:
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
         encoded = self._channel.dialect.codec.encode(waiting.message)
-        return (waiting.sequence, encoded, waiting.required_count, tuple(sorted(waiting.required_from)))
+        return (waiting.sequence, encoded, *_NEVER_ENOUGH)
 
     def _load_outgoing(self, key: str, row: Row) -> None:
-        sequence, encoded, count, names = row
+        sequence, encoded, _, _ = row
         self._channel.outgoing.messages[key] = OutgoingMessage(
-            message=self._channel.dialect.codec.decode(encoded),
-            sequence=sequence,
-            required_count=count,
-            required_from=frozenset(names),
+            message=self._channel.dialect.codec.decode(encoded), sequence=sequence
         )
 
     def _acknowledgement_row(self, key: str) -> Row | None:
