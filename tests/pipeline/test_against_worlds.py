@@ -91,20 +91,19 @@ def core_answer(run, messages):
 
     for message in messages:
         keep(reader.receive(message, now_ms))
-    incoming = reader.sds.dependencies.incoming
-    waiting = {message_id: set(incoming.missing_behind(parked)) for message_id, parked in incoming.parked.items()}
+    waiting = {message_id: set(reader.sds.missing_behind(message_id)) for message_id in reader.sds.parked}
     end_ms = now_ms + 10 * options.sds.lost_timeout_ms
     while (reader.statistics().missing or reader.statistics().parked) and now_ms < end_ms:
         # Waiting counts only as far as it is seen to pass.
         now_ms = max(now_ms + 1, reader.next_deadline() or end_ms)
         keep(reader.tick(now_ms))
     assert (reader.statistics().missing, reader.statistics().parked) == (0, 0)
-    answer = Answer(log=[record.message_id for record in reader.sds.history], waiting=waiting)
+    answer = Answer(log=[record.message_id for record in reader.sds.log()], waiting=waiting)
     for event in events:
         if isinstance(event, MessageReceived):
             answer.delivered[event.sender_id, event.message_id] += 1
         # A set of segments that gets no further is told in the same way, under its payload hash.
-        elif isinstance(event, IrretrievableMessage) and event.message_id in reader.sds.dependencies.settled:
+        elif isinstance(event, IrretrievableMessage) and reader.sds.is_settled(event.message_id):
             answer.missing.add(event.message_id)
     return answer
 
@@ -200,7 +199,7 @@ def test_the_log_agrees_with_the_log_of_every_participant(worlds):
         place = {message_id: number for number, message_id in enumerate(pipeline.log)}
         everybody = [*run.world.participants.values(), *run.world.departed.values()]
         for participant in everybody:
-            log = [record.message_id for record in participant.stack.sds.history if record.message_id in place]
+            log = [record.message_id for record in participant.stack.sds.log() if record.message_id in place]
             compared += len(log)
             assert log == sorted(log, key=place.__getitem__), f"{participant.name} in {replay(run)}"
     assert compared

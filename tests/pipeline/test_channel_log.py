@@ -236,8 +236,7 @@ def core_state(messages):
             None,
             1,
         )
-    incoming = channel.dependencies.incoming
-    return {name: incoming.missing_behind(parked) for name, parked in incoming.parked.items()}
+    return {name: channel.missing_behind(name) for name in channel.parked}
 
 
 @examples(3)

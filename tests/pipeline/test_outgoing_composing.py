@@ -234,7 +234,7 @@ def test_a_batch_goes_on_where_a_live_channels_store_stands(tmp_path):
     state = state_of_store(tmp_path / "alice.db", "team", "alice", TOPIC, options)
     assert (state.lamport, len(state.records)) == (alice.sds.lamport, 5)
     (first, *others) = compose([b"six", bytes(500)], options, state=state)
-    newest = [record.message_id for record in alice.sds.history][-2:]
+    newest = [record.message_id for record in alice.sds.log()][-2:]
     assert [entry.message_id for entry in first.message.causal_history] == newest
     assert first.message.lamport_timestamp == alice.sds.lamport + 1
     assert received(bob, [first, *others]) == [b"six", bytes(500)]

@@ -213,7 +213,7 @@ class CitedOrder:
         segments = stack.requests.open[request_id].segments
         self.message_of.update(dict.fromkeys(segments, own))
         for sds_id in segments:
-            waiting = stack.sds.outgoing.messages.get(sds_id)
+            waiting = stack.sds.unacknowledged(sds_id)
             history = () if waiting is None else waiting.message.causal_history
             ends = {self.ending_with[entry.message_id] for entry in history if entry.message_id in self.ending_with}
             self.cited_by[sds_id] = {message for message in ends if message in whole or message[0] == own[0]}

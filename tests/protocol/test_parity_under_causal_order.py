@@ -147,7 +147,7 @@ def test_logs_are_equal_although_segments_were_lost(peer):
     alice.send(b"after")
     before, *segments, after = alice.content()
     bob.receive(before, *without(segments, 5, 16), after)
-    logs = [[(record.lamport, record.message_id) for record in p.stack.sds.history] for p in (alice, bob)]
+    logs = [[(record.lamport, record.message_id) for record in p.stack.sds.log()] for p in (alice, bob)]
     assert logs[0] == logs[1]
 
 
@@ -266,7 +266,7 @@ def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_di
         )
     bob.receive(before, *forged)
     # Nobody waits for it, but it is missed and asked for until it comes.
-    assert truth.sds_id in bob.stack.sds.dependencies.incoming.missing
+    assert truth.sds_id in bob.stack.sds.missing
     bob.pass_time(125_000)
     asked = [entry.message_id for p in bob.published(Purpose.SYNC) for entry in bob.sds(p).repair_request]
     assert truth.sds_id in asked

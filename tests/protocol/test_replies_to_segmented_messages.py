@@ -70,7 +70,7 @@ def test_only_the_first_reply_says_so(four):
     logs = []
     for one in (alice, bob):
         one.receive(*segments, text, *bob.content())
-        logs.append([(record.lamport, record.message_id) for record in one.stack.sds.history])
+        logs.append([(record.lamport, record.message_id) for record in one.stack.sds.log()])
     assert logs[0] == logs[1]
     bob.check_rows()
 

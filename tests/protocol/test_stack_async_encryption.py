@@ -149,7 +149,7 @@ def test_what_a_message_would_have_cited_that_was_never_sealed_the_next_life_cit
         Awaiter(other).all()
         bob.receive(*other.content())
         awaiter.all()
-    read = {record.message_id for record in bob.stack.sds.history}
+    read = {record.message_id for record in bob.stack.sds.log()}
     bob.send(b"poison")
     awaiter.close()
     bob = bob.restart(encryption=SlowCipher(poison=b"poison"))

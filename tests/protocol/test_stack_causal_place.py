@@ -243,10 +243,10 @@ def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
         alice.send(payload)
     *segments, after = alice.content()
     bob.receive(after)
-    assert bob.stack.sds.dependencies.incoming.missing.keys() == {alice.sds(s).message_id for s in segments[2:]}
+    assert bob.stack.sds.missing.keys() == {alice.sds(s).message_id for s in segments[2:]}
     bob.receive(segments[3])
     assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_BYTES, bound=10_000)]
-    assert bob.stack.sds.dependencies.incoming.missing.keys() == {alice.sds(s).message_id for s in segments[1:]}
+    assert bob.stack.sds.missing.keys() == {alice.sds(s).message_id for s in segments[1:]}
     bob.check_rows()
     bob.receive(*segments)
     assert bob.payloads() == payloads, "what lacks nothing finds room"

@@ -310,7 +310,7 @@ def test_what_a_message_that_could_not_be_sealed_would_have_cited_and_asked_for_
         other.send(b"lost")
         other.send(b"read")
         alice.receive(other.content()[0] if number else other.content()[1])
-    read = {record.message_id for record in alice.stack.sds.history}
+    read = {record.message_id for record in alice.stack.sds.log()}
     alice.now_ms += 60_000
     assert alice.stack.next_deadline() < alice.now_ms, "a repair is due"
     alice.send(b"secret")

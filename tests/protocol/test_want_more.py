@@ -125,7 +125,7 @@ def test_whoever_has_it_long_since_acknowledges_with_whatever_he_says_next(peer)
     reply(carol, alice)
     cited = [entry.message_id for entry in carol.sds(carol.content()[-1]).causal_history]
     assert alice.content() == []
-    assert all(alice.stack.sds.history.get(message_id).sender_id == "bob" for message_id in cited)
+    assert all(alice.stack.sds.record(message_id).sender_id == "bob" for message_id in cited)
     assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
 
 

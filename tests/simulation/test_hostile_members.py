@@ -90,7 +90,7 @@ def invents_in_sync_messages(hostile, turn):
 
 
 def asks_for_everything(hostile, turn):
-    history = list(hostile.world.participants["alice"].stack.sds.history)[-100:]
+    history = hostile.world.participants["alice"].stack.sds.log()[-100:]
     for start in range(0, len(history), 10):
         hostile.forge(asks=[record.entry for record in history[start : start + 10]], content=None)
 
@@ -128,9 +128,7 @@ def test_under_attack_all_that_is_honest_arrives_and_nobody_transmits_three_time
     assert sum(len(hostile.told(name, MessageDelivered)) for name in NAMES) == len(said)
     assert not any(hostile.told(name, DeliveryError) for name in NAMES)
     honest = {
-        record.message_id
-        for record in hostile.world.participants["alice"].stack.sds.history
-        if record.sender_id in NAMES
+        record.message_id for record in hostile.world.participants["alice"].stack.sds.log() if record.sender_id in NAMES
     }
     assert not any(event.message_id in honest for name in NAMES for event in hostile.told(name, IrretrievableMessage))
     assert hostile.honest_bytes < 3 * peaceful_bytes

@@ -275,7 +275,7 @@ class Stack:
             self._sending.answer_repairs(now_ms)
             self._sending.retry(now_ms)
             self._send_sync(now_ms)
-            self._effects.add(*self._retrieval.due(self.sds.dependencies.incoming.missing.values(), now_ms))
+            self._effects.add(*self._retrieval.due(self.sds.missing.values(), now_ms))
             self._effects.add(*self._query_on_connect.due(now_ms))
             for token in self._outbound.unanswered(now_ms):
                 self._answered(token, now_ms, accepted=False, detail="the node did not answer")
@@ -359,7 +359,7 @@ class Stack:
     @property
     def has_gaps(self) -> bool:
         """Whether messages are known to be missing."""
-        return bool(self.sds.dependencies.incoming.missing)
+        return bool(self.sds.missing)
 
     @property
     def history_heard(self) -> int:
@@ -378,13 +378,8 @@ class Stack:
 
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
-        incoming = self.sds.dependencies.incoming
         return self._tally.statistics(
-            history=len(self.sds.history),
-            retained=len(self.sds.retained),
-            unacknowledged=len(self.sds.outgoing),
-            parked=len(incoming),
-            missing=len(incoming.missing),
+            sds=self.sds.statistics(),
             open_requests=len(self._requests.open),
             queued=self._outbound.limiter.queued() + len(self._outbox),
             reassembly=self._inbound.reassembler.statistics(),
@@ -485,10 +480,9 @@ class Stack:
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
-        dependencies = self.sds.dependencies
-        if not (dependencies.incoming.missing or dependencies.incoming.parked):
+        if not (self.sds.missing or self.sds.parked):
             return None
-        loss_at = dependencies.next_loss_at()
+        loss_at = self.sds.next_loss_at()
         return self._next_sweep_at if loss_at is None else min(self._next_sweep_at, loss_at)
 
     def _sync_for_repair_at(self) -> int | None:
@@ -501,7 +495,7 @@ class Stack:
     def _say_what_can_come(self, now_ms: int) -> None:
         """Nothing is given up while we are offline, or read a store that may have it."""
         possible = self._outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
-        self.sds.dependencies.can_come(possible, now_ms)
+        self.sds.can_come(possible, now_ms)
 
     def _send_sync(self, now_ms: int) -> None:
         times = (self.sync_timer.at_ms, self._sync_for_repair_at())
@@ -526,9 +520,9 @@ class Stack:
         if now_ms < self._now_ms:
             self._clock_went_back(now_ms)
         self._now_ms = now_ms
-        missing = self.sds.dependencies.incoming.missing
+        missing = self.sds.missing
         self._retrieval.plan(missing.values(), now_ms)
-        for limit, bound, bites in self.sds.dependencies.limits():
+        for limit, bound, bites in self.sds.limits():
             self._effects.tell(*self._limits.note(limit, bound, bites=bites))
         self._effects.tell(*self._notices.take(now_ms))
         is_behind = missing or not self._outbound.connected or self._query_on_connect.pending

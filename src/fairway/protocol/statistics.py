@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairway.protocol.effects import Purpose
+from fairway.protocol.sds.channel import SdsStatistics
 from fairway.protocol.segmentation.outcomes import ReassemblyStatistics
 
 
@@ -91,11 +92,7 @@ class Tally:
     def statistics(
         self,
         *,
-        history: int,
-        retained: int,
-        unacknowledged: int,
-        parked: int,
-        missing: int,
+        sds: SdsStatistics,
         open_requests: int,
         queued: int,
         reassembly: ReassemblyStatistics,
@@ -123,11 +120,11 @@ class Tally:
             refused=counts["refused"],
             transmissions=dict(self._transmissions),
             transmitted_bytes=dict(self._bytes),
-            history=history,
-            retained=retained,
-            unacknowledged=unacknowledged,
-            parked=parked,
-            missing=missing,
+            history=sds.history,
+            retained=sds.retained,
+            unacknowledged=sds.unacknowledged,
+            parked=sds.parked,
+            missing=sds.missing,
             open_requests=open_requests,
             queued=queued,
         )

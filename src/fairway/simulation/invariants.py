@@ -347,7 +347,7 @@ class Checks:
         They are equal but for what one may lack: segments of messages that it got all the same, or is not owed.
         """
         logs = {
-            name: list(self._world.participants[name].stack.sds.history)
+            name: self._world.participants[name].stack.sds.log()
             for name in sorted(self._stayed)
             if self._world.participants[name].channel is not None
         }
@@ -368,10 +368,9 @@ class Checks:
     def _may_lack(self, name: str, sds_id: str) -> bool:
         sent = self._ledger.message_of(sds_id)
         if sent is None:
-            return (
-                sds_id in self._ledger.ephemeral_ids | self._ledger.forged
-                or sds_id in self._world.participants[name].stack.sds.dependencies.settled
-            )
+            return sds_id in self._ledger.ephemeral_ids | self._ledger.forged or self._world.participants[
+                name
+            ].stack.sds.is_settled(sds_id)
         if name == sent.sender:
             # What left was durable before.
             return False

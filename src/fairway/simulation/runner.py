@@ -857,7 +857,4 @@ class Run:
         if participant.channel is None:
             # Between two lives, and of a channel that is stopped, nobody can be asked.
             return True
-        sds = participant.stack.sds
-        if sds_id in sds.history or sds_id in sds.dependencies.incoming:
-            return True
-        return sds.dependencies.settled.get(sds_id) is False
+        return participant.stack.sds.has(sds_id)

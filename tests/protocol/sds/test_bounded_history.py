@@ -64,7 +64,7 @@ def test_nobody_waits_for_what_was_forgotten_once_it_comes_again(new_channel, a_
     assert ready(bob.receive(a_message("reply", "m005", lamport=start + 2_000), None, start)) == []
     outcomes = bob.receive(long_talk[5], None, start)
     assert ready(outcomes) == ["reply"]
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
 
 
 def test_what_is_newer_than_the_window_is_delivered_whenever_it_comes(new_channel, a_message, long_talk, ready, start):

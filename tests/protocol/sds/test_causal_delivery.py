@@ -43,8 +43,8 @@ def test_a_message_waits_for_what_it_cites(new_channel, a_message, ready, start)
 
     assert ready(bob.receive(a_message("m1"), None, start)) == ["m1"]
     assert ready(bob.receive(a_message("m2", "m1"), None, start)) == ["m2", "m3"]
-    assert not bob.dependencies.incoming.parked
-    assert not bob.dependencies.incoming.missing
+    assert not bob.parked
+    assert not bob.missing
     assert bob.sweep_incoming(start + AN_HOUR * 2) == []
 
 
@@ -94,7 +94,7 @@ def test_a_missing_message_that_comes_and_is_parked_is_no_longer_missing(new_cha
     bob = new_channel("bob")
     bob.receive(a_message("m3", "m2"), None, start)
     bob.receive(a_message("m2", "m1"), None, start)
-    assert list(bob.dependencies.incoming.missing) == ["m1"]
+    assert list(bob.missing) == ["m1"]
 
 
 def test_a_sync_message_tells_what_is_missing_and_is_forgotten(new_channel, a_message, found, start):
@@ -102,9 +102,9 @@ def test_a_sync_message_tells_what_is_missing_and_is_forgotten(new_channel, a_me
     outcomes = bob.receive(a_message("sync-1", "m1", content=None), None, start)
     assert missing_ids(outcomes) == ["m1"]
     assert found(outcomes, RepairScheduled)
-    assert not bob.dependencies.incoming.parked
+    assert not bob.parked
     bob.receive(a_message("m1"), None, start)
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
 
 
 def test_each_missing_message_is_named_once_however_often_it_is_cited(new_channel, a_message, start):
@@ -152,7 +152,7 @@ def test_a_sync_message_with_the_id_of_a_missing_one_does_not_stand_for_it(new_c
     bob.receive(a_message("m2", "m1"), None, start)
     bob.receive(a_message("m1", content=None), None, start)
     assert "m1" in bob.repair.requests
-    assert "m1" in bob.dependencies.incoming.missing
+    assert "m1" in bob.missing
 
 
 # Own messages

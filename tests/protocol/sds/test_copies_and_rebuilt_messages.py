@@ -171,7 +171,7 @@ def test_a_message_that_was_rebuilt_enters_the_history_and_is_cited(new_channel,
     assert bob.history.get("m1")[:4] == (start + 500, "m1", None, "zoe")
     assert "m1" in bob.bloom
     assert "m1" not in bob.repair.requests
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
     message = bob.send(b"x", start)
     assert cited(message) == ["m2", "m1"]
     assert message.lamport_timestamp == start + 501, "later than what it cites"

@@ -69,7 +69,7 @@ def test_nobody_waits_for_what_was_forged_under_his_name_and_came(new_channel, a
     outcomes = bob.receive(forged, None, start)
     assert ready(outcomes) == ["m1"]
     assert SenderIdInUse(message_id=forged.message_id) in outcomes
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
     assert forged.message_id not in bob.repair.requests, "it is not asked for again"
     assert forged.message_id not in bob.history
     assert forged.message_id not in bob.bloom, "nothing is acknowledged by that"
@@ -116,8 +116,8 @@ def test_a_parked_forgery_gives_way_to_the_true_message(new_channel, a_message, 
     honest = alice.send(b"hello", start)
     bob.receive(a_message(honest.message_id, "never", sender="mallory", content=b"x"), None, start)
     assert contents(bob.receive(honest, None, start)) == [b"hello"]
-    assert not bob.dependencies.incoming.parked
-    assert bob.dependencies.incoming.parked_bytes == 0
+    assert not bob.parked
+    assert bob.statistics().parked_bytes == 0
 
 
 def test_where_ids_are_opaque_each_of_the_messages_under_one_is_delivered_once_also_after_a_restart(

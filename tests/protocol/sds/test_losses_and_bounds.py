@@ -105,10 +105,10 @@ def test_the_time_away_does_not_count_and_what_was_waited_before_does(new_channe
     bob.receive(a_message("m2", "m1"), None, start)
     for _ in range(3):
         assert lost_ids(sweep_until(bob, now_ms, now_ms + AN_HOUR // 3)) == []
-        bob.dependencies.can_come(False, now_ms + AN_HOUR // 3)
+        bob.can_come(False, now_ms + AN_HOUR // 3)
         assert bob.next_deadline() is None or bob.next_deadline() == bob.repair.next_request_at()
         now_ms += 5 * AN_HOUR
-        bob.dependencies.can_come(True, now_ms)
+        bob.can_come(True, now_ms)
     assert lost_ids(bob.sweep_incoming(now_ms)) == []
     assert lost_ids(bob.sweep_incoming(now_ms + 1)) == ["m1"]
 
@@ -136,7 +136,7 @@ def test_no_leap_of_a_clock_is_taken_for_time_waited_and_none_stops_the_waiting(
     swept = 0
     while not lost_ids(bob.sweep_incoming(now_ms := now_ms + 30_000)):
         swept += 1
-        assert bob.dependencies.next_loss_at() <= now_ms + 60_000
+        assert bob.next_loss_at() <= now_ms + 60_000
     assert 115 <= swept <= 120, "an hour, whatever the clock says"
 
 
@@ -159,7 +159,7 @@ def test_what_was_recovered_without_being_received_is_settled(new_channel, a_mes
     assert bob.settle(["m1"], start) == []
     outcomes = bob.settle(["m0", "m0"], start)
     assert outcomes == [MessageReady(message=a_message("m2", "m1", "m0"), dependencies_met=True)]
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
     assert len(bob.repair.requests) == 0
     assert ready(bob.receive(a_message("m3", "m1"), None, start)) == ["m3"]
     assert ready(bob.receive(a_message("m1"), None, start)) == ["m1"], "if it comes after all, it counts as received"
@@ -170,20 +170,20 @@ def test_a_loss_is_found_out_message_by_message(new_channel, a_message, sweep_un
     for number in range(3):
         bob.receive(a_message(f"b{number}", f"a{number}"), None, start + number * 1_000)
     assert lost_ids(sweep_until(bob, start + 2_000, start + AN_HOUR)) == []
-    assert bob.dependencies.next_loss_at() == start + AN_HOUR + 1
+    assert bob.next_loss_at() == start + AN_HOUR + 1
     assert lost_ids(bob.sweep_incoming(start + AN_HOUR + 1_001)) == ["a0", "a1"]
-    assert bob.dependencies.next_loss_at() == start + AN_HOUR + 2_001
+    assert bob.next_loss_at() == start + AN_HOUR + 2_001
 
 
 def test_the_hint_told_last_is_the_one_that_a_store_is_asked_for(new_channel, a_message, start):
     """js-waku's authors cite their own messages under hashes that match nothing; others cite them under right ones."""
     bob = new_channel("bob")
     bob.receive(a_message("m2", HistoryEntry("m1", b"", None)), None, start)
-    assert bob.dependencies.incoming.missing["m1"].entry == HistoryEntry("m1", None, None)
+    assert bob.missing["m1"].entry == HistoryEntry("m1", None, None)
     bob.receive(a_message("m3", HistoryEntry("m1", b"author's", "zoe")), None, start)
     bob.receive(a_message("m4", HistoryEntry("m1", b"other's", None)), None, start)
     bob.receive(a_message("m5", HistoryEntry("m1", None, None)), None, start)
-    assert bob.dependencies.incoming.missing["m1"].entry == HistoryEntry("m1", b"other's", "zoe")
+    assert bob.missing["m1"].entry == HistoryEntry("m1", b"other's", "zoe")
 
 
 # Circles
@@ -197,12 +197,12 @@ def test_messages_that_cite_each_other_are_released_after_the_timeout(
     bob.receive(a_message("b", "a"), None, start)
     bob.receive(a_message("c", "b"), None, start)
     bob.receive(a_message("d", "c"), None, start)
-    assert not bob.dependencies.incoming.missing
+    assert not bob.missing
     assert ready(sweep_until(bob, start, start + AN_HOUR)) == []
     assert bob.next_deadline() == start + AN_HOUR + 1
     assert sorted(ready(bob.sweep_incoming(start + AN_HOUR + 1))) == ["a", "b", "c", "d"]
-    assert not bob.dependencies.incoming.parked
-    assert bob.dependencies.incoming.parked_bytes == 0
+    assert not bob.parked
+    assert bob.statistics().parked_bytes == 0
 
 
 def test_a_circle_is_released_also_while_other_messages_are_missing(new_channel, a_message, ready, sweep_until, start):
@@ -233,7 +233,7 @@ def ignored_as(outcomes):
 
 
 def biting(channel):
-    return [limit for limit, _, bites in channel.dependencies.limits() if bites]
+    return [limit for limit, _, bites in channel.limits() if bites]
 
 
 def everything(channel):
@@ -274,10 +274,10 @@ def test_a_full_buffer_empties_when_what_it_waits_for_comes_also_if_that_waits_i
     chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 11))]
     for message in chain[6:]:
         bob.receive(message, None, start)
-    assert len(bob.dependencies.incoming) == 5
+    assert len(bob.parked) == 5
     for message in reversed(chain[1:6]):
         assert ignored_as(bob.receive(message, None, start)) == [], "a parked one waits for it"
-    assert len(bob.dependencies.incoming) == 10
+    assert len(bob.parked) == 10
     assert ready(bob.receive(chain[0], None, start)) == [message.message_id for message in chain]
 
 
@@ -289,7 +289,7 @@ def test_what_a_message_cites_that_found_no_room_is_asked_for_if_others_wait_for
     chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 20))]
     for message in reversed(chain[9:]):
         bob.receive(message, None, start)
-    assert len(bob.dependencies.incoming) == 10
+    assert len(bob.parked) == 10
     for number in range(9, 0, -1):
         assert ignored_as(bob.receive(chain[number], None, start)) == [Ignored.NO_ROOM]
         assert f"m{number - 1}" in missing_ids(bob.sweep_incoming(start + 1))
@@ -313,7 +313,7 @@ def test_even_what_is_waited_for_is_bounded_and_that_is_the_reason_if_it_is_give
     bob = new_channel("bob", max_incoming_buffer=5)
     for number in range(20, 0, -1):
         bob.receive(a_message(f"m{number}", f"m{number - 1}"), None, start)
-    assert list(bob.dependencies.incoming.parked) == [f"m{n}" for n in range(20, 10, -1)]
+    assert list(bob.parked) == [f"m{n}" for n in range(20, 10, -1)]
     assert ready(bob.receive(a_message("m0"), None, start)) == ["m0"]
     outcomes = sweep_until(bob, start, start + 4 * AN_HOUR + 60_000)
     lost = found(outcomes, DependenciesLost)
@@ -366,7 +366,7 @@ def test_a_chain_of_what_found_no_room_is_followed_as_far_as_there_is_room_to_no
     for message in reversed(chain[1:]):
         bob.receive(message, None, start)
     bob.sweep_incoming(start + 1)
-    noted = set(bob.dependencies.incoming.missing)
+    noted = set(bob.missing)
     assert len(noted) <= most
     if length <= most:
         assert asked_for(bob) == {"m0"}
@@ -390,7 +390,7 @@ def test_of_what_found_no_room_as_much_is_asked_for_as_there_is_room_again(new_c
         bob.sweep_incoming(start + later_ms)
     assert asked_for(bob) == {"b1", "d6", "e"}
     bob.receive(a_message("d6", "e"), None, start + 10)
-    assert len(bob.dependencies.incoming) == 4
+    assert len(bob.parked) == 4
 
 
 def test_a_message_that_came_and_found_no_room_is_not_given_up_while_others_keep_it_out(
@@ -439,15 +439,15 @@ def test_forged_circles_keep_nobody_out_for_long(new_channel, a_message, ready, 
     assert ignored_as(bob.receive(a_message("n", "o"), None, start)) == [Ignored.NO_ROOM]
     assert len(ready(bob.sweep_incoming(start + 5_000))) == 10
     assert ignored_as(bob.receive(a_message("n", "o"), None, start)) == []
-    assert list(bob.dependencies.incoming.missing) == ["o"]
+    assert list(bob.missing) == ["o"]
 
 
 def test_parked_bytes_are_bounded(new_channel, a_message, ready, start):
     bob = new_channel("bob", max_incoming_buffer_bytes=10_000)
     for number in range(50):
         bob.receive(a_message(f"b{number}", f"a{number}", content=bytes(1_000)), None, start)
-        assert bob.dependencies.incoming.parked_bytes <= 10_000
-    assert 5 < len(bob.dependencies.incoming) < 10
+        assert bob.statistics().parked_bytes <= 10_000
+    assert 5 < len(bob.parked) < 10
     assert biting(bob) == [Limit.INCOMING_BUFFER_BYTES]
     huge = a_message("huge", "x", content=bytes(20_000))
     assert ignored_as(bob.receive(huge, None, start)) == [Ignored.NO_ROOM]
@@ -459,7 +459,7 @@ def test_waiting_for_many_messages_counts_as_bytes(new_channel, a_message, start
     bob = new_channel("bob", max_incoming_buffer_bytes=1_000_000)
     for number in range(100):
         bob.receive(a_message(f"b{number}", *(f"a{i}" for i in range(1_000))), None, start)
-    assert len(bob.dependencies.incoming) < 11
+    assert len(bob.parked) < 11
 
 
 def test_only_the_newest_entries_of_a_long_history_are_looked_at(new_channel, a_message, start):
@@ -482,8 +482,8 @@ def test_messages_that_cite_many_missing_ones_fill_half_of_what_may_be_missing(n
     assert biting(bob) == [Limit.MISSING_MESSAGES]
     for number in range(2, 100):
         assert ignored_as(bob.receive(a_message(f"honest {number}", f"late {number}"), None, start)) == []
-    assert "first" in bob.dependencies.incoming.missing
-    assert len(bob.dependencies.incoming.missing) == 4_000 + 99
+    assert "first" in bob.missing
+    assert len(bob.missing) == 4_000 + 99
 
 
 def test_what_sync_messages_cite_is_bounded_too(new_channel, a_message, start):
@@ -491,7 +491,7 @@ def test_what_sync_messages_cite_is_bounded_too(new_channel, a_message, start):
     for number in range(25):
         ids = [f"a{number}-{i}" for i in range(1_000)]
         outcomes += bob.receive(a_message(f"sync-{number}", *ids, content=None), None, start)
-    assert len(bob.dependencies.incoming.missing) == 5_000
+    assert len(bob.missing) == 5_000
     assert lost_ids(outcomes) == []
 
 
@@ -501,5 +501,5 @@ def test_missing_messages_never_pass_twice_their_bound(a_message, start):
     for number in range(1, 40):
         cited = (f"m{number + 1}", f"x{number}", f"y{number}")
         bob.receive(a_message(f"m{number}", *cited), None, start)
-        assert len(bob.dependencies.incoming.missing) <= 20
-    assert len(bob.dependencies.incoming.missing) > 10
+        assert len(bob.missing) <= 20
+    assert len(bob.missing) > 10

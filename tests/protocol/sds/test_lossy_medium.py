@@ -156,10 +156,9 @@ class Medium(RuleBasedStateMachine):
     @invariant()
     def nothing_is_held_that_was_not_sent(self):
         for channel in self.channels.values():
-            incoming = channel.dependencies.incoming
-            assert len(channel.history) + len(incoming) <= len(self.everything)
-            assert len(incoming.missing) <= len(self.everything)
-            assert len(channel.repair.requests) <= len(incoming.missing)
+            assert len(channel.history) + len(channel.parked) <= len(self.everything)
+            assert len(channel.missing) <= len(self.everything)
+            assert len(channel.repair.requests) <= len(channel.missing)
             assert len(channel.outgoing) <= len(self.everything)
 
     def teardown(self):
@@ -182,8 +181,8 @@ class Medium(RuleBasedStateMachine):
             assert [(record.lamport, record.message_id) for record in channel.history] == expected
             own = {i for i, m in self.everything.items() if m.sender_id == name}
             assert sorted(self.delivered[name]) == sorted(self.everything.keys() - own)
-            assert not channel.dependencies.incoming.missing
-            assert not channel.dependencies.incoming.parked
+            assert not channel.missing
+            assert not channel.parked
             assert len(channel.outgoing) == 0 or len(self.channels) == 2
 
 

@@ -100,7 +100,7 @@ def test_many_gaps_are_tracked_up_to_a_bound(new_channel, a_message, start):
     bob.receive(a_message("n", *ids), None, start)
     by_time = sorted(ids, key=lambda i: request_offset(WAKU_DIALECT.repair, "bob", i, RepairConfig()))
     assert [scheduled.message_id for scheduled in bob.repair.requests] == by_time[:5]
-    assert len(bob.dependencies.incoming.missing) == 20
+    assert len(bob.missing) == 20
 
 
 # Answering

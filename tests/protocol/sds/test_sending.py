@@ -231,7 +231,7 @@ def test_an_ephemeral_message_is_handed_on_at_once_and_forgotten(new_channel, st
     alice, bob = new_channel("alice"), new_channel("bob")
     message = alice.send_ephemeral(b"typing", start)
     assert bob.receive(message, None, start) == [MessageArrived(message=message, kind=Kind.EPHEMERAL)]
-    assert (len(bob.history), len(bob.dependencies.incoming), bob.lamport) == (0, 0, start)
+    assert (len(bob.history), len(bob.parked), bob.lamport) == (0, 0, start)
     assert bob.journal.drain() == []
     assert alice.receive(message, None, start) == [MessageIgnored(message_id=message.message_id, why=Ignored.OWN)]
 

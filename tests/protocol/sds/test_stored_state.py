@@ -181,7 +181,7 @@ class Rows(RuleBasedStateMachine):
 
     @rule(possible=st.booleans())
     def go_or_come_back(self, possible):
-        self.both(lambda c: c.dependencies.can_come(possible, self.now_ms))
+        self.both(lambda c: c.can_come(possible, self.now_ms))
 
     @rule()
     def restart(self):

@@ -151,7 +151,7 @@ def state_in_words(channel: MessageChannel) -> Mapping[str, Any]:
         parked = [waiting.message.message_id for waiting in channel.dependencies.waiting]
         possible = dict(channel.outgoing.hits)
     else:
-        parked = list(channel.dependencies.incoming.parked)
+        parked = list(channel.parked)
         possible = {message_id: len(seen) for message_id, seen in channel.outgoing.possible.items()}
     return {
         "lamport": str(channel.lamport),

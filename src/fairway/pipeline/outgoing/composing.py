@@ -125,7 +125,7 @@ class Composer:
         self._now_ms = now_ms
         # Nothing is persisted here, so nobody asks what changed.
         self._sds.journal.drain()
-        if len(self._sds.history) >= 2 * self._kept:
+        if self._sds.statistics().history >= 2 * self._kept:
             self._sds = shortened(self._sds, self._kept)
         return composed
 

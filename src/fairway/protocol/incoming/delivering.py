@@ -102,12 +102,12 @@ class Inbound:
         }
         self._limits = limits
         self._sds = sds
-        sds.dependencies.segments_wait = lambda: reassembler.next_deadline() is not None
+        sds.count_time_while(lambda: reassembler.next_deadline() is not None)
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
     def keep(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
         """Keep what a new message says, or refuse it, so that SDS must not take it in. Say what to tell."""
-        events, waited_ms = self.expire(now_ms), self._sds.dependencies.clock.waited_ms
+        events, waited_ms = self.expire(now_ms), self._sds.waited_ms
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
         outcome = self.reassembler.add(
             message.sender_id,
@@ -148,7 +148,7 @@ class Inbound:
         self.arrivals.keep(message.message_id, arrival)
         if isinstance(kept, MessageCompleted):
             return self._completed(kept)
-        return self.released(message, met=self._is_met(message)) if whole and self._on_arrival else []
+        return self.released(message, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
     def released(self, message: SdsMessage, *, met: bool) -> list[Event]:
         """Deliver what SDS has released: a message that is whole, with the first of its segments that came."""
@@ -211,14 +211,13 @@ class Inbound:
 
     def expire(self, now_ms: int) -> list[Event]:
         """Give up sets that gained nothing for too long, by the clock that runs while something can come."""
-        dependencies = self._sds.dependencies
-        dependencies.let_time_pass(now_ms)
-        return self._lost(self.reassembler.expire(dependencies.clock.waited_ms))
+        self._sds.let_time_pass(now_ms)
+        return self._lost(self.reassembler.expire(self._sds.waited_ms))
 
     def next_deadline(self) -> int | None:
         """Return when to look whether `expire` has something to do; None while nothing can come."""
         waited_ms = self.reassembler.next_deadline()
-        return None if waited_ms is None else self._sds.dependencies.clock.reaches_at(waited_ms)
+        return None if waited_ms is None else self._sds.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
         """Tell what SDS waits for no longer, unless its content came otherwise."""
@@ -247,7 +246,7 @@ class Inbound:
         first_id = next(iter(came))
         self.arrivals.forget(came)
         if self._on_arrival:
-            complete.dependencies_met &= not self._sds.dependencies.incoming.parked.keys() & came
+            complete.dependencies_met &= not self._sds.parked.keys() & came
         if self._on_arrival or came[first_id].met is not None:
             return [self._deliver(complete)]
         self.arrivals.wait(first_id, complete)
@@ -260,15 +259,9 @@ class Inbound:
         return self._received(complete)
 
     def _urgency(self, message: SdsMessage) -> Urgency:
-        dependencies = self._sds.dependencies
-        if not dependencies.unmet(message.message_id, dependencies.cited(message)):
+        if not self._sds.waits_for(message):
             return Urgency.NEXT
-        return Urgency.AWAITED if dependencies.incoming.is_waited_for(message.message_id) else Urgency.LATER
-
-    def _is_met(self, message: SdsMessage) -> bool:
-        dependencies = self._sds.dependencies
-        lost = dependencies.has_lost(dependencies.cited(message))
-        return message.message_id in self._sds.history and not lost
+        return Urgency.AWAITED if self._sds.is_waited_for(message.message_id) else Urgency.LATER
 
     def _received(self, complete: Awaiting) -> MessageReceived:
         return MessageReceived(

@@ -87,9 +87,8 @@ class LostSiblings:
 
     def missed(self, sds_ids: Iterable[str]) -> None:
         """Let go of who waits for ids that are missing, if they are lost segments of delivered messages."""
-        missing = self._sds.dependencies.incoming.missing
         for sds_id in sds_ids:
-            if sds_id in missing and sds_id in self._remembered:
+            if sds_id in self._sds.missing and sds_id in self._remembered:
                 self._let_off.append(self._remembered.pop(sds_id))
 
     def cited(self, entries: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
@@ -114,12 +113,10 @@ class LostSiblings:
                 self._arrivals.let_off(first_id, passed)
         outcomes: list[SdsOutcome] = []
         for sds_id, sender_id, lost in let_off:
-            missing = self._sds.dependencies.incoming.missing.get(sds_id)
             if lost.lamport is not None and not lost.untold:
                 outcomes += self._sds.adopt(sds_id, lost.lamport, sender_id, now_ms)
-            elif missing is not None:
-                outcomes += self._sds.settle([sds_id], now_ms)
-                outcomes += self._sds.dependencies.note_missing([missing.entry], now_ms)
+            elif sds_id in self._sds.missing:
+                outcomes += self._sds.stop_waiting(sds_id, now_ms)
                 if lost.lamport is not None:
                     _remember(self._rebuilt, sds_id, None)
         return outcomes
@@ -131,16 +128,15 @@ class LostSiblings:
 
     def _passed(self, first_id: str, awaiting: Awaiting) -> list[str]:
         """Return the lost segments that the first one that came waits for, if it waits for nothing else."""
-        incoming = self._sds.dependencies.incoming
-        parked = incoming.parked.get(first_id)
+        parked, missing = self._sds.parked.get(first_id), self._sds.missing
         if parked is None:
             return []
-        early = {i for i, lost in awaiting.lost.items() if lost.early and not lost.untold and i in incoming.missing}
+        early = {i for i, lost in awaiting.lost.items() if lost.early and not lost.untold and i in missing}
         return list(parked.waiting_for) if parked.waiting_for.keys() <= early else []
 
     def _tells_of_others(self, sds_id: str, place: int, lost: Collection[str]) -> bool:
         """Return whether the first segment that came tells what was sent before the message."""
-        parked = self._sds.dependencies.incoming.parked.get(sds_id)
+        parked = self._sds.parked.get(sds_id)
         if parked is None or any(entry.message_id not in lost for entry in parked.message.causal_history):
             return True
         # It cites its lost siblings alone: either nothing was sent before, or they crowded it out.
@@ -177,18 +173,17 @@ class LostSiblings:
         How many of the newest its sender cites is the sender's own choice. It is no more than any segment cites: some
         cite besides what nobody had cited before the message.
         """
-        incoming = self._sds.dependencies.incoming
-        parked_ones = [parked for sds_id in outcome.segments if (parked := incoming.parked.get(sds_id)) is not None]
+        parked_ones = [parked for sds_id in outcome.segments if (parked := self._sds.parked.get(sds_id)) is not None]
         newest = min((len(parked.message.causal_history) for parked in parked_ones), default=0)
         newest = min(newest, self._causal_history_size)
         senders = {None, "", outcome.set_key.sender_id}
         came = {place: sds_id for sds_id, place in outcome.segments.items()}
         places: dict[str, set[int]] = {}
         for sds_id, own_place in outcome.segments.items():
-            parked = incoming.parked.get(sds_id)
+            parked = self._sds.parked.get(sds_id)
             siblings = parked.message.causal_history[-newest:] if parked and newest else ()
             for place, entry in zip(range(own_place - 1, -1, -1), reversed(siblings), strict=False):
-                missing = incoming.missing.get(entry.message_id)
+                missing = self._sds.missing.get(entry.message_id)
                 if came.get(place, entry.message_id) != entry.message_id or entry.sender_id not in senders:
                     break
                 if place in outcome.missing_orders and missing and missing.entry.sender_id in senders:

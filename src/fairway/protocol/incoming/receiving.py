@@ -139,7 +139,7 @@ class Receiving:
         if message.channel_id == self._sds.channel_id:
             if message.causal_history:
                 self._query_on_connect.history_heard += 1
-            self.process(self._siblings.cited(self._sds.dependencies.cited(message), now_ms), now_ms)
+            self.process(self._siblings.cited(self._sds.cited_by(message), now_ms), now_ms)
         kind = message.kind
         kept: Kept | None = None
         if kind is Kind.CONTENT and self._sds.is_new_content(message):

@@ -90,7 +90,7 @@ class Sending:
         """
         if not 0 < chunk_index <= request.part_count - request.data_count:
             return ()
-        first = self._sds.outgoing.messages.get(request.segments[0])
+        first = self._sds.unacknowledged(request.segments[0])
         return () if first is None else first.message.causal_history
 
     def encrypt(
@@ -220,7 +220,7 @@ class Sending:
         if request is None:
             return
         encoded = self._sds.retained.encoded(segment.sds_id)
-        waiting = self._sds.outgoing.messages.get(segment.sds_id)
+        waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is not None:
             encoded = self._sds.dialect.codec.encode(waiting.message)
         queued = self._outbound.waits(segment.sds_id)
@@ -251,11 +251,14 @@ class Sending:
             if not segment.accepted:
                 # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
                 self._withdraw_hint(segment.sds_id)
-        made = self._sds.outgoing.messages
-        unsent = [s for s in self._requests.segments.values() if not s.attempts and s.sds_id in made]
+        unsent = [
+            (made, segment)
+            for segment in self._requests.segments.values()
+            if not segment.attempts and (made := self._sds.unacknowledged(segment.sds_id))
+        ]
         # Rows come in any order, so that theirs says nothing of when they were made.
-        for segment in sorted(unsent, key=lambda s: made[s.sds_id].sequence):
-            self._seal_again(segment, made[segment.sds_id].message, now_ms)
+        for made, segment in sorted(unsent, key=lambda pair: pair[0].sequence):
+            self._seal_again(segment, made.message, now_ms)
         for segment in self._requests.segments.values():
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
@@ -366,7 +369,7 @@ class Sending:
             self._effects.tell(*self._requests.accepted(sds_id, message_hash))
 
     def _withdraw_hint(self, sds_id: str) -> None:
-        record = self._sds.history.get(sds_id)
+        record = self._sds.record(sds_id)
         if record is not None and record.retrieval_hint is not None:
             self._sds.withdraw_hint(sds_id, record.retrieval_hint)
 
@@ -386,7 +389,7 @@ class Sending:
             waiting = self._sds.forget_outgoing(segment.sds_id)
             if waiting is not None:
                 waited[segment.sds_id] = Waited(waiting.sequence, waiting.acknowledged_by)
-                if segment.sds_id not in self._sds.history:
+                if self._sds.record(segment.sds_id) is None:
                     self._sds.take_back(waiting.message, now_ms)
             self._active_retries.discard(segment.sds_id)
             self._held.pop(segment.sds_id, None)

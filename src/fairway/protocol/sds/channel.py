@@ -11,12 +11,14 @@ history, and whatever the network can make larger is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from sys import intern
 from typing import Final
 
 from fairway.errors import EmptyPayloadError
+from fairway.events import Limit
 from fairway.options import IdRule, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
@@ -24,7 +26,7 @@ from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessag
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
-from fairway.protocol.sds.incoming import Parked
+from fairway.protocol.sds.incoming import MissingMessage, Parked
 from fairway.protocol.sds.message_id import (
     FINGERPRINT_BYTES,
     SYNC_PREFIX,
@@ -80,8 +82,29 @@ class Verdict(Enum):
     """It stands before what the history keeps."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdsStatistics:
+    """How many messages one participant's SDS state holds."""
+
+    history: int
+    """Messages in the local history."""
+    retained: int
+    """Messages that are kept whole to answer repair requests."""
+    unacknowledged: int
+    """Own messages in the outgoing buffer."""
+    parked: int
+    """Messages in the incoming buffer, which wait for their dependencies."""
+    parked_bytes: int
+    """What it costs to keep them."""
+    missing: int
+    """Messages that are cited and not here."""
+
+
 class MessageChannel:
-    """The SDS state of one participant in one channel."""
+    """The SDS state of one participant in one channel.
+
+    Other layers ask it by the questions and properties of this class; its parts are for the modules of this package.
+    """
 
     def __init__(
         self,
@@ -124,6 +147,72 @@ class MessageChannel:
         self.owed = OwedCitations(sender_id, dialect.segments)
         self.participants: set[str] = set()
         self.ephemeral_count = 0
+
+    @property
+    def missing(self) -> Mapping[str, MissingMessage]:
+        """Messages that are cited and neither here nor given up, by id; oldest first."""
+        return self.dependencies.incoming.missing
+
+    @property
+    def parked(self) -> Mapping[str, Parked]:
+        """Messages that wait for what they cite, by id; oldest first (SDS: the incoming buffer)."""
+        return self.dependencies.incoming.parked
+
+    @property
+    def waited_ms(self) -> int:
+        """Milliseconds in which something could come, over all lives (`fairway.protocol.sds.waiting`)."""
+        return self.dependencies.clock.waited_ms
+
+    def statistics(self) -> SdsStatistics:
+        """Return how many messages are held."""
+        return SdsStatistics(
+            history=len(self.history),
+            retained=len(self.retained),
+            unacknowledged=len(self.outgoing),
+            parked=len(self.parked),
+            parked_bytes=self.dependencies.incoming.parked_bytes,
+            missing=len(self.missing),
+        )
+
+    def log(self) -> list[HistoryRecord]:
+        """Return the messages of the local history in their order (SDS: "Local log")."""
+        return list(self.history)
+
+    def record(self, message_id: str) -> HistoryRecord | None:
+        """Return what the local history has of a message; None if it is not in it."""
+        return self.history.get(message_id)
+
+    def unacknowledged(self, message_id: str) -> OutgoingMessage | None:
+        """Return an own message that waits for acknowledgement; None if it does not."""
+        return self.outgoing.messages.get(message_id)
+
+    def has(self, message_id: str) -> bool:
+        """Return whether a message was received, delivered or not, or its content came otherwise."""
+        return self._already_received(message_id) or self.dependencies.settled.get(message_id) is False
+
+    def is_settled(self, message_id: str) -> bool:
+        """Return whether nobody waits for a message that never came: it was given up, or its content came otherwise."""
+        return message_id in self.dependencies.settled
+
+    def cited_by(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
+        """Return the entries of a message's causal history that are looked at: the newest, a bounded number."""
+        return self.dependencies.cited(message)
+
+    def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
+        """Return what a message would wait for if it came now."""
+        return self.dependencies.unmet(message.message_id, self.dependencies.cited(message))
+
+    def is_waited_for(self, message_id: str) -> bool:
+        """Return whether a parked message waits for this one."""
+        return self.dependencies.incoming.is_waited_for(message_id)
+
+    def missing_behind(self, message_id: str) -> list[str]:
+        """Return the missing messages that a parked one waits for in the end, itself or through others."""
+        return self.dependencies.incoming.missing_behind(self.parked[message_id])
+
+    def is_met(self, message: SdsMessage) -> bool:
+        """Return whether a message is in the history, and nothing that it cites was given up."""
+        return message.message_id in self.history and not self.dependencies.has_lost(self.dependencies.cited(message))
 
     def send(
         self,
@@ -332,6 +421,14 @@ class MessageChannel:
         """Nobody needs to wait for these ids any more, since their content is known; dependants are delivered."""
         return self.dependencies.settle(message_ids, now_ms)
 
+    def stop_waiting(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
+        """Deliver whatever waits for a missing message and for nothing else; it is still asked for."""
+        missing = self.missing.get(message_id)
+        if missing is None:
+            return []
+        outcomes = self.dependencies.settle([message_id], now_ms)
+        return outcomes + self.dependencies.note_missing([missing.entry], now_ms)
+
     def adopt(self, message_id: str, lamport: int, sender_id: str, now_ms: int) -> list[SdsOutcome]:
         """Enter a message into the history that never came, because its content was rebuilt from its siblings.
 
@@ -366,9 +463,33 @@ class MessageChannel:
             if encoded is not None and self.repair.may_answer(message_id, len(encoded), now_ms)
         ]
 
+    def can_come(self, possible: bool, now_ms: int) -> None:
+        """Say whether what is missing can come from now on; only such time counts before it is given up."""
+        self.dependencies.can_come(possible, now_ms)
+
+    def count_time_while(self, segments_wait: Callable[[], bool]) -> None:
+        """Count the time also while segments wait for others of their message, which the layer above knows."""
+        self.dependencies.segments_wait = segments_wait
+
+    def let_time_pass(self, now_ms: int) -> None:
+        """Count the time since this was called last, if something waited and could come."""
+        self.dependencies.let_time_pass(now_ms)
+
+    def reaches_at(self, waited_ms: int) -> int | None:
+        """Return when to look whether `waited_ms` is so much; None while nothing can come."""
+        return self.dependencies.clock.reaches_at(waited_ms)
+
+    def limits(self) -> list[tuple[Limit, int, bool]]:
+        """Return each bound of what waits, and whether it turned a message away since the last time, or may still."""
+        return self.dependencies.limits()
+
+    def next_loss_at(self) -> int | None:
+        """Return when a sweep is next to look whether something is to be given up."""
+        return self.dependencies.next_loss_at()
+
     def next_deadline(self) -> int | None:
         """Return when a sweep has something to do: a loss to declare, a repair to answer or to ask for."""
-        times = (self.repair.next_request_at(), self.repair.next_response_at(), self.dependencies.next_loss_at())
+        times = (self.repair.next_request_at(), self.repair.next_response_at(), self.next_loss_at())
         return min((at for at in times if at is not None), default=None)
 
     def keep_history_within_bounds(self) -> None:
