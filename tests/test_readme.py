@@ -112,6 +112,22 @@ def test_the_pages_have_examples_and_links_that_lead_somewhere():
         assert missing == [], page.name
 
 
+def test_every_file_and_name_of_the_map_is_there():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    named = {name for row in rows for name in re.findall(r"`([\w./]+(?:/|\.py))`", row)}
+    bases = [ROOT, ROOT / "src" / "fairway", ROOT / "tests" / "interop"]
+    assert {name for name in named if not any((base / name).exists() for base in bases)} == set()
+
+    found = re.findall(r"`(_?[A-Z]\w+)(?:\.(\w+))?`[^`|]*`([\w/]+\.py)`", "\n".join(rows))
+    sources = [(first, second, ROOT / "src" / "fairway" / file) for first, second, file in found]
+    assert len(sources) >= 5
+    for first, second, file in sources:
+        source = file.read_text(encoding="utf-8")
+        assert re.search(rf"^(?:class {first}\b|{first}\b)", source, re.MULTILINE), (first, file.name)
+        assert not second or f"def {second}(" in source, (second, file.name)
+
+
 def test_every_event_is_explained_to_operators():
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert [kind.__name__ for kind in EVENT_NAMES if f"`{kind.__name__}`" not in page] == []
