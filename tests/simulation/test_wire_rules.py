@@ -66,7 +66,7 @@ def test_a_filter_that_lacks_what_is_cited_is_noticed() -> None:
 
 def test_a_restarted_filter_needs_only_what_stands_last_in_the_log() -> None:
     watched = _Watched()
-    early, *rest = [watched.make(b"%d" % number) for number in range(50)]
+    early, *rest = [watched.make(b"%d" % number) for number in range(150)]
     watched.rules.kept(_NOW_MS, "alice", [Change(table=HISTORY, key="old, and came of late", row=(1,))])
     newest = replace(rest[-1], bloom_filter=bytes(len(early.bloom_filter or b"")))
     cited = replace(newest, causal_history=(HistoryEntry("old, and came of late"), newest.causal_history[-1]))

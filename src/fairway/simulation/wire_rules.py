@@ -43,8 +43,8 @@ from fairway.wire.segment import Segment
 
 RATE_EPOCH_MS: Final = 600_000
 """Length of an epoch of the rate limit, as participants count it."""
-_RECENT: Final = 40
-"""So many of the messages that came last any filter holds."""
+_RECENT: Final = 100
+"""Any filter holds the messages of so many rows that were written last."""
 _KEPT_SHARE: Final = 0.8
 """A filter keeps the newest of this share of its capacity when it is full."""
 _ANSWER_MS: Final = 1_000
@@ -71,26 +71,34 @@ class _Pieces:
 class _Received:
     """What a participant received, as far as its bloom filter holds it for sure."""
 
-    recent: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """SDS ids of what came last."""
+    known: set[str] = field(default_factory=set)
+    """SDS ids of all that came."""
+    since: dict[str, int] = field(default_factory=dict)
+    """How many rows had been written when a message came, by SDS id; without those that a restart may have left out."""
     waiting: set[str] = field(default_factory=set)
-    """Those of what waits for other messages."""
+    """SDS ids of what waits for other messages."""
     log: dict[str, int] = field(default_factory=dict)
     """Lamport timestamps of what entered the log, by SDS id."""
+    rows: int = 0
+    """Rows written. What enters the filter writes one at least, also if a crash had made the participant forget it."""
 
-    def came(self, sds_id: str) -> None:
-        """Note that a message came."""
-        if sds_id not in self.recent:
-            self.recent[sds_id] = None
-            if len(self.recent) > _RECENT:
-                self.recent.popitem(last=False)
+    def wrote(self, sds_id: str) -> None:
+        """Note that a row of a message was written, the first one when it came."""
+        self.rows += 1
+        if sds_id not in self.known:
+            self.known.add(sds_id)
+            self.since[sds_id] = self.rows
 
     def restarted(self, capacity: int) -> None:
         """Note that the filter is made anew: of what stands last in the log, whenever that came, and what waits."""
         held = set(self.waiting)
         if len(held) + _RECENT <= _KEPT_SHARE * capacity:
             held.update(nlargest(_RECENT, self.log, key=self.log.__getitem__))
-        self.recent = OrderedDict((sds_id, None) for sds_id in self.recent if sds_id in held)
+        self.since = {sds_id: since for sds_id, since in self.since.items() if sds_id in held}
+
+    def is_held(self, sds_id: str) -> bool:
+        """Return whether the filter holds a message of the log for sure."""
+        return sds_id in self.log and sds_id in self.since and self.rows - self.since[sds_id] < _RECENT
 
 
 @dataclass(slots=True)
@@ -145,10 +153,10 @@ class WireRules:
             if change.table == HISTORY and change.row is not None:
                 received = self._received_by(name)
                 received.log[change.key] = change.row[0]
-                received.came(change.key)
+                received.wrote(change.key)
             elif change.table == PARKED and change.row is not None:
                 self._received_by(name).waiting.add(change.key)
-                self._received_by(name).came(change.key)
+                self._received_by(name).wrote(change.key)
             elif change.table == PARKED:
                 self._received_by(name).waiting.discard(change.key)
             elif change.table == SEGMENTS and change.row is not None:
@@ -229,8 +237,7 @@ class WireRules:
             return
         wire, received = self._dialect.codec.bloom, self._received_by(name)
         for entry in opened.causal_history:
-            is_held = entry.message_id in received.log and entry.message_id in received.recent
-            if is_held and entry.message_id not in self.forged:
+            if received.is_held(entry.message_id) and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
                 if not holds(bloom.words, positions, wire.byte_flip):
                     yield f"it cites {entry.message_id[:12]}, which came of late, and its bloom filter lacks it"
