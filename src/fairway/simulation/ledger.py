@@ -712,9 +712,10 @@ class Ledger(Observer):
             yield "a message cites itself"
         if not self.ephemeral_ids.isdisjoint(cited):
             yield "an ephemeral message is cited"
-        # What was made before a crash may cite what that kept from the node.
+        # What was made before a crash may cite what that kept from the node; and a repair is its author's word.
         is_old = opened.message_id in self._segments and self._segments[opened.message_id][2] < self._lives[name]
-        for entry in opened.causal_history if self.hints_are_checked and not is_old else ():
+        is_own = opened.sender_id == name
+        for entry in opened.causal_history if self.hints_are_checked and is_own and not is_old else ():
             hint = entry.retrieval_hint
             if hint is None or hint in self._handed_over or entry.message_id in self.forged:
                 continue
