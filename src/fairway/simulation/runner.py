@@ -88,6 +88,8 @@ _GOODBYE_MS: Final = 8_000
 """Within this time, in which a program that stopped is not started again, its goodbye comes."""
 _DISK_IN_TIME_MS: Final = 100
 """A program that ends has a second for its goodbye, in which several writes follow one another."""
+_CIPHER_IN_TIME_MS: Final = 500
+"""In that second its goodbye is sealed, too."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
@@ -463,7 +465,8 @@ class Run:
         """Let somebody end its program in order, right after it read a message: its goodbye acknowledges that."""
         world = self.world
         speaker, *_, reader = sorted(world.participants)
-        is_slow = world.participants[reader].habits.slow_ms or self.plan.disk_ms > _DISK_IN_TIME_MS
+        is_late = self.plan.disk_ms > _DISK_IN_TIME_MS or self.plan.cipher_delay_ms > _CIPHER_IN_TIME_MS
+        is_slow = is_late or world.participants[reader].habits.slow_ms
         if self.plan.rate_limit is not None or is_slow or world.participants[reader].channel is None:
             return
         payload = f"until soon, {reader}".encode()
