@@ -397,7 +397,9 @@ class Run:
         told, options, kept = channel.statistics(), participant.options, participant.kept
         unread_bytes = sum(len(message.payload) for message in kept.inbox.values())
         is_full = told.unfinished >= options.max_unread_messages or unread_bytes >= options.max_unread_bytes
-        taken_in = told.protocol.received - told.retrieved + told.dropped
+        # What cannot be this channel's, by its carrier alone, is counted apart.
+        turned_away = told.protocol.unmarked + told.protocol.oversized + told.protocol.foreign_topic
+        taken_in = told.protocol.received + turned_away - told.retrieved + told.dropped
         found = {}
         if not told.uncommitted and told.unfinished_bytes != unread_bytes:
             found["bytes"] = f"{name} says that it holds {told.unfinished_bytes} unread bytes, which are {unread_bytes}"
