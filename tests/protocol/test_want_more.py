@@ -8,8 +8,8 @@ from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, RequestSent
 from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
-from fairway.protocol.outgoing.ended_requests import MAX_ENDED, EndedRequest, EndedRequests
 from fairway.protocol.outgoing.request import SendRequest
+from fairway.protocol.outgoing.want_more import MAX_ENDED, EndedRequest, EndedRequests
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
 SMALL = ReliableChannelOptions(

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.events import ChannelStatus, Limit, MessageQueued, StatusChanged
+from fairway.events import ChannelStatus, Limit, MessageDelivered, MessageQueued, StatusChanged
 from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
@@ -123,7 +123,7 @@ class Stack:
             upstream=self._content_upstream,
         )
         self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
-        self._want_more = WantMore(sds, requests, outbound, sending, effects)
+        self._want_more = WantMore(sds, requests, sending.ended)
         self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
         self.sync_timer = sync = SyncTimer(
             options.sync_min_interval_ms, self._jitter, now_ms, speak_after=max(1, options.sds.bloom_capacity // 4)
@@ -212,7 +212,12 @@ class Stack:
         that is unknown or ended undelivered, or whose content is not retained any more: send it again.
         """
         names = wanted_names(required_count, required_from, self.sds.sender_id)
-        self._want_more.want(request_id, required_count, names, now_ms)
+        answer = self._want_more.want(request_id, required_count, names, now_ms)
+        if isinstance(answer, MessageDelivered):
+            self._effects.tell(answer)
+        else:
+            for segment in answer:
+                self._sending.begin_anew(segment, now_ms)
         return self._finish(now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:

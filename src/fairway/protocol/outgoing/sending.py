@@ -21,14 +21,13 @@ from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.retrieval import LostAnswers
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
-from fairway.protocol.outgoing.ended_requests import EndedRequest, EndedRequests
 from fairway.protocol.outgoing.outbox import Outbox, PendingPart
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests
 from fairway.protocol.ratelimit import Priority
-from fairway.protocol.sds.acknowledgements import Review
+from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.reopening import Waited
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -184,6 +183,8 @@ class Sending:
 
     def begin_anew(self, segment: SentSegment, now_ms: int) -> None:
         """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
+        if self._outbound.waits(segment.sds_id):
+            return
         segment.attempts = min(1, segment.attempts)
         self._requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
@@ -384,11 +385,11 @@ class Sending:
         if len(request.segments) < request.part_count:
             self._outbox.drop(request_id)
         segments = self._requests.close(request_id)
-        waited: dict[str, Waited] = {}
+        acknowledged: dict[str, Acknowledged] = {}
         for segment in segments:
             waiting = self._sds.forget_outgoing(segment.sds_id)
             if waiting is not None:
-                waited[segment.sds_id] = Waited(waiting.sequence, waiting.acknowledged_by)
+                acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by)
                 if self._sds.record(segment.sds_id) is None:
                     self._sds.take_back(waiting.message, now_ms)
             self._active_retries.discard(segment.sds_id)
@@ -396,6 +397,6 @@ class Sending:
             if failed or segment.attempts:
                 self._outbound.discard(segment.sds_id)
         if delivered:
-            self.ended.delivered(EndedRequest(request, tuple(segments), waited))
+            self.ended.delivered(EndedRequest(request, tuple(segments), acknowledged))
         else:
             self.ended.failed(request_id)

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds, spread
@@ -62,6 +62,14 @@ class OutgoingMessage:
     base_hashes: tuple[int, int] | None = None
     """What its bits in filters of other sizes follow from; worked out when the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
+
+
+class Acknowledged(NamedTuple):
+    """What was known of an own message when it was forgotten (`MessageChannel.watch_again`)."""
+
+    sequence: int
+    """Its number among own messages."""
+    by: dict[str, Evidence]
 
 
 Ranges = tuple[tuple[int, int], ...]

@@ -22,7 +22,13 @@ from fairway.events import Limit
 from fairway.options import IdRule, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
-from fairway.protocol.sds.acknowledgements import OutgoingBuffer, OutgoingMessage
+from fairway.protocol.sds.acknowledgements import (
+    ACKNOWLEDGEMENTS,
+    OUTGOING,
+    Acknowledged,
+    OutgoingBuffer,
+    OutgoingMessage,
+)
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
@@ -503,6 +509,37 @@ class MessageChannel:
     def forget_outgoing(self, message_id: str) -> OutgoingMessage | None:
         """Stop waiting for the acknowledgement of an own message, and return what was known of it."""
         return self.outgoing.remove(message_id)
+
+    def watch_again(self, known: Mapping[str, Acknowledged]) -> None:
+        """Report evidence about forgotten own messages again, as far as they are retained.
+
+        A forgotten message costs nothing, and nobody notes who descends from it. So the descendants are found anew,
+        among the retained messages.
+        """
+        own = self.outgoing.messages
+        orders: list[int] = []
+        for message_id, (sequence, acknowledged_by) in known.items():
+            encoded = self.retained.encoded(message_id)
+            if encoded is None:
+                continue
+            own[message_id] = OutgoingMessage(
+                message=self.dialect.codec.decode(encoded),
+                sequence=sequence,
+                positions=self.bloom.positions(message_id),
+                acknowledged_by=dict(acknowledged_by),
+            )
+            self.journal.touch(OUTGOING, message_id)
+            self.journal.touch(ACKNOWLEDGEMENTS, message_id)
+            orders.append(self.retained.order(message_id))
+        if not orders:
+            return
+        # Descendants entered the history after the first of them.
+        first_order = min(orders)
+        for message_id in list(self.retained):
+            encoded = self.retained.encoded(message_id) if self.retained.order(message_id) >= first_order else None
+            if encoded is not None:
+                citations = self.dialect.codec.decode(encoded).causal_history
+                self.outgoing.ancestry.record(message_id, citations, own)
 
     def _advance_clock(self, now_ms: int) -> None:
         """SDS, "Send Message": the later of wall clock and own clock plus one."""
