@@ -110,11 +110,31 @@ def test_a_cursor_that_leads_to_itself_and_to_nothing_is_the_end():
     assert away.take(page(2_000), NOW) is Step.DONE
 
 
-def test_after_a_page_that_did_not_come_it_begins_where_it_had_got():
+def test_a_cursor_that_leads_nowhere_any_more_is_given_up_and_it_begins_where_it_had_got():
     away = reading()
     away.take(page(2_000, cursor=b"more"), NOW)
-    away.failed()
-    assert (away.cursor, away.start_ns) == (None, 2_000)
+    asked = []
+    for _ in range(4):
+        asked.append(away.cursor)
+        away.failed()
+    assert asked == [b"more", b"more", b"more", None]
+    assert (away.from_ns, away.start_ns, away.pause_s) == (2_000, 2_000, 8)
+
+
+def test_a_store_of_which_every_other_answer_gets_lost_is_read_to_its_end():
+    away, timestamps, seen = reading(), range(2_000, 2_040), set()
+    for question in range(100):
+        if question % 2:
+            away.failed()
+            continue
+        after = away.from_ns - 1 if away.cursor is None else int(away.cursor)
+        here = [at for at in timestamps if at > after][:2]
+        seen.update(here)
+        cursor = b"%d" % here[-1] if here[-1] < timestamps[-1] else None
+        if away.take(page(*here, cursor=cursor), NOW) is Step.DONE:
+            break
+    assert seen == set(timestamps)
+    assert question <= 2 * (20 + 1), "two questions for each of 20 pages, and for the end"
 
 
 @given(
@@ -151,12 +171,12 @@ def test_a_store_that_lies_for_a_while_is_read_to_its_end(timestamps, size, lies
 
 
 @given(fails_at=st.integers(0, 20))
-def test_pages_that_unite_several_stores_are_read_whole_also_after_a_failure(fails_at):
+def test_pages_that_unite_several_stores_are_read_whole_also_after_failures(fails_at):
     """One store is ahead of another on the same page: what is before the page's first message was read, not more."""
     stores = (range(START, START + 40), range(START, START + 40, 10))
     away, seen = reading(), set()
     for answer in range(60):
-        if answer == fails_at:
+        if fails_at <= answer < fails_at + 3:
             away.failed()
             continue
         places = (0, 0) if away.cursor is None else tuple(map(int, away.cursor.split()))

@@ -6,6 +6,10 @@ when the store, asked again from the last page on, brings nothing that this page
 short; a page with a message that is not what was asked for is asked for once more, and then taken for what it is,
 because a store may have been damaged for good.
 
+A page that did not come is asked for again by its cursor: where every other answer gets lost, a reading that began anew
+each time would never reach a second page. A store may have forgotten where a cursor leads, so that one which led
+nowhere a few times is given up.
+
 A page that finds no room is asked for again. What would make room may stand behind it: where a store missed a message,
 it has only what its sender transmitted later. So each time in vain the reading looks further ahead, twice as many pages
 as the time before, and comes back; what is read ahead is not yet read.
@@ -27,6 +31,8 @@ _MAX_DOUBLINGS: Final = 16
 """Look no further ahead than 65,535 pages."""
 _FIRST_PAUSE_S: Final = 1.0
 _LAST_PAUSE_S: Final = 60.0
+_TRIES_BY_CURSOR: Final = 3
+"""How often a page that does not come is asked for by the cursor that led to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,8 @@ class TimeAway:
         """Pages still to look at behind one that found no room; None while all were taken in."""
         self._stood_still = 0
         """Answers in a row that led nowhere, or did not come."""
+        self._failures = 0
+        """Answers in a row that did not come."""
         self._followed: OrderedDict[bytes, None] = OrderedDict()
         self._last: frozenset[bytes] | None = None
         """What was on the page that the store called the last one; None before it did."""
@@ -86,13 +94,15 @@ class TimeAway:
             self._ahead, self.from_ns = older._ahead, max(self.start_ns, older.from_ns)
 
     def failed(self) -> None:
-        """Note that a page did not come; a store may have forgotten where the cursor leads."""
+        """Note that a page did not come."""
         self._stood_still = min(self._stood_still + 1, _MAX_DOUBLINGS)
-        self._ask_anew()
+        self._failures += 1
+        if self._failures >= _TRIES_BY_CURSOR:
+            self._ask_anew()
 
     def take(self, page: PageRead, now_ns: int) -> Step:
         """Note what a page brought, and return what to do next."""
-        before_ns = self.from_ns
+        before_ns, self._failures = self.from_ns, 0
         step = self._take(page, now_ns)
         if self.from_ns > before_ns:
             self._stood_still = 0
