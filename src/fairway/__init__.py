@@ -12,8 +12,8 @@
             async for message in channel.messages():
                 print(message.sender_id, bytes(message))
 
-Errors, events and options are here at once. Everything else is imported when it is first asked for, so that
-``import fairway`` takes no longer than a program's start can bear.
+``import fairway`` loads errors, events and options. Every other name is imported at its first use, which keeps the
+start of a program short.
 """
 
 from __future__ import annotations
@@ -289,18 +289,18 @@ _LAZY: Final = {
     "fairway.waku.node": ("NodeStatus", "WakuNode"),
     "fairway.waku.rest.options": ("RestNodeOptions",),
 }
-"""What is imported when it is first asked for, by the module that has it."""
+"""Module -> the names that are imported from it at their first use."""
 _MODULES: Final = {name: module for module, names in _LAZY.items() for name in names}
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
 
     def __getattr__(name: str) -> Any:
-        """Import what a name stands for."""
+        """Import a public name at its first use."""
         if name not in _MODULES:
             raise AttributeError(f"module 'fairway' has no attribute {name!r}", name=name, obj=import_module(__name__))
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value
 
     def __dir__() -> list[str]:
-        """List what is here and what can be."""
+        """List all public names, imported or not."""
         return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The command ``fairway``, also as ``python -m fairway``. Without the ``cli`` extra it says what to install."""
+"""The command ``fairway``, also ``python -m fairway``. Without the extra ``cli`` it says what to install."""
 
 from __future__ import annotations
 

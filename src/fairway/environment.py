@@ -1,7 +1,7 @@
-"""What a program gets from the machine that it runs on: the wall clock, a steady clock, and random bytes.
+"""What a program gets from its machine: the wall clock, the monotonic clock, and random bytes.
 
-The shells ask here, never `time` and `os` themselves, so that `fairway.testing` can put a virtual machine in the place
-of the real one: several of them in one process, each with a wall clock of its own.
+Code outside the protocol calls this module and not `time` or `os`, so that `fairway.testing` can run it on virtual
+machines: several in one process, each with its own wall clock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class Environment:
     """The real machine."""
 
     def time_ns(self) -> int:
-        """Return nanoseconds since the Unix epoch, by a clock that somebody may set."""
+        """Return nanoseconds since the Unix epoch; the clock may be set forwards or backwards."""
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds by a clock that nobody sets."""
+        """Return nanoseconds of the monotonic clock, whose start is arbitrary."""
         return time.monotonic_ns()
 
     def random_bytes(self, count: int) -> bytes:
-        """Return bytes that nobody can guess."""
+        """Return ``count`` cryptographically random bytes."""
         return os.urandom(count)
 
 
@@ -32,15 +32,15 @@ _CURRENT: Final[ContextVar[Environment]] = ContextVar("fairway.environment", def
 
 
 def environment() -> Environment:
-    """Return the machine that the running code is on."""
+    """Return the machine of the running context."""
     return _CURRENT.get()
 
 
 def set_environment(machine: Environment) -> None:
-    """Run whatever follows in this context, and the tasks that begin there, on a machine."""
+    """Set the machine for this context and for tasks that are created in it."""
     _CURRENT.set(machine)
 
 
 def time_ns() -> int:
-    """Return nanoseconds since the Unix epoch by the wall clock of the machine that the running code is on."""
+    """Return nanoseconds since the Unix epoch by the wall clock of this context's machine."""
     return _CURRENT.get().time_ns()

@@ -1,37 +1,37 @@
-"""The error tree: what fairway raises to its caller.
+"""The errors that fairway raises, as a tree.
 
 ::
 
     FairwayError
     +-- ConfigurationError          an option has a value that cannot work (also a ValueError)
-    +-- MissingExtraError           a package is not installed that an extra brings (also an ImportError)
-    +-- LocalError                  the caller's own doing; nothing was sent
+    +-- MissingExtraError           a package of an optional extra is not installed (also an ImportError)
+    +-- LocalError                  the caller asked for something impossible; nothing was sent
     |   +-- EmptyPayloadError
     |   +-- MessageTooLargeError
     |   +-- ChannelClosedError
-    |   +-- EncryptionError         the encryption hook failed; nothing leaves in clear
-    +-- DeliveryFailedError         a send ended without the acknowledgements that were asked for
-    +-- NetworkError                the Waku node could not serve
-    |   +-- NodeUnavailableError    it cannot be reached, or is closed
+    |   +-- EncryptionError         the encryption hook failed; the message is not sent
+    +-- DeliveryFailedError         a send ended without the acknowledgements that it asked for
+    +-- NetworkError                the Waku node did not do what the channel asked of it
+    |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
-    +-- StorageError                what must survive a crash cannot be kept or read; nothing more leaves
-    |   +-- StoreLockedError        another process uses it
-    |   +-- StoreMismatchError      it belongs to another channel or sender
-    |   +-- StoreVersionError       a newer fairway wrote it
-    |   +-- StoreCorruptError       it is not a store, or damaged
-    |   +-- StoreFullError          the disk is full, or cannot be written
-    +-- RemoteError                 bytes from outside that do not follow a specification
-    |   +-- DecodeError             not decodable as the named format
-    |   |   +-- SegmentError        a segment that breaks a rule of SEGMENTATION or LIP-243
-    |   +-- DecryptionError         not sealed for us, or tampered with
-    +-- RlnError                    the RLN proof provider could not serve (``kind`` says how)
-    +-- ErasureCodeError            Reed-Solomon was asked for the impossible
-    |   +-- NotEnoughShardsError    fewer shards are left than there is data
-    +-- SnapshotError               a stored state that this version cannot read
-    +-- PipelineError               a run of the pipeline was broken off; it goes on when started again
+    +-- StorageError                the channel's store failed; the channel sends nothing more
+    |   +-- StoreLockedError        another process uses the store
+    |   +-- StoreMismatchError      the store belongs to another channel or sender
+    |   +-- StoreVersionError       a newer version of fairway wrote the store
+    |   +-- StoreCorruptError       the file is not a store, or is damaged
+    |   +-- StoreFullError          the disk is full, or the file cannot be written
+    +-- RemoteError                 received bytes do not follow a specification
+    |   +-- DecodeError             they cannot be decoded as the named format
+    |   |   +-- SegmentError        a segment breaks a rule of SEGMENTATION or LIP-243
+    |   +-- DecryptionError         they were not encrypted for this channel, or were changed on the way
+    +-- RlnError                    the RLN proof provider failed (``kind`` says how)
+    +-- ErasureCodeError            Reed-Solomon got arguments outside its domain
+    |   +-- NotEnoughShardsError    fewer shards are left than there are data shards
+    +-- SnapshotError               this version cannot read a stored state
+    +-- PipelineError               a run of the pipeline stopped; starting it again continues it
 
-Local and remote faults are apart (as in h11): a program may blame itself for the first and must survive
-the second. Decoders raise `DecodeError` and nothing else; the protocol layers count it and never raise it.
+Local and remote errors are separate: a local error is a mistake of the calling program, a remote error is bad input
+that the program must survive. Decoders raise `DecodeError` and nothing else. The protocol layers catch and count it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class ConfigurationError(FairwayError, ValueError):
 
 
 class MissingExtraError(FairwayError, ImportError):
-    """A package is not installed that comes with an extra of fairway; the text says what to install."""
+    """A package of an optional extra is not installed; the text says what to install."""
 
     def __init__(self, extra: str, what: str, package: str) -> None:
         super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'")
         self.extra = extra
-        """Of the distribution: ``cli``, ``node``, ``spark`` or ``postgresql``."""
+        """The extra to install: ``cli``, ``node``, ``spark`` or ``postgresql``."""
         self.name = package
         """The package that was not found."""
 
 
 class LocalError(FairwayError):
-    """The caller asked for something that cannot be done; nothing was sent."""
+    """The caller asked for something impossible; nothing was sent."""
 
 
 class EmptyPayloadError(LocalError):
@@ -80,15 +80,15 @@ class ChannelClosedError(LocalError):
 
 
 class EncryptionError(LocalError):
-    """The encryption hook failed to seal a message; it stays unsent, never in clear."""
+    """The encryption hook failed to encrypt a message. The message is not sent."""
 
 
 class DeliveryFailedError(FairwayError):
-    """A send ended without the acknowledgements that were asked for; the text says how far it came."""
+    """A send ended without the acknowledgements that it asked for; the text says which ones came."""
 
 
 class NetworkError(FairwayError):
-    """The Waku node could not serve; the channel tries again by itself."""
+    """The Waku node did not do what the channel asked of it; the channel tries again by itself."""
 
 
 class NodeUnavailableError(NetworkError):
@@ -100,11 +100,11 @@ class StoreQueryError(NetworkError):
 
 
 class StorageError(FairwayError):
-    """What must survive a crash cannot be kept or read. Nothing leaves that was not kept before."""
+    """The channel's store cannot be read or written. The channel sends nothing that the store does not hold."""
 
 
 class StoreLockedError(StorageError):
-    """Another process uses the store: one process per store."""
+    """Another process uses the store; only one process may."""
 
 
 class StoreMismatchError(StorageError):
@@ -116,7 +116,7 @@ class StoreVersionError(StorageError):
 
 
 class StoreCorruptError(StorageError):
-    """The file is no store, or is damaged."""
+    """The file is not a store, or is damaged."""
 
 
 class StoreFullError(StorageError):
@@ -124,15 +124,15 @@ class StoreFullError(StorageError):
 
 
 class RemoteError(FairwayError):
-    """Something received does not follow its specification."""
+    """Received bytes do not follow their specification."""
 
 
 class DecodeError(RemoteError):
-    """Bytes that cannot be decoded as the named format."""
+    """The bytes cannot be decoded as the named format."""
 
 
 class SegmentError(DecodeError):
-    """A segment that breaks a rule; ``reason`` is one word for counters."""
+    """A segment breaks a rule of its format; ``reason`` is one word, which counters use as a key."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -140,27 +140,27 @@ class SegmentError(DecodeError):
 
 
 class DecryptionError(RemoteError):
-    """Bytes that were not sealed for this channel, or were tampered with.
+    """The bytes were not encrypted for this channel, or were changed on the way.
 
-    On a shared content topic this is everyday traffic: it is counted, never surfaced one by one.
+    Such messages are normal on a shared content topic: the channel counts them (`MessagesUndecryptable`).
     """
 
 
 class RlnErrorKind(Enum):
-    """Why an RLN proof provider could not serve (RLN-API)."""
+    """Why an RLN proof provider failed (RLN-API)."""
 
     NOT_READY = "not-ready"
-    """The provider is still starting or syncing its tree: try again later."""
+    """The provider is starting or syncing its membership tree: try again later."""
     TRANSIENT = "transient"
-    """A passing fault: try again later."""
+    """A temporary fault: try again later."""
     BUDGET_EXHAUSTED = "budget-exhausted"
-    """No unused message number is left in this epoch: wait for the next."""
+    """The epoch has no unused message number left: wait for the next epoch."""
     PERMANENT = "permanent"
-    """There will be no proof: "RLN proof generation failed" (RELIABLE-CHANNEL-API, "Event handling")."""
+    """No proof is possible: "RLN proof generation failed" (RELIABLE-CHANNEL-API, "Event handling")."""
 
 
 class RlnError(FairwayError):
-    """The RLN proof provider could not serve a request."""
+    """The RLN proof provider failed; ``kind`` says how."""
 
     def __init__(self, kind: RlnErrorKind, detail: str = "") -> None:
         super().__init__(f"RLN proof generation failed ({kind.value}){': ' if detail else ''}{detail}")
@@ -168,16 +168,16 @@ class RlnError(FairwayError):
 
 
 class ErasureCodeError(FairwayError, ValueError):
-    """Reed-Solomon was asked for something outside its domain."""
+    """Reed-Solomon got arguments outside its domain."""
 
 
 class NotEnoughShardsError(ErasureCodeError):
-    """Fewer shards are left than there is data to recover."""
+    """Fewer shards are left than there are data shards."""
 
 
 class SnapshotError(FairwayError):
-    """A stored state that this version cannot read."""
+    """This version cannot read a stored state."""
 
 
 class PipelineError(FairwayError):
-    """A run of the pipeline was broken off. What was whole stays: started again it goes on from there."""
+    """A run of the pipeline stopped. Its complete steps are kept; starting it again continues after them."""

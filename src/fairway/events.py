@@ -1,10 +1,10 @@
-"""Every event that an application can see: frozen dataclasses that a ``match`` takes apart.
+"""The events of a channel: frozen dataclasses, made for ``match``.
 
-One set of events serves three vocabularies of names: kebab-case of RELIABLE-CHANNEL-API, ``reliable:message:*`` of
-LIP-173, and the names of the Logos C interface. `EVENT_NAMES` maps each event to all of them.
+Each event has the names of up to three specifications: kebab-case in RELIABLE-CHANNEL-API, ``reliable:message:*`` in
+LIP-173, and the names of the Logos C interface. `EVENT_NAMES` lists them.
 
-``message_id`` is the id of the logical message (SHA-256 of the payload before segmentation, lower-case hex) and may
-repeat; ``request_id`` is unique per send. Times are integer milliseconds since the Unix epoch.
+``message_id`` is the SHA-256 of the payload before segmentation, in lower-case hex; two sends of one payload share it.
+``request_id`` is unique per send. Times are integer milliseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkInfo:
-    """Which segment of a message an event is about (RELIABLE-CHANNEL-API, "Create Reliable Channel": ChunkInfo)."""
+    """The segment that an event is about (RELIABLE-CHANNEL-API, "Create Reliable Channel": ChunkInfo)."""
 
     chunk_index: int
     """From 0 to ``total_chunks`` - 1."""
     total_chunks: int
-    """Data segments of the message, 1 if it was not segmented; of a parity segment, its parity segments."""
+    """Number of data segments of the message, 1 if it was not segmented; for a parity segment, of parity segments."""
     is_parity: bool = False
-    """Whether this is a parity segment; those are counted by themselves."""
+    """Whether this is a parity segment. Data segments and parity segments are numbered separately."""
 
 
 class SendErrorReason(Enum):
@@ -46,26 +46,27 @@ class DropReason(Enum):
 
 
 class LossReason(Enum):
-    """Why a message will never be delivered here."""
+    """Why this participant will not receive a message."""
 
     TIMEOUT = "timeout"
-    """It was cited, asked for, and did not come within lost_timeout_ms."""
+    """Other messages cite it, and it did not arrive within lost_timeout_ms."""
     NO_ROOM = "no-room"
-    """It came, but buffers stayed full (see `Limit`) until lost_timeout_ms had passed, so that it was not taken in."""
+    """It arrived, but the buffers (see `Limit`) were full until lost_timeout_ms had passed."""
     SEGMENTS_EXPIRED = "segments-expired"
-    """Segments of it came, but no further ones within reassembly_timeout_ms."""
+    """Some of its segments arrived, and no further one within reassembly_timeout_ms."""
     SEGMENTS_EVICTED = "segments-evicted"
-    """Its segments gave way to others; a live channel never does that."""
+    """Its segments were discarded to make room. Only the pipeline does that, never a live channel."""
     HASH_MISMATCH = "hash-mismatch"
-    """Enough segments came, but they are not what their hash promises, and no others came."""
+    """Enough segments arrived, but the reassembled payload does not match their hash."""
 
 
 class ChannelStatus(Enum):
     """Whether messages may be missing (the status of ReliableChannel in drafts of LIP-173)."""
 
     SYNCING = "syncing"
-    """Messages are known to be missing, the node is offline, or the store has not answered for the time away."""
+    """Messages are missing, the node is offline, or the store query for the time offline is not answered yet."""
     SYNCED = "synced"
+    """No message is known to be missing."""
 
 
 class NodeHealth(Enum):
@@ -77,37 +78,42 @@ class NodeHealth(Enum):
 
 
 class Limit(Enum):
-    """A bound against exhaustion (RELIABLE-CHANNEL-API, "Security/Privacy Considerations"), named by what it bounds."""
+    """A bound on what a channel keeps or does (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
+
+    A message that is refused for want of room is not acknowledged. It comes again: its sender retries it, another
+    participant repairs it, or a store returns it.
+    """
 
     MISSING_MESSAGES = "missing-messages"
-    """``max_missing``: a message that cites further missing ones is not taken in, as if it had not been received, until
-    something came or was given up. It comes again, by its sender's retry, a repair or from a store."""
+    """``max_missing``: the channel refuses messages that cite further missing ones, until a missing one arrives or is
+    given up."""
     INCOMING_BUFFER = "incoming-buffer"
-    """``sds.max_incoming_buffer``: the same for a message that would have to wait for others."""
+    """``sds.max_incoming_buffer``: the channel refuses messages that would have to wait for others."""
     INCOMING_BUFFER_BYTES = "incoming-buffer-bytes"
-    """``sds.max_incoming_buffer_bytes``: the same."""
+    """``sds.max_incoming_buffer_bytes``: the same, by bytes."""
     ACTIVE_RETRIES = "active-retries"
-    """``max_active_retries``: retries beyond it wait; they count as no attempt meanwhile."""
+    """``max_active_retries``: further retries wait; waiting does not count as an attempt."""
     STORE_QUERIES = "store-queries"
     """``max_store_queries_per_minute``: further queries wait."""
     NODE_PACE = "node-pace"
-    """The node takes no more messages: ``bound`` is how many a second it does, as learned from its refusals (429)."""
+    """The node refuses messages (status 429): ``bound`` is the number a second that it accepts, as far as is known."""
     SEGMENT_SETS_OF_SENDER = "segment-sets-of-sender"
-    """``max_sets_per_sender``: no further segmented message of that sender is begun until one is whole."""
+    """``max_sets_per_sender``: the channel refuses the first segment of further messages of this sender until one of
+    its incomplete messages is complete."""
     SEGMENT_BYTES_OF_SENDER = "segment-bytes-of-sender"
-    """``max_buffered_bytes_per_sender``: nothing more of that sender is taken in before what it waits for."""
+    """``max_buffered_bytes_per_sender``: the channel refuses segments of this sender, except those that complete a
+    message."""
     SEGMENT_BYTES = "segment-bytes"
-    """``max_buffered_bytes``: nothing more is taken in before what it waits for. What is turned away by one of these
-    three is not acknowledged, so that its sender sends it again."""
+    """``max_buffered_bytes``: the channel refuses segments of all senders, except those that complete a message."""
     UNREAD_MESSAGES = "unread-messages"
-    """``max_unread_messages`` or ``max_unread_bytes``: nothing more is taken in until the application reads."""
+    """``max_unread_messages`` or ``max_unread_bytes``: the channel receives nothing until the application reads."""
     SET_ASIDE = "set-aside"
-    """``max_set_aside``: the message that was set aside first is discarded for each further one."""
+    """``max_set_aside``: for each further message that is set aside, the oldest one is discarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEvent:
-    """Base of the events about one message that was sent here."""
+    """Base of the events about one message that this channel sends."""
 
     request_id: str
     message_id: str
@@ -115,7 +121,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSending(MessageEvent):
-    """A segment is about to go over the wire; repeats with every retry."""
+    """A segment is about to be handed to the node. Comes again with every retry."""
 
     chunk_info: ChunkInfo
     attempt: int = 0
@@ -124,107 +130,117 @@ class MessageSending(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSent(MessageEvent):
-    """The network accepted a segment; it is not acknowledged yet. Repeats with every retry."""
+    """The node accepted a segment; no participant has acknowledged it yet. Comes again with every retry."""
 
     chunk_info: ChunkInfo
     message_hash: bytes
-    """Deterministic hash of the WakuMessage that carried it, 32 bytes."""
+    """Message hash (14/WAKU2-MESSAGE, "Deterministic message hashing") of the WakuMessage, 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSent(MessageEvent):
-    """Every segment of the message was accepted by the network (LIP-173, "Type definitions": MessageSentEvent)."""
+    """The node accepted every segment of the message (LIP-173, "Type definitions": MessageSentEvent)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePossiblyAcknowledged(MessageEvent):
-    """A participant's bloom filter holds the segment: probable, not certain."""
+    """The bloom filter of a participant contains the segment: that participant probably has it."""
 
     chunk_info: ChunkInfo
     possible_ack_count: int
+    """Participants so far whose bloom filters contain the segment."""
     participant: str
+    """Sender id of the participant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAcknowledged(MessageEvent):
-    """A further segment was acknowledged."""
+    """A participant acknowledged a further segment."""
 
     chunks_acknowledged: tuple[int, ...]
-    """All data segments acknowledged so far, ascending."""
+    """Indices of all data segments acknowledged so far, ascending."""
     total_chunks: int
+    """Number of data segments of the message."""
     acknowledged_by: tuple[str, ...]
-    """Who acknowledged the segment that this event is about."""
+    """Sender ids of the participants that acknowledged this segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDelivered(MessageEvent):
-    """The message as a whole was acknowledged as far as the send asked for."""
+    """As many participants acknowledged the whole message as the send asked for."""
 
     delivered_to: tuple[str, ...]
-    """Participants that are known to hold the whole message."""
+    """Sender ids of the participants that acknowledged the whole message."""
     at_ms: int
+    """When the last of these acknowledgements arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSendError(MessageEvent):
-    """A segment could not be sent and never will be; it is not retried."""
+    """A segment cannot be sent. It is not retried."""
 
     chunk_info: ChunkInfo
     reason: SendErrorReason
     detail: str = ""
+    """The cause, as text for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryError(MessageEvent):
-    """Retries are exhausted, or the send failed for good: delivery is not known to have happened."""
+    """A send ended without the acknowledgements that it asked for: retries are exhausted, or it cannot be sent."""
 
     detail: str
+    """The cause, as text for people."""
     acknowledged_by: tuple[str, ...] = ()
+    """Sender ids of the participants that acknowledged any segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued(MessageEvent):
-    """The rate limit holds a segment back until about ``expected_ms``."""
+    """The rate limit delays a segment."""
 
     chunk_info: ChunkInfo
     expected_ms: int | None
+    """When the segment will probably leave; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EphemeralMessageDropped(MessageEvent):
-    """An ephemeral message was neither sent nor queued."""
+    """An ephemeral message was not sent, and will not be."""
 
     reason: DropReason
     rate_limit_utilization: int
-    """Percentage of the epoch's quota that is used, 0 to 100."""
+    """Used part of the epoch's quota in percent, 0 to 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """A whole message from another participant, once, in causal order. ``bytes(event)`` is its payload."""
+    """A whole message from another participant. Each comes once, in causal order. ``bytes(event)`` is the payload."""
 
     message_id: str
     sender_id: str
+    """Sender id that the message names."""
     channel_id: str
     content_topic: str
     pubsub_topic: str = ""
-    """Shard that the channel's content topic lies on."""
+    """Pubsub topic (network shard) of the content topic."""
     payload: bytes
     timestamp_ns: int
-    """Timestamp of the WakuMessage that completed it; 0 when it had none."""
+    """Timestamp of the WakuMessage that completed the message, in Unix nanoseconds; 0 if it had none."""
     message_hashes: tuple[bytes, ...]
-    """Hashes of the WakuMessages that carried it."""
+    """Message hashes of the WakuMessages that carried the segments, 32 bytes each."""
     meta: bytes | None = None
-    """``meta`` of the newest of them, at most 64 bytes; its sender's, in clear, and None if it had none."""
+    """``meta`` of the newest of these WakuMessages, at most 64 bytes; not encrypted. None if it had none."""
     sds_ids: tuple[str, ...]
-    """SDS ids of its segments, in order of the segments received."""
+    """SDS message ids of the received segments, in order of the segments."""
     ephemeral: bool = False
+    """Whether the message was sent as ephemeral; such a message is not kept for a restart."""
     dependencies_met: bool = True
     """False only with delivery="arrival", or when a dependency was declared lost."""
     recovered: bool = False
-    """Whether Reed-Solomon filled in lost segments."""
+    """Whether Reed-Solomon restored lost segments."""
     redelivered: bool = False
-    """Whether an earlier run of this program got it and did not finish with it."""
+    """Whether the message was handed over before, and not finished, by an earlier run or start."""
 
     def __bytes__(self) -> bytes:
         """Return the payload."""
@@ -233,117 +249,121 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IrretrievableMessage:
-    """A message that others cite, or whose segments came in part, will not be delivered."""
+    """The channel gives up a message that other messages cite, or of which it has only some segments."""
 
     message_id: str
-    """SDS message id; of a segmented message, that of the first of its segments that came."""
+    """SDS message id; for a segmented message, that of the segment that arrived first."""
     reason: LossReason
     sender_id: str | None = None
+    """Sender id, if it is known."""
     retrieval_hint: bytes | None = None
+    """Message hash by which stores know the message, 32 bytes, if it is known."""
     payload_hash: bytes | None = None
-    """Of a segmented message, the Keccak-256 that its segments promised, 32 bytes."""
+    """For a segmented message, the Keccak-256 of the payload that its segments name, 32 bytes."""
     sds_ids: tuple[str, ...] = ()
-    """Of a segmented message, the SDS ids of its segments that came, in their order."""
+    """For a segmented message, the SDS message ids of the received segments, in order of the segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsDisputed:
-    """Enough segments of a message came, but together they are not what their hash promises.
+    """Enough segments of a message arrived, but the reassembled payload does not match their hash.
 
-    One of them is forged or damaged. If the right one comes the message is delivered; if not, `IrretrievableMessage`
-    follows. Its sender is not told that it was delivered here before that is certain.
+    At least one segment is forged or damaged. If the right one arrives, the message is delivered; if not,
+    `IrretrievableMessage` follows. Until then the channel does not acknowledge the message.
     """
 
     sender_id: str
-    """The sender that the segments name."""
+    """Sender id that the segments name."""
     payload_hash: bytes
-    """Keccak-256 that the segments promise, 32 bytes."""
+    """Keccak-256 of the payload that the segments name, 32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
-    """The channel began or ceased to miss messages."""
+    """The channel began to miss messages, or has them all again."""
 
     status: ChannelStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatusChanged:
-    """The node is gone, is back, or is connected better or worse. At the start it is told only of one that is gone.
+    """The connection of the node changed. When the channel starts, this comes only if the node is not connected.
 
-    Nothing is lost meanwhile: what is sent is kept, and goes out when the node is back.
+    While the node is not connected the channel keeps messages to send, and sends them when it is connected again.
     """
 
     connected: bool
-    """Whether messages can go out and come in."""
+    """Whether the node can send and receive messages."""
     health: NodeHealth
     store: bool
-    """Whether a store node can be asked for what was missed."""
+    """Whether a store node can be queried for missed messages."""
     detail: str = ""
-    """Why it is not connected, for people."""
+    """Why the node is not connected, as text for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesUndecryptable:
-    """Messages on the channel's topic could not be opened. The first is told at once, further ones once a minute.
+    """Messages on the content topic could not be decrypted. Comes at the first one, then at most once a minute.
 
-    They are another channel's, or somebody uses another key: this program, if it opened none at all.
+    They belong to another channel, or a participant uses another key: this program does if ``opened`` is 0.
     """
 
     count: int
-    """Since this was told last."""
+    """Messages since the last such event."""
     opened: int
-    """Messages that could be opened, since the channel was started."""
+    """Messages that were decrypted since the channel was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderIdInUse:
-    """Messages under the channel's own sender id came that it did not send. Told at once, then once a minute.
+    """Messages arrived that name this channel's sender id and were not sent by it.
 
-    Another program takes part under the same name, or somebody pretends to. Names must be unique for acknowledgements
-    to mean anything.
+    Another program uses the same sender id, or forges it. Sender ids must be unique: acknowledgements go by them.
+    Comes at the first message, then at most once a minute.
     """
 
     count: int
-    """Since this was told last."""
+    """Messages since the last such event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A bound began to bite. It is told again only after it had ceased to."""
+    """A limit was reached. Comes again only after the channel was below the limit in between."""
 
     limit: Limit
     bound: int
-    """The value of the option, in its unit."""
+    """Value of the limit, in the unit of its option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerFailed:
-    """An application's event handler raised; the channel goes on, and an unfinished message is kept and comes again."""
+    """A handler of the application raised. The channel continues; a received message is kept and handed over again."""
 
     handler: str
-    """Its qualified name."""
+    """Qualified name of the handler."""
     event_name: str
-    """What it was called with, by the first of the event's names."""
+    """Event that the handler was called with, by the first of its names in `EVENT_NAMES`."""
     error: str
+    """``repr`` of the exception."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSetAside:
-    """Handlers raised on a message as often as they may: it is kept, and no longer handed over by itself.
+    """Handlers raised on a message ``max_handling_attempts`` times. The channel keeps it and stops handing it over.
 
-    ``ReliableChannel.hand_over_again`` takes this event and hands the message over; ``finish`` discards it.
+    Give this event to ``ReliableChannel.hand_over_again`` to try again, or to ``finish`` to discard the message.
     """
 
     number: int
-    """Its number in the inbox, which no other message has."""
+    """Number of the message in the inbox, unique in the store."""
     message_id: str
     sender_id: str
     size_bytes: int
-    """Of the payload."""
+    """Size of the payload."""
     attempts: int
+    """Attempts so far, over all runs."""
     error: str
-    """What was raised last."""
+    """``repr`` of the last exception."""
 
 
 Event = (
@@ -377,8 +397,8 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     MessageAcknowledged: ("message-acknowledged",),
     MessageDelivered: ("reliable:message:delivered",),
     MessageSendError: ("sending-message-irrecoverable-error",),
-    # LIP-173, "Type definitions": a delivery error when retransmissions are exhausted; its drafts emitted a send error
-    # then. Each request that fails ends in one `DeliveryError`, whatever the reason, so each of these names fires once.
+    # LIP-173, "Type definitions", emits a delivery error when retransmissions are exhausted; its drafts emit a send
+    # error. A failed request ends in one `DeliveryError` for any reason, so each of these names fires once.
     DeliveryError: ("reliable:message:delivery-error", "reliable:message:send-error", "onChannelMessageError"),
     MessageQueued: ("message-queued", "onMessageQueued"),
     EphemeralMessageDropped: ("ephemeral-message-dropped",),
@@ -393,4 +413,4 @@ EVENT_NAMES: Final[dict[type, tuple[str, ...]]] = {
     HandlerFailed: ("handler-failed",),
     MessageSetAside: ("message-set-aside",),
 }
-"""The names of each event in RELIABLE-CHANNEL-API, in LIP-173 and in the Logos C interface."""
+"""Event type -> its names in RELIABLE-CHANNEL-API, in LIP-173 and in the Logos C interface."""

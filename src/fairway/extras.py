@@ -1,7 +1,7 @@
-"""What an installation may lack: packages that come with an extra of the distribution.
+"""Packages of optional extras, which an installation may lack.
 
-``pip install fairway`` brings the channel, the client and the pure core. Whatever needs more imports it inside of
-`needing`, so that an installation without it says what to install.
+``pip install fairway`` installs the channel, the client and the protocol. Code that needs other packages imports them
+inside `needing`, so that the user of an installation without them learns what to install.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fairway.errors import MissingExtraError
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Import what comes with an extra; ``what`` is what cannot be had without it.
+    """Turn a failed import inside the block into a `MissingExtraError`.
 
-    A package that is not installed becomes a `MissingExtraError`.
+    ``extra`` is the extra to install, ``what`` is the feature that needs it.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Something that takes a while to open: awaited, or entered with ``async with``, which closes it again."""
+"""`Opening`: what ``connect`` and ``create_reliable_channel`` return, for ``await`` and for ``async with``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=_Closable)
 
 
 class Opening(Coroutine[Any, Any, T]):
-    """A coroutine that opens something, which is an async context manager, too.
+    """A coroutine that opens something, and an async context manager that closes it again.
 
     ``thing = await opening`` leaves closing to the caller; ``async with opening as thing:`` closes it at the end.
     """
@@ -44,7 +44,7 @@ class Opening(Coroutine[Any, Any, T]):
             await self._opened.__aexit__(kind, error, trace)
 
     def send(self, value: Any, /) -> Any:
-        """Go on, as a coroutine does."""
+        """Resume the coroutine."""
         return self._coroutine.send(value)
 
     @overload
@@ -62,10 +62,10 @@ class Opening(Coroutine[Any, Any, T]):
         tb: TracebackType | None = None,
         /,
     ) -> Any:
-        """Raise an error where the coroutine waits; asyncio gives the error itself."""
+        """Raise an error where the coroutine waits; asyncio passes the exception as ``typ``."""
         del val, tb
         return self._coroutine.throw(typ)
 
     def close(self) -> None:
-        """Give up opening."""
+        """Close the coroutine; nothing is opened."""
         self._coroutine.close()

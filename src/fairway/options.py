@@ -1,9 +1,8 @@
-"""Every knob, one dataclass per layer, one docstring line per field; and the two profiles.
+"""The options of a channel: one dataclass per layer, and the two profiles.
 
 Defaults of `Profile.WAKU` follow RELIABLE-CHANNEL-API and js-waku, those of `Profile.LOGOS` follow LIP-173;
 docs/decisions/specifications.md, "Defaults", has the exceptions. Durations are integer milliseconds, sizes are bytes,
-unless a name says otherwise. Values are checked when an options object is made, so a wrong one fails where it was
-written.
+unless a name says otherwise. Each constructor checks its values and raises `ConfigurationError`.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 from fairway.errors import ConfigurationError
 
 _LEAST_ENTRY_BYTES: Final = 66
-"""Of a history entry on the wire: an id of 64 characters, its tag and its length."""
+"""Smallest history entry on the wire: an SDS message id of 64 characters, with tag and length."""
 MAX_SEGMENTS: Final = 256
-"""SEGMENTATION, "Sending": never more than 256 segments, data and parity together."""
+"""Most segments of a message, data and parity together (SEGMENTATION, "Sending")."""
 
 
 class Profile(Enum):
-    """Which of the two incompatible wires a channel speaks; the protocol behind them is one."""
+    """The wire format of a channel. Channels of different profiles cannot read each other."""
 
     WAKU = "waku"
-    """SDS as specified and as js-waku writes it; segments of SEGMENTATION."""
+    """SDS as specified and as js-waku writes it; segments as in SEGMENTATION."""
     LOGOS = "logos"
-    """SDS as nim-sds writes it; segments of LIP-243; WakuMessage.meta carries the marker of logos-delivery."""
+    """SDS as nim-sds writes it; segments as in LIP-243; WakuMessage.meta carries the marker of logos-delivery."""
 
 
 class Delivery(Enum):
-    """When a received message is handed to the application."""
+    """When the application gets a received message."""
 
     CAUSAL = "causal"
-    """After every message that it depends on (or that one's loss) was announced."""
+    """After every message that it depends on, or after the event that reports that message as lost."""
     ARRIVAL = "arrival"
-    """As soon as it is complete, still exactly once, with its dependency status."""
+    """As soon as it is complete; ``dependencies_met`` says whether its dependencies arrived before it."""
 
 
 class IdRule(Enum):
-    """How the SDS message id of an own message is made. On receipt ids are opaque."""
+    """How the SDS message id of an outgoing message is computed. Receivers do not check ids."""
 
     UNIQUE = "unique"
     """SHA-256 over sender id, Lamport timestamp and content: unique per segment."""
     PAYLOAD = "payload"
-    """SHA-256 of the content alone, as js-waku does: two people saying "ok" are one message there."""
+    """SHA-256 of the content alone, as in js-waku: two participants that send the same content share one id."""
     KECCAK_TIMESTAMP = "keccak-timestamp"
     """Keccak-256 over sender id, Unix nanoseconds and content, as logos-delivery does."""
 
@@ -68,23 +67,24 @@ class SegmentationConfig:
     parity_rate: float = 0.125
     """Parity segments per data segment; 0 turns Reed-Solomon off."""
     min_parity_segments: int = 0
-    """Parity segments that a message of two or more data segments has at least, unless parity_rate is 0. With 1 a
-    message of 2 to 7 segments comes sooner where some are lost, for 2 to 25 % more bytes."""
+    """Fewest parity segments of a message of two or more data segments, unless parity_rate is 0. With 1, messages of 2
+    to 7 segments survive the loss of one without a retry, for 2 to 25 % more bytes."""
     max_total_segments: int = MAX_SEGMENTS
-    """Data and parity segments of one message together; all participants must agree. `Profile.WAKU` allows 256."""
+    """Most segments of a message, data and parity; all participants must agree. `Profile.WAKU` allows 256."""
     max_message_size_bytes: int = 1_048_576
-    """Larger messages are refused (1 MiB in drafts of LIP-173, "Segmentation")."""
+    """Largest payload; `send` refuses larger ones (1 MiB in drafts of LIP-173, "Segmentation")."""
     reassembly_timeout_ms: int = 86_400_000
-    """A set that gained no segment for so long, in which some could come, is given up; retries end long before this."""
+    """An incomplete message that gained no segment for this long is given up. Only time while the node is connected
+    counts."""
     max_sets_per_sender: int = 1_000
-    """Incomplete sets kept per sender; beyond it none is begun until one is whole, unless others wait for it or it
-    waits for nothing: then bytes alone bound it."""
+    """Incomplete messages kept per sender. At the limit, segments of further messages are refused, unless other
+    messages wait for them or they wait for none: those only the limits on bytes bound."""
     max_buffered_bytes_per_sender: int = 33_554_432
-    """Payload kept per sender in incomplete sets, 1 KiB a segment added; new ones are begun up to half of it."""
+    """Payload kept per sender in incomplete messages, plus 1 KiB a segment; new messages begin up to half of it."""
     max_buffered_bytes: int = 268_435_456
-    """The same for all senders together; up to three times of it for what everything else waits for."""
+    """The same for all senders together; up to three times as much for segments that other messages wait for."""
     max_completed_sets: int = 10_000
-    """Completed and given up sets remembered, so that what still comes of them is recognised."""
+    """Completed and given up messages whose late segments are recognised."""
 
     def __post_init__(self) -> None:
         _require(
@@ -108,24 +108,24 @@ class SegmentationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairConfig:
-    """SDS-R, the repair of messages that one participant misses and another holds."""
+    """SDS-R: participants send again what another participant misses (SDS, "SDS Repair (SDS-R)")."""
 
     enabled: bool = True
-    """Ask for and answer repairs. sender_id stands in history entries either way."""
+    """Send and answer repair requests. History entries carry sender ids either way."""
     t_min_ms: int = 30_000
-    """Earliest a missing message is asked for after it was noticed."""
+    """Shortest time between noticing a missing message and requesting its repair."""
     t_max_ms: int = 120_000
-    """Latest it is asked for first, and the window in which answers are spread."""
+    """Longest time until the first request; answers are spread over the same time."""
     response_groups: int = 0
-    """Groups of which one answers a request; 0 = participants seen div 128 + 1, as SDS says."""
+    """Number of response groups, of which one answers a request; 0 = participants seen // 128 + 1, as in SDS."""
     max_requests_per_message: int = 3
-    """Requests that ride on one outgoing message."""
+    """Repair requests carried by one outgoing message."""
     max_tracked: int = 1_000
-    """Entries kept in each of the two repair buffers."""
+    """Entries in each of the two repair buffers."""
     retained_messages: int = 1_000
-    """Messages kept whole to answer requests."""
+    """Encoded messages kept to answer repair requests."""
     retained_bytes: int = 33_554_432
-    """Bytes of messages kept whole to answer requests."""
+    """Total size of these messages."""
 
     def __post_init__(self) -> None:
         _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
@@ -137,33 +137,34 @@ class SdsConfig:
     """Scalable Data Sync (SDS; RELIABLE-CHANNEL-API, "SDS MessageChannel integration")."""
 
     causal_history_size: int = 2
-    """Messages cited by each message. SDS recommends 2; js-waku uses 200."""
+    """Messages that each message cites. SDS recommends 2; js-waku uses 200."""
     bloom_capacity: int = 10_000
-    """Messages the bloom filter is sized for (RELIABLE-CHANNEL-API: bloom_filter_size). js-waku peers must agree."""
+    """Messages that the bloom filter is sized for (RELIABLE-CHANNEL-API: bloom_filter_size). js-waku peers must use the
+    same value."""
     bloom_error_rate: float = 0.001
-    """Wanted rate of false positives at capacity."""
+    """Rate of false positives of the bloom filter when it holds bloom_capacity messages."""
     possible_acks_threshold: int = 2
-    """Participants whose bloom filters must hold a message before that alone acknowledges it."""
+    """Participants whose bloom filters must contain a message to acknowledge it without a citation."""
     lost_timeout_ms: int = 3_600_000
-    """A dependency missing for this long is declared lost and its dependants are delivered; 0 = never. Only time counts
-    in which it could come: connected, and not while a store is read; it adds up over connections and restarts. It
-    begins anew when the dependency came and found no room, and is four times as long then at most."""
+    """A dependency missing for this long is declared lost, and the messages that cite it are delivered; 0 = never. Time
+    counts over restarts, but only while the node is connected and no store is being read. If the dependency arrives and
+    is refused for want of room, the time begins again, up to four times as long in all."""
     lamport_tolerance_ms: int = 3_600_000
-    """Received Lamport timestamps move the own clock at most to now plus this; 0 = no bound."""
+    """A received Lamport timestamp sets the own one to at most now plus this; 0 = no bound."""
     max_causal_history: int = 1_000
-    """History entries of a received message that are looked at; the newest count."""
+    """History entries read of a received message; of more, the newest."""
     max_repair_requests: int = 10
-    """Repair requests of a received message that are looked at; SDS-R implementations put 3 on each."""
+    """Repair requests read of a received message; implementations of SDS-R send 3."""
     max_incoming_buffer: int = 10_000
-    """Messages parked until their dependencies come. When full, what would have to be parked is not taken in, so that
-    it comes again; except what a parked message waits for, up to twice as many."""
+    """Received messages that wait for their dependencies. When full, further ones are refused and come again; up to
+    twice as many if a waiting message depends on them."""
     max_incoming_buffer_bytes: int = 134_217_728
-    """Bytes of parked messages; up to twice as many with what they wait for."""
+    """Size of these messages; up to twice as much with those that waiting messages depend on."""
     max_history: int = 1_000_000
-    """Messages of the local history that are kept: the newest, at some 400 bytes each. What is older counts as
-    received, so that a message which comes for the first time after so many newer ones is not delivered."""
+    """Messages in the local history: the newest, at some 400 bytes each. Older messages count as received: one that
+    arrives for the first time after so many newer ones is not delivered."""
     id_rule: IdRule = IdRule.UNIQUE
-    """How ids of own messages are made."""
+    """How SDS message ids of outgoing messages are computed."""
     repair: RepairConfig = field(default_factory=RepairConfig)
     """SDS-R."""
 
@@ -183,17 +184,17 @@ class RateLimitConfig:
     """The rate limit manager (RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager")."""
 
     enabled: bool = False
-    """Limit at all. Turns itself on when a node or an RLN provider tells a quota."""
+    """Whether a limit applies. A quota from the node or the RLN provider turns it on."""
     epoch_ms: int = 600_000
     """Length of an epoch; epochs are aligned to the Unix epoch, as RLN's are."""
     messages_per_epoch: int | None = None
-    """Transmissions allowed per epoch; must be given when enabled."""
+    """Transmissions allowed per epoch; required if ``enabled``."""
     approached_threshold: float = 0.9
-    """Share of the quota from which only users' messages are sent."""
+    """Used share of the quota, 0 to 1, from which only messages of the application are sent."""
     first_segment_only: bool = False
-    """Charge only the first segment of a message (drafts of LIP-173). Only for networks without RLN."""
+    """Count only the first segment of a message (drafts of LIP-173). Only for networks without RLN."""
     max_queued: int = 100_000
-    """Transmissions that wait for a coming epoch."""
+    """Transmissions that wait for a later epoch; `send` waits at the limit."""
 
     def __post_init__(self) -> None:
         _require(self.epoch_ms > 0, f"epoch_ms must be positive, not {self.epoch_ms}")
@@ -206,77 +207,77 @@ class RateLimitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliableChannelOptions:
-    """Everything about one channel.
+    """The options of one channel.
 
     RELIABLE-CHANNEL-API, "Create Reliable Channel": ReliableChannelOptions; LIP-173, "Type definitions".
 
-    ``sds`` always shows what is in force. ``causal_history_size`` and ``bloom_filter_size`` go on replacing what stands
-    there in copies that ``dataclasses.replace`` makes; give them as None there to change ``sds`` itself.
+    ``causal_history_size`` and ``bloom_filter_size`` replace the values in ``sds``, also in copies that
+    ``dataclasses.replace`` makes; set them to None there to change ``sds`` itself.
     """
 
     profile: Profile = Profile.WAKU
-    """Which wire the channel speaks."""
+    """Wire format of the channel."""
     delivery: Delivery = Delivery.CAUSAL
-    """When messages reach the application."""
+    """When the application gets a received message."""
     sync_min_interval_ms: int = 30_000
-    """Sync messages go out at a random time within this; 0 = never."""
+    """Sync messages are sent at a random time within this; 0 = never."""
     retry_interval_ms: int = 30_000
     """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long."""
     max_retry_attempts: int = 10
-    """Retransmissions before delivery is given up with an event."""
+    """Retransmissions of a segment before its send fails with `DeliveryError`."""
     retrieve_frequency_ms: int = 10_000
-    """How often the store is asked for missing messages; 0 = never."""
+    """Interval between store queries for missing messages; 0 = never."""
     sweep_in_buf_interval_ms: int = 5_000
-    """How often the incoming buffer is swept."""
+    """Interval between sweeps of the incoming buffer (SDS, "Periodic Incoming Buffer Sweep")."""
     query_on_connect: bool = True
-    """Ask a store node that becomes reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
+    """When a store becomes reachable, query it for the time offline (RELIABLE-CHANNEL-API, "Query on connect")."""
     query_on_connect_interval_ms: int = 300_000
-    """Without having been offline, ask again only this long after the last time that it went through."""
+    """Shortest interval between such queries if the node was not offline in between."""
     query_on_connect_max_window_ms: int = 2_592_000_000
-    """How far back such a query reaches at most, and the first of all does: 30 days."""
+    """Longest time that such a query covers, and the time that the first one covers: 30 days."""
     auto_start: bool = True
     """Start the channel when it is created."""
     process_task_min_elapse_ms: int = 0
-    """Least time between two rounds of processing received messages; 0 = at once."""
+    """Shortest time between two rounds of processing received messages; 0 = no pause."""
     causal_history_size: int | None = None
-    """Messages cited by each message, by its name in RELIABLE-CHANNEL-API; given, it replaces the one of ``sds``."""
+    """Messages that each message cites; replaces the value in ``sds``. Named as in RELIABLE-CHANNEL-API."""
     bloom_filter_size: int | None = None
-    """Messages the bloom filter is sized for, by its name in RELIABLE-CHANNEL-API; given, it replaces
-    ``sds.bloom_capacity``."""
+    """Messages that the bloom filter is sized for; replaces ``sds.bloom_capacity``. Named as in
+    RELIABLE-CHANNEL-API."""
     max_missing: int = 10_000
     """Missing messages tracked and asked for; for this and the next two see RELIABLE-CHANNEL-API, "Security/Privacy
-    Considerations". A message that cites more than 20 new ones is taken in up to half of it, and one that others wait
-    for up to twice of it."""
+    Considerations". Messages that cite more than 20 new ones are refused from half of it on, messages that others wait
+    for only from twice of it on."""
     max_active_retries: int = 1_000
-    """Segments whose retransmission is queued or in flight at once; further ones wait."""
+    """Segments whose retransmission is queued or under way; further ones wait."""
     max_store_queries_per_minute: int = 60
-    """Store queries in any minute, every page counted; further ones wait."""
+    """Store queries in any minute; each page counts. Further ones wait."""
     max_unread_messages: int = 10_000
-    """Received messages that the application has not read; at that nothing more is taken in."""
+    """Received messages that the application has not finished; at the limit the channel receives nothing."""
     max_unread_bytes: int = 268_435_456
-    """Payload of received messages that the application has not read; at that nothing more is taken in."""
+    """Payload of these messages; at the limit the channel receives nothing."""
     max_handling_attempts: int = 3
-    """Attempts, over restarts, to hand a message to handlers that raise; then it is set aside (`MessageSetAside`)."""
+    """Times that handlers may raise on a message, over restarts, before it is set aside (`MessageSetAside`)."""
     handling_retry_ms: int = 1_000
-    """Pause before such a message is handed over again."""
+    """Pause before a message on which a handler raised is handed over again."""
     max_set_aside: int = 1_000
-    """Messages that are set aside; for each further one the first is discarded, with an event."""
+    """Messages that are set aside; for each further one the oldest is discarded, with an event."""
     max_concurrent_publishes: int = 16
-    """Transmissions handed to the node that it has not answered."""
+    """Transmissions handed to the node and not answered."""
     max_hashes_per_query: int = 50
     """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600
-    """Largest encoded WakuMessage that leaves (64/WAKU2-NETWORK: 150 KiB)."""
+    """Largest encoded WakuMessage to send (64/WAKU2-NETWORK: 150 KiB)."""
     max_received_bytes: int = 1_048_576
-    """Largest payload that is looked at when received."""
+    """Largest received payload; larger ones are ignored."""
     cluster_id: int = 1
     """Network cluster (64/WAKU2-NETWORK)."""
     shard_count: int = 8
-    """Shards of the cluster, for autosharding."""
+    """Network shards of the cluster, for autosharding."""
     segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
     """Segmentation layer."""
     sds: SdsConfig = field(default_factory=SdsConfig)
-    """SDS layer."""
+    """SDS layer, with the values in force."""
     rate_limit: RateLimitConfig = field(default_factory=RateLimitConfig)
     """Rate limit manager."""
 
@@ -304,14 +305,14 @@ class ReliableChannelOptions:
             "max_concurrent_publishes",
         ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
-        self._apply_the_seeds_names()
-        self._see_that_segments_fit()
+        self._apply_names_of_the_api()
+        self._check_that_segments_fit()
 
-    def _see_that_segments_fit(self) -> None:
-        """Refuse options with which a full segment could never leave, whatever else the message needs.
+    def _check_that_segments_fit(self) -> None:
+        """Refuse options with which a full segment exceeds ``max_wire_message_bytes``.
 
-        A bloom filter has at least 1.44 log2(1/error rate) bits an element, and an entry of the causal history at
-        least its message id, 64 characters.
+        A bloom filter has at least 1.44 log2(1/error rate) bits an element; an entry of the causal history has at
+        least an SDS message id of 64 characters.
         """
         content = min(self.segmentation.segment_size_bytes, self.segmentation.max_message_size_bytes)
         bits = math.log2(1 / self.sds.bloom_error_rate) / math.log(2)
@@ -326,8 +327,8 @@ class ReliableChannelOptions:
             "causal_history_size or segment_size_bytes",
         )
 
-    def _apply_the_seeds_names(self) -> None:
-        """Put the two options of SDS that RELIABLE-CHANNEL-API has among the channel's into ``sds``."""
+    def _apply_names_of_the_api(self) -> None:
+        """Copy ``causal_history_size`` and ``bloom_filter_size`` into ``sds``."""
         given: dict[str, Any] = {}
         if self.causal_history_size is not None:
             _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
@@ -336,18 +337,18 @@ class ReliableChannelOptions:
             _require(self.bloom_filter_size >= 1, "bloom_filter_size must be at least 1")
             given["bloom_capacity"] = self.bloom_filter_size
         if given:
-            # Frozen from here on; this is still the making of the object.
+            # The class is frozen, but its constructor is still running.
             object.__setattr__(self, "sds", replace(self.sds, **given))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the options that a mapping tells, such as one read from JSON or TOML; the rest have their defaults.
+        """Return the options of a mapping, such as one read from JSON or TOML; missing ones have their defaults.
 
-        The layers are mappings in it, choices are given by their text (``"logos"``). Raises `ConfigurationError` for a
-        name that no option has and for a value of the wrong type; the text names the option and what there is.
+        Layers are nested mappings; enum values are given by their text (``"logos"``). Raises `ConfigurationError` for
+        an unknown name and for a value of the wrong type.
 
-        The names of LIP-173 are understood where an option has another one here: ``segmentation.chunk_size_bytes``,
-        ``sds.acknowledgement_timeout_ms``, ``sds.max_retransmissions`` and ``rate_limit.epoch_size_ms``.
+        Four names of LIP-173 are accepted, too: ``segmentation.chunk_size_bytes``, ``sds.acknowledgement_timeout_ms``,
+        ``sds.max_retransmissions`` and ``rate_limit.epoch_size_ms``.
         """
         return _from_mapping(cls, _with_our_names(mapping) if isinstance(mapping, Mapping) else mapping, "")
 
@@ -382,11 +383,11 @@ _OTHER_NAMES: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("sds", "max_retransmissions"): ("max_retry_attempts",),
     ("rate_limit", "epoch_size_ms"): ("rate_limit", "epoch_ms"),
 }
-"""What LIP-173 calls an option, by layer and name, and where that option is here."""
+"""Layer and name of an option in LIP-173 -> path of the same option here."""
 
 
 def _with_our_names(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a mapping of options in which those that LIP-173 names otherwise stand under their names here."""
+    """Return a mapping of options with the names of LIP-173 replaced by ours."""
     ours = {name: dict(value) if isinstance(value, Mapping) else value for name, value in mapping.items()}
     if isinstance(ours.get("sds"), dict) and "history_backend" in ours["sds"]:
         raise ConfigurationError(
@@ -407,7 +408,7 @@ def _with_our_names(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _from_mapping(cls: type[_Options], mapping: Mapping[str, Any], path: str) -> _Options:
-    """Return an options object from a mapping; ``path`` is what stands before its names in messages."""
+    """Return an options object from a mapping; error texts put ``path`` before the names of options."""
     if not isinstance(mapping, Mapping):
         raise ConfigurationError(f"{path.rstrip('.') or 'options'} must be a mapping of names to values: {mapping!r}")
     hints = get_type_hints(cls)
@@ -425,7 +426,7 @@ def _from_mapping(cls: type[_Options], mapping: Mapping[str, Any], path: str) ->
 def _option_value(wanted: Any, value: Any, path: str) -> Any:
     """Return a value as the option's type, or raise `ConfigurationError`."""
     if isinstance(wanted, types.UnionType):
-        # Only "or None" stands in options: the value is as likely to be left out.
+        # The only unions among options are those with None.
         if value is None:
             return None
         wanted = next(choice for choice in get_args(wanted) if choice is not type(None))

@@ -1,4 +1,4 @@
-"""Units of time, each in a smaller one."""
+"""Factors between units of time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Text of others as a terminal or a log may show it: nothing in it steers the terminal or looks like something else.
+"""`visible` makes text from the network safe to print in a terminal or a log.
 
-Names, error details and payloads come from whoever writes to a channel. An escape sequence in them could clear the
-screen, set the clipboard or answer for the user; a line break could forge a line of the program; a bidirectional
-override makes a name look like another one. Such characters are shown by their numbers, as in Python source.
+Names, error details and payloads come from other participants. An escape sequence in them could clear the screen, set
+the clipboard or answer for the user; a line break could forge a line of output; a bidirectional override makes one name
+look like another. Such characters are shown as escapes, as in Python source.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import unicodedata
 from typing import Final
 
 _SHOWN_BY_NUMBER: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories: controls, formats, surrogates, private use, not assigned, separators of lines and paragraphs."""
+"""Unicode categories: control, format, surrogate, private use, unassigned, line and paragraph separators."""
 _JOINERS: Final = "\u200c\u200d"
-"""Belong to the spelling of many languages, and to pictures that consist of several."""
+"""Joiners stay: many languages and composed emoji need them."""
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    r"""Return a text with every character that is not to be seen as itself in the form of ``\x1b`` or ``\u202e``.
+    r"""Return a text with each invisible character replaced by an escape such as ``\x1b`` or ``\u202e``.
 
-    ``keep`` names characters that stay, such as line breaks.
+    ``keep`` holds characters that stay, such as line breaks.
     """
     if text.isprintable():
         return text

@@ -1,11 +1,10 @@
-"""How often handlers raised on a message, and what becomes of a message that none of the attempts got through.
+"""Retries of messages on which handlers raise.
 
-A message on which a handler raises comes again after a pause, in the same life of the channel. After
-``max_handling_attempts`` in all, counted over restarts, it is set aside: kept in the store, counted as unread no more,
-told as `MessageSetAside`, and handed over again only when the application asks for it. So no message, whoever sent it,
-keeps a channel from taking in the next one.
+A message on which a handler raises comes again after a pause. After ``max_handling_attempts`` in all, counted over
+restarts, it is set aside: the store keeps it, it no longer counts as unread, `MessageSetAside` reports it, and only
+`ReliableChannel.hand_over_again` hands it over. So a message on which handlers always raise cannot block the channel.
 
-Only attempts that raised are counted; a process that is killed while it handles a message has not tried it in vain.
+Only exceptions count as failed attempts; the end of the process during an attempt does not.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from fairway.options import ReliableChannelOptions
 from fairway.storage.channel_store import Handling, Write
 
 _MAX_ERROR_CHARACTERS: Final = 1_000
-"""Of the text of an error that is kept; it may repeat the message."""
+"""Longest text of an error that is stored; the text could repeat a whole message."""
 
 
 class Attempts:
-    """Counts attempts in vain, for as long as a channel exists."""
+    """Counts failed attempts per message, over all starts of a channel."""
 
     def __init__(
         self, inbox: Inbox, options: ReliableChannelOptions, keep: Callable[[Write, tuple[Event, ...]], None]
     ) -> None:
-        """Count messages of an inbox; ``keep`` makes something durable and tells events then."""
+        """Count for the messages of an inbox; ``keep`` stores a write, then emits events."""
         self._inbox = inbox
         self._max_attempts = options.max_handling_attempts
         self._pause_s = options.handling_retry_ms / 1_000
@@ -38,22 +37,22 @@ class Attempts:
         self._counts: dict[int, int] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self.set_aside: dict[int, MessageSetAside] = {}
-        """By number, the one that waits longest first."""
+        """Messages by number, the oldest first."""
 
     def restart(self, stored: Iterable[Handling]) -> None:
-        """Go on from what the store holds."""
+        """Load the counts from the store."""
         self.stop()
         self._counts = {handling.number: handling.attempts for handling in stored if handling.set_aside is None}
         self.set_aside = {handling.number: handling.set_aside for handling in stored if handling.set_aside is not None}
 
     def stop(self) -> None:
-        """Try nothing again: the next start hands everything over anyway."""
+        """Cancel all retries; the next start hands everything over."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def failed(self, delivered: Delivered, error: str, again: Retry) -> None:
-        """Count an attempt in vain; try again later, or set the message aside."""
+        """Count a failed attempt; try again later, or set the message aside."""
         number, message = delivered.number, delivered.message
         if number is None:
             return
@@ -84,7 +83,7 @@ class Attempts:
         self._keep(Write(handling=(handling,), finished=tuple(finished)), tuple(events))
 
     def taken_back(self, number: int) -> bool:
-        """Begin to count anew for a message that is handed over again; return whether it was set aside."""
+        """Reset the count of a message that is handed over again; return whether it was set aside."""
         if self.set_aside.pop(number, None) is None:
             return False
         self._keep(Write(handling=(Handling(number=number, attempts=0),)), ())

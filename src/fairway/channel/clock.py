@@ -1,13 +1,11 @@
-"""The time that a live channel gives to the protocol: Unix milliseconds, as right as the wall clock is.
+"""The clock of a live channel: Unix milliseconds that follow the wall clock.
 
-Epochs, Lamport timestamps and the timestamps of messages are wall-clock time, and nodes refuse messages whose
-timestamp is far off. So a clock that was set right is followed: at once if it was ahead, for what it stamps then is
-refused. A jump ahead is believed only once it has lasted by the monotonic clock, for a wrong reading of a moment must
-neither end waiting times nor stamp a message. Nor is one followed longer than it lasts: a clock that goes back and is
-soon where it was before is believed at once.
+Epochs, Lamport timestamps and message timestamps are wall-clock time, and nodes refuse messages whose timestamp is far
+off. If the wall clock jumps back, this clock follows at once. If it jumps ahead, this clock follows only after 5 s by
+the monotonic clock, so that a single wrong reading neither ends waiting times nor stamps a message. A wall clock that
+returns within 5 s to where it was before it jumped back is followed at once.
 
-This time may therefore go back. The protocol then brings forward what it had planned by the wrong time
-(`fairway.protocol.stack`), so that no reading of a clock stops a channel.
+This clock can go back. The protocol then moves its deadlines forward (`fairway.protocol.stack`).
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ Clock = Callable[[], int]
 
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _UNNOTICED_NS: Final = 1_000_000_000
-"""Corrections up to this are made without going back."""
+"""Jumps back up to this are ignored."""
 _LASTING_NS: Final = 5_000_000_000
-"""How long the wall clock must have been ahead before it is believed; what it showed for less was a wrong reading."""
+"""How long the wall clock must stay ahead before this clock follows."""
 
 
 def steady_clock() -> Clock:
-    """Return a clock that starts at the wall clock's present time."""
+    """Return a clock that starts at the present time of the wall clock."""
     machine = environment()
     offset_ns = machine.time_ns() - machine.monotonic_ns()
     ahead_since: int | None = None

@@ -1,10 +1,10 @@
-"""Nothing leaves before what it depends on is durable.
+"""`CommitQueue`: no effect leaves the channel before the state behind it is durable.
 
-The protocol runs ahead: its state changes at once, what follows from it is held here until the store says that the
-change is kept. Order is kept for everything, so that after a crash the outside has seen nothing that the store forgot.
-Writes that queue while another one is being made durable share the next one (group commit, `ChannelStore.submit`).
+The protocol changes its state at once. This queue holds the effects until the store confirms the change, and releases
+them in order. So after a crash other participants have seen nothing that the store lost. Writes that wait for a running
+one are committed together (group commit, `ChannelStore.submit`).
 
-If the store fails, whatever was held never leaves: it is as if the process had ended just before.
+If the store fails, the held effects are never released, as if the process had ended before them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class _Entry(Generic[Item]):
-    """A write under way, and what waits for it."""
+    """A write under way, and the items that wait for it."""
 
     __slots__ = ("items", "waiter")
 
@@ -32,7 +32,7 @@ class _Entry(Generic[Item]):
 
 
 class CommitQueue(Generic[Item]):
-    """Releases items in the order in which they came, each after its write."""
+    """Releases items in order, each after its write is durable."""
 
     def __init__(
         self, store: ChannelStore, release: Callable[[Item], None], failed: Callable[[StorageError], None]
@@ -49,15 +49,15 @@ class CommitQueue(Generic[Item]):
         self._is_draining = False
         self._room = asyncio.Event()
         self.error: StorageError | None = None
-        """Why nothing is released any more."""
+        """The store's error, after which nothing is released."""
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def add(self, write: Write | None, items: list[Item], *, wait: bool = False) -> asyncio.Future[None] | None:
-        """Release items when ``write``, and everything before it, is durable; return a future of that if wanted.
+        """Release items when ``write`` and all writes before it are durable; with ``wait`` return a future of that.
 
-        Raises the store's error if it failed before.
+        Raises the store's error if the store failed before.
         """
         if self.error is not None:
             raise self.error
@@ -73,13 +73,13 @@ class CommitQueue(Generic[Item]):
         return waiter
 
     async def room(self, at_most: int) -> None:
-        """Wait until no more than so many writes are under way."""
+        """Wait until at most ``at_most`` writes are under way."""
         while len(self._pending) > at_most and self.error is None:
             self._room.clear()
             await self._room.wait()
 
     def _done(self, error: StorageError | None) -> None:
-        """Take the store's answer to the oldest write that has none, on whichever thread it comes."""
+        """Take the store's answer to the oldest write without one; may be called on any thread."""
         self._answers.append(error)
         if threading.get_ident() == self._thread:
             self._drain()
@@ -88,13 +88,13 @@ class CommitQueue(Generic[Item]):
             try:
                 self._loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                # The loop ended meanwhile, and with it everybody who could have waited.
+                # The event loop has ended, and with it all that waited.
                 self._answers.clear()
 
     def _drain(self) -> None:
         self._is_scheduled = False
         if self._is_draining:
-            # What is being released led to more: it comes after the rest of that.
+            # Releasing an item added others: the running call releases them in order.
             return
         self._is_draining = True
         try:

@@ -33,15 +33,20 @@ def create_reliable_channel(
     rln: RlnProofProvider | None = None,
     clock: Clock | None = None,
 ) -> Opening[ReliableChannel]:
-    """Make a channel, and start it unless ``options.auto_start`` is off: ``await`` it, or use ``async with``.
+    """Make a channel and start it, unless ``options.auto_start`` is off; for ``await`` or ``async with``.
 
-    ``channel_id``, ``content_topic`` and ``encryption`` MUST be the same for all participants; ``sender_id`` SHOULD be
-    unique and stay the same between runs. RELIABLE-CHANNEL-API names an ``encoder`` and a ``decoder`` in place of topic
-    and encryption: give either pair. ``options`` may be a mapping, such as JSON gives. ``store`` is the path of the
-    file in which the channel survives a crash; without one it lives in memory. The node stays the caller's: closing the
-    channel does not close it. What happens before anything listens to the channel is told to the first listeners.
+    RELIABLE-CHANNEL-API, "Create Reliable Channel".
 
-    Raises `ConfigurationError` for what cannot work, and a `StorageError` if the store cannot be used.
+    ``node`` connects the channel; closing the channel does not close it. ``channel_id``, ``content_topic`` (such as
+    ``/my-app/1/team/proto``) and ``encryption`` MUST be the same for all participants. ``sender_id`` names this
+    participant: it SHOULD be unique, and the same in every run. An ``encoder`` and a ``decoder`` can replace
+    ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from JSON. ``store`` is the path of
+    the file that keeps the state over restarts, or a `ChannelStore`; without it the state is in memory only. ``rln``
+    provides rate limit proofs, ``clock`` returns Unix milliseconds. The first listeners get all events from the start
+    on.
+
+    Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
+    `NodeUnavailableError` if the node is closed.
     """
     return Opening(
         _created(
@@ -111,15 +116,15 @@ def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:
 def _of_pair(
     encoder: Encoder | None, decoder: Decoder | None, content_topic: str | None, encryption: Encryption | None
 ) -> tuple[str, Encryption | None]:
-    """Return topic and encryption of an encoder and a decoder, of which all messages MUST use the same."""
+    """Return the content topic and the encryption of an encoder and a decoder, which must agree on both."""
     if encoder is None or decoder is None:
         raise ConfigurationError("an encoder and a decoder go together: give both, or content_topic and encryption")
     if content_topic is not None or encryption is not None:
         raise ConfigurationError("give either encoder and decoder, or content_topic and encryption, not both")
     if encoder.ephemeral:
         raise ConfigurationError(
-            "the messages of a reliable channel are not ephemeral, for stores must keep them: give an encoder without "
-            "ephemeral=True, and use send_ephemeral for what nobody needs to have"
+            "the messages of a reliable channel are not ephemeral, because stores must keep them: give an encoder "
+            "without ephemeral=True, and use send_ephemeral for messages that may be lost"
         )
     if encoder.content_topic != decoder.content_topic:
         raise ConfigurationError(
@@ -133,7 +138,7 @@ def _of_pair(
 
 
 class _Pair:
-    """One cipher that seals and another that opens."""
+    """An encryption that encrypts with one cipher and decrypts with another."""
 
     def __init__(self, sealing: Encryption, opening: Encryption) -> None:
         self.encrypt = sealing.encrypt

@@ -1,8 +1,7 @@
-"""The shell around the protocol: carries out effects, feeds in what the node brings, keeps the timers.
+"""The asyncio shell of the protocol: carries out its effects, feeds in messages from the node, runs the timers.
 
-One engine runs one life of a channel, from the state that a store holds to the moment when it stops, crashes or fails.
-Everything happens on one event loop; the protocol is never entered twice at once. Effects go through the commit queue,
-so that nothing is seen outside that the store could forget.
+One engine runs a channel from one start to its stop or failure. Everything happens on one event loop; no call into the
+protocol interrupts another. Effects go through the commit queue, so that no effect leaves before its state is durable.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from fairway.waku.subscription import Subscription
 from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
-"""Writes under way from which on nothing more is taken in; the disk sets the pace then."""
+"""Writes under way from which on the channel receives nothing, so that the disk sets the pace."""
 _GOODBYE_S: Final = 1.0
-"""How long stopping waits for the last acknowledgements to leave."""
+"""How long stopping waits until the last acknowledgements have left."""
 _TURN: Final = 64
-"""Messages processed before others on the event loop get a turn."""
+"""Messages processed before other tasks of the event loop run."""
 
 _CLOCK_READ_MS: Final = 50_000
-"""How often the clock is read in a silent channel: one that was set is believed only once that has lasted."""
+"""Longest time between two readings of the clock: it notices that the wall clock was set only when it is read."""
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
 
@@ -57,7 +56,7 @@ Outward = Publish | QueryStore | AwaitCipher | Event | Delivered
 
 
 class Engine:
-    """One life of a channel."""
+    """Runs a channel from one start to its end."""
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class Engine:
         self._quota: object = None
 
     async def start(self, changes: tuple[Change, ...], first_number: int) -> None:
-        """Go on from stored rows, or begin; subscribe, and do what is due."""
+        """Restore the stored rows, or begin a new state; subscribe, and start the tasks."""
         stack, now_ms = self.stack, self._clock()
         self._next_number = first_number
         self._is_running = True
@@ -126,7 +125,7 @@ class Engine:
             self._tasks.spawn(work)
 
     async def stop(self) -> None:
-        """End this life; what is under way in the store is finished."""
+        """Stop all tasks; writes under way complete."""
         await self._say_goodbye()
         self._is_running = False
         self._made_room.set()
@@ -146,7 +145,7 @@ class Engine:
         self._has_stopped = True
 
     async def _say_goodbye(self) -> None:
-        """Acknowledge what was received and not yet acknowledged: later nobody is there to do so."""
+        """Acknowledge received messages in a last sync message, so that their senders stop sending them."""
         if self._is_running and self._node.status.connected:
             self.stack.sync_timer.hasten(self._clock())
             self._enter(self.stack.tick)
@@ -155,15 +154,15 @@ class Engine:
                     await self._processed()
                     await self.publisher.idle()
             except TimeoutError:
-                # The others will send it again, and learn then.
+                # Their senders retry, and are acknowledged after the next start.
                 return
 
     def carry_out(
         self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False
     ) -> asyncio.Future[None] | None:
-        """Do what the protocol wants done, after making durable what it wants kept.
+        """Store the changes among the effects, then carry out the others; with ``wait`` return a future of the store.
 
-        With ``wait``, return a future of the latter.
+        ``accepted`` is the request of a new send, which is stored with the changes.
         """
         self._made_room.set()
         self._arm()
@@ -201,7 +200,7 @@ class Engine:
         return self.commits.add(write, outward, wait=wait)
 
     def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
-        """Make durable what the application did with messages, then tell events; return whether there is a store."""
+        """Store what the application did with messages, then emit events; return False if the store is closed."""
         if self._has_stopped or self.commits.error is not None:
             return False
         trace = tuple(
@@ -211,7 +210,7 @@ class Engine:
         return True
 
     async def room(self) -> None:
-        """Wait while the disk or the node is far behind."""
+        """Wait while too many writes or transmissions are under way."""
         await self.commits.room(_MAX_UNCOMMITTED)
         await self.publisher.room()
         while self._is_running and self.stack.backlog >= self.stack.options.rate_limit.max_queued:
@@ -224,7 +223,7 @@ class Engine:
                 self._inbox.put(item)
                 self._tell(item.message, item)
             case Publish() | QueryStore() if not self._is_running:
-                # What was accepted is kept: the next start sends it, and asks again.
+                # The state is stored: the next start sends and queries again.
                 return
             case Publish():
                 self.publisher.put(item)
@@ -261,18 +260,18 @@ class Engine:
             )
 
     def _receive(self, routed: RoutedMessage, *, from_store: bool = False) -> None:
-        """Process one of several messages; after the last of them whoever received them sets the timer (`_arm`)."""
+        """Process one message. The caller calls `_arm` after the last message of a batch."""
         message, digest = routed.message, routed.message_hash
         if self._is_running:
             try:
                 effects = self.stack.receive(message, self._clock(), message_hash=digest, from_store=from_store)
                 if effects:
                     self.carry_out(effects)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+            except Exception as error:  # noqa: BLE001 - any failure must reach the application
                 self._fail(error)
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
-        """Process what the network brings, as fast as the disk and the application allow."""
+        """Process received messages, as fast as the disk and the application allow."""
         options = self.stack.options
         pause_s = options.process_task_min_elapse_ms / 1_000
         while True:
@@ -290,11 +289,11 @@ class Engine:
                     await self.commits.room(_MAX_UNCOMMITTED)
             self._arm()
             if pause_s:
-                # RELIABLE-CHANNEL-API, "Performance considerations": not more often than process_task_min_elapse_ms.
+                # RELIABLE-CHANNEL-API, "Performance considerations": at most once per process_task_min_elapse_ms.
                 await asyncio.sleep(pause_s)
 
     async def _watch_node(self) -> None:
-        """Tell the protocol whether the node is connected, and when a store can be asked."""
+        """Pass the status of the node to the protocol: whether it is connected, and whether it has a store."""
         async for status in self._node.status_changes():
             self._see_node(status)
         self._see_node(replace(AWAY, detail="the node is closed"))
@@ -310,7 +309,7 @@ class Engine:
         self._had_store = has_store
 
     def _changes_of_node(self, status: NodeStatus) -> tuple[Emit, ...]:
-        """Return what to tell of a status; of the first one only that it is bad."""
+        """Return the event of a changed status; the first status gives one only if it is not connected."""
         before, self._node_status = self._node_status, status
         if status == before or (before is None and status.connected):
             return ()
@@ -330,13 +329,13 @@ class Engine:
 
     def _ciphered(self, token: int, task: asyncio.Future[bytes]) -> None:
         self._ciphers.pop(task, None)
-        # The protocol decides what a failing, or a cancelled, cipher means.
+        # The protocol decides what follows from a failed or cancelled cipher.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = task.result() if error is None else error
         self._enter(lambda now_ms: self.stack.cipher_done(token, result, now_ms))
 
     async def _taken_in(self) -> None:
-        """Wait until everything that was taken in is processed, and the application has room for more."""
+        """Wait until all received messages are processed, and the inbox has room."""
         await self._processed()
         await self._room_in_inbox()
 
@@ -347,18 +346,18 @@ class Engine:
             await self._inbox.room(options.max_unread_messages, options.max_unread_bytes)
 
     async def _processed(self) -> None:
-        """Wait until everything under way is opened or sealed, and kept."""
+        """Wait until nothing under way is left to encrypt, decrypt or store."""
         self._arm()
-        # What is to be sealed or opened waits for what it rests on, and what becomes of it is kept in turn.
+        # Ciphers start after a write, and their results cause further writes.
         await self.commits.room(0)
         while self._ciphers:
             await asyncio.wait(list(self._ciphers))
             await self.commits.room(0)
 
     def _arm(self) -> None:
-        """Let the timer go off no later than the protocol wants to be called next, nor than the clock is to be read.
+        """Set the timer to the protocol's next deadline, at most ``_CLOCK_READ_MS`` from now.
 
-        One that goes off sooner stays: nearly every message puts off what is due next, and it looks again then.
+        An earlier timer stays: nearly every message postpones the deadline, and an early call only looks again.
         """
         if not self._is_running:
             return
@@ -381,15 +380,15 @@ class Engine:
             self._arm()
 
     def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
-        """Call the protocol from a callback, where nobody else would see an exception."""
+        """Call the protocol from a callback; an exception fails the channel, because a callback cannot raise."""
         if self._is_running:
             try:
                 self.carry_out(call(self._clock()))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the application must learn of it
+            except Exception as error:  # noqa: BLE001 - any failure must reach the application
                 self._fail(error)
 
     def _ended(self, event: MessageEvent) -> list[StoredRequest]:
-        """Return the new state of a request that an event ends."""
+        """Return the stored request that an event ends, with its outcome."""
         if not isinstance(event, MessageDelivered | DeliveryError):
             return []
         known = self._requests.pop(event.request_id, None) or self._store.request(event.request_id)
@@ -399,7 +398,7 @@ class Engine:
             names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
             return [replace(known, outcome=Outcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)]
         if known.outcome is Outcome.DELIVERED:
-            # More was asked for later, and did not come; what had been asked for first did.
+            # A repeated send asked for more and failed; the first one stays delivered.
             return []
         return [replace(known, outcome=Outcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
 
@@ -408,7 +407,7 @@ class Engine:
         return self._next_number - 1
 
     def _fail(self, error: BaseException) -> None:
-        """Let nothing end in silence: a task that fails fails the channel."""
+        """Fail the channel, because one of its tasks failed."""
         if self._is_running:
             self._is_running = False
             self._failed(error)

@@ -1,20 +1,19 @@
-"""Messages between "delivered by the protocol" and "finished by the application".
+"""Messages between delivery by the protocol and the end of their handling by the application.
 
-A message is kept, durably if the store is durable, until whoever reads it has finished with it; after a crash it is
-handed over again. When it is finished depends on who got it, whatever came first:
+The store keeps a message until the application has finished it; after a crash it is handed over again. A message is
+finished:
 
-* the application uses `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when an
-  ``async with`` around the loop or the channel ends without an exception;
-* else, if it was handed to handlers of ``message-received``: when all of them returned without raising (`Attempts` says
-  what happens if one raises);
-* else, if only `events()` showed it: when that loop asks for the next event.
+* if the application uses `messages()`: when the loop asks for the next one, when ``finish`` is called for it, or when
+  an ``async with`` around the loop or the channel ends without an exception;
+* else, if there are handlers of ``message-received``: when all of them returned without raising (`Attempts` says what
+  happens if one raises);
+* else, if only `events()` yields it: when that loop asks for the next event.
 
-What arrives while nobody reads waits for the first readers, for all that begin to read in the same turn of the event
+Messages that arrive before the first reader wait for it, and for all readers that begin in the same turn of the event
 loop.
 
-A message has one number for good, and no two messages ever have the same. Every start hands over again what is not
-finished; of events and handlers only the newest `HandOver` of a message finishes it, so that it is never finished
-while somebody is still busy with it.
+The number of a message is unique in its store and never changes. Every start hands over again what is not finished. Of
+several `HandOver`s of a message only the newest can finish it, so that it is not finished while a handler works on it.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from fairway.events import MessageReceived
 
 
 class Reader(Enum):
-    """Who a message is handed over to besides the loops of `messages()`."""
+    """The readers of a message besides the loops of `messages()`."""
 
     EVENTS = "events"
-    """Nobody but streams of all events."""
+    """Only streams of all events."""
     HANDLERS = "handlers"
-    """Handlers of received messages, and such streams."""
+    """Handlers of received messages, and streams of all events."""
 
 
 Retry = Callable[[], None]
-"""Calls again those handlers of a message that raised."""
+"""Calls the handlers again that raised on a message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +52,7 @@ class Delivered:
 
 
 class HandOver:
-    """One handing over of a message to handlers and to readers of events. Another start makes a newer one."""
+    """One attempt to hand a message to handlers and readers of events; each start of the channel makes a new one."""
 
     def __init__(self, inbox: Inbox, delivered: Delivered, failed: Callable[[Delivered, str, Retry], None]) -> None:
         self._inbox = inbox
@@ -68,32 +67,32 @@ class HandOver:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the message was handed over again meanwhile."""
+        """Whether a later start handed the message over again."""
         return self._inbox.held(self._delivered.number) not in {None, self._delivered}
 
     def begin(self, reader: Reader) -> None:
-        """Take notice of who gets it."""
+        """Note which readers get the message."""
         self._reader = reader
         self._inbox.claimed(self._delivered.number)
 
     def finish(self, reader: Reader) -> None:
-        """Take notice that a reader has finished with the message."""
+        """Finish the message, if this reader decides about it."""
         if reader is self._reader and not self._inbox.has_streams and not self.is_superseded:
             self._inbox.finish(self._delivered.number)
 
     def fail(self, error: str, again: Retry) -> None:
-        """Take notice that handlers raised; ``again`` calls them once more."""
+        """Count a failed attempt; ``again`` calls the handlers that raised."""
         if not self._inbox.has_streams and self._inbox.held(self._delivered.number) is self._delivered:
             self._failed(self._delivered, error, again)
 
 
 class Inbox:
-    """What was delivered and not finished."""
+    """The messages that were delivered and not finished."""
 
     def __init__(self, finished: Callable[[int], None]) -> None:
-        """Begin empty; ``finished`` makes it durable that a number needs no handing over any more."""
+        """Begin empty; ``finished`` stores that the message with a number is finished."""
         self.unread_bytes = 0
-        """Payload bytes that are held."""
+        """Payload bytes of all held messages."""
         self.has_streams = False
         """Whether the application uses `messages()`."""
         self._finished = finished
@@ -111,7 +110,7 @@ class Inbox:
         return len(self._held)
 
     def restart(self) -> None:
-        """Forget everything but who reads; what the store holds is put again."""
+        """Forget all messages, but not the readers; the caller puts what the store holds."""
         for messages in (self._held, self._unread, self._unclaimed):
             messages.clear()
         self.unread_bytes = 0
@@ -125,11 +124,11 @@ class Inbox:
         return stream
 
     def unclaimed(self) -> tuple[Delivered, ...]:
-        """Return what arrived while there were neither handlers nor streams of events."""
+        """Return the messages that no handler and no stream of events got."""
         return tuple(self._unclaimed.values())
 
     def claimed(self, number: int | None) -> None:
-        """Take notice that handlers or streams of events get a message."""
+        """Note that handlers or streams of events get a message."""
         if number is not None:
             self._unclaimed.pop(number, None)
 
@@ -150,18 +149,18 @@ class Inbox:
             self._wake()
 
     def held(self, number: int | None) -> Delivered | None:
-        """Return what is held under a number."""
+        """Return the held message with a number."""
         return None if number is None else self._held.get(number)
 
     def finish(self, number: int | None) -> None:
-        """Take notice that the application has finished with a message."""
+        """Drop a message that the application has finished, and store that."""
         if number is None:
             return
         if self.drop(number):
             self._finished(number)
 
     def drop(self, number: int) -> bool:
-        """Hold a message no longer; return whether it was held."""
+        """Drop a message; return whether it was held."""
         delivered = self._held.pop(number, None)
         if delivered is None:
             return False
@@ -172,7 +171,7 @@ class Inbox:
         return True
 
     def finish_message(self, message: MessageReceived) -> bool:
-        """Finish with a message that was handed over, before another start or after it; return whether it was held."""
+        """Finish a message that this or an earlier start handed over; return whether it was held."""
         for number, delivered in self._held.items():
             if delivered.message is message or _first_time(delivered.message) == _first_time(message):
                 self.finish(number)
@@ -180,9 +179,9 @@ class Inbox:
         return False
 
     async def next(self) -> Delivered | None:
-        """Wait for the next message that no stream has taken; None when the channel ended.
+        """Wait for the next message that no stream has taken; return None when the channel is closed.
 
-        What is unread then could not be finished any more; it comes again at the next start.
+        Unread messages of a closed channel come again at its next start, because they cannot be finished any more.
         """
         while True:
             if self._failure is not None:
@@ -194,21 +193,21 @@ class Inbox:
             await self._changed.wait()
 
     async def room(self, max_messages: int, max_bytes: int) -> None:
-        """Wait until less than so much is held."""
+        """Wait until fewer messages and fewer bytes than these are held."""
         while not self._ended and self.is_full(max_messages, max_bytes):
             await self._changed.wait()
 
     def is_full(self, max_messages: int, max_bytes: int) -> bool:
-        """Return whether as much is held as may be."""
+        """Return whether one of the two limits is reached."""
         return len(self._held) >= max_messages or self.unread_bytes >= max_bytes
 
     def finish_in_hand(self) -> None:
-        """Finish with whatever was handed over by streams, also by those that nobody holds any more."""
+        """Finish all messages that streams have taken, including streams that no longer exist."""
         for number in [number for number in self._held if number not in self._unread]:
             self.finish(number)
 
     def fail(self, failure: BaseException) -> None:
-        """Let all streams raise an error, until the channel is started again."""
+        """Raise an error in all streams, until the channel is started again."""
         self._failure = failure
         self._wake()
 
@@ -227,21 +226,21 @@ def _first_time(message: MessageReceived) -> MessageReceived:
 
 
 class MessageStream:
-    """Received messages, as an async iterator, and an async context manager that finishes the last one.
+    """An async iterator over received messages, and an async context manager that finishes the last one.
 
-    Several streams of one channel share its messages: each message goes to one of them.
+    If a channel has several streams, each message goes to one of them.
     """
 
     def __init__(self, inbox: Inbox) -> None:
         self.in_hand: Delivered | None = None
-        """What was handed over last and is not finished."""
+        """The message that was returned last, if it is not finished."""
         self._inbox = inbox
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> MessageReceived:
-        """Finish with the message before, and wait for the next one."""
+        """Finish the previous message, and wait for the next one."""
         self.finish()
         delivered = await self._inbox.next()
         if delivered is None:
@@ -250,7 +249,7 @@ class MessageStream:
         return delivered.message
 
     def finish(self) -> None:
-        """Say that the message handed over last need not come again."""
+        """Finish the message that was returned last."""
         if self.in_hand is not None:
             self._inbox.finish(self.in_hand.number)
             self.in_hand = None
@@ -262,6 +261,6 @@ class MessageStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish with the last message, unless an exception says that it was not."""
+        """Finish the last message, unless the block raised."""
         if kind is None:
             self.finish()

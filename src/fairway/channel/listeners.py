@@ -1,12 +1,11 @@
-"""Events on their way to the application: handlers by type or by the specifications' names, and streams.
+"""The listeners of a channel: event handlers, by type or by name, and streams of events.
 
-A handler that raises concerns nobody else: it is logged, counted and told as `HandlerFailed`, and the channel goes on.
-A message that it did not finish stays in the inbox and comes again, to those handlers that raised. Handlers that are
-coroutine functions are awaited one event after the other, in order; they never hold up the channel.
+An exception in a handler is logged, counted and reported as `HandlerFailed`; the channel continues. A message on which
+handlers raised stays in the inbox and goes to those handlers again. Coroutine functions are awaited one event after the
+other, in order; they do not delay the channel.
 
-What happens before anything listens is not lost: it waits for the first listener, and for all others that begin to
-listen in the same turn of the event loop, before anything else happens. So it does not matter whether a channel is
-started before or after one says what one wants to hear, nor in which order that is said.
+Events before the first listener wait for it, and for all listeners that are added in the same turn of the event loop.
+So listeners can be added before or after the start of the channel, and in any order.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from fairway.waku.subscription import Subscription
 
 Handler = Callable[[Any], Awaitable[object] | object]
 Told = tuple[Event, HandOver | None]
-"""An event, and if it is a message how it is handed over."""
+"""An event; with its `HandOver` if it is a received message."""
 Handled = Callable[[Exception | None], None]
-"""Called when a handler is done, with what it raised."""
+"""Called when a handler has ended, with its exception or None."""
 Call = tuple[Event, HandOver | None, Handled]
 
 _MAX_EVENTS: Final = 100_000
-"""Events that wait for a slow reader; beyond it the oldest are dropped and counted."""
+"""Events that wait for a slow reader; for further ones the oldest are dropped and counted."""
 _MAX_EARLY: Final = 1_000
-"""Events that wait for the first listener; the oldest give way, for a program may never want to know."""
+"""Events that wait for the first listener; for further ones the oldest are dropped: a program may never listen."""
 _TYPES: Final[dict[str, type]] = {name: kind for kind, names in EVENT_NAMES.items() for name in names}
 _LOGGER: Final = logging.getLogger("fairway.channel")
 
 
 def event_type(what: str | type) -> type:
-    """Return the event type that a name of any of the three vocabularies means; raise `ConfigurationError`."""
+    """Return the event type of a name in `EVENT_NAMES`; raise `ConfigurationError` if there is none."""
     if isinstance(what, type) and what in EVENT_NAMES:
         return what
     if isinstance(what, str) and what in _TYPES:
@@ -53,7 +52,7 @@ def event_type(what: str | type) -> type:
 
 
 class EventStream:
-    """Events as an async iterator; with nobody else to read messages, moving on finishes them."""
+    """An async iterator over events; it finishes received messages if the application reads them in no other way."""
 
     def __init__(self, told: Subscription[Told]) -> None:
         self._told = told
@@ -62,7 +61,7 @@ class EventStream:
 
     @property
     def dropped(self) -> int:
-        """Events that came faster than they were read, and are gone."""
+        """Events that were dropped because this stream was read too slowly."""
         return self._told.dropped
 
     def put(self, event: Event, handing: HandOver | None) -> None:
@@ -70,7 +69,7 @@ class EventStream:
         self._told.put((event, handing))
 
     def close(self, failure: BaseException | None = None) -> None:
-        """End the iteration after what has come already, with an error if there is one."""
+        """End the iteration after the events so far, with an error if one is given."""
         self._failure = failure
         self._told.close()
 
@@ -78,7 +77,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
-        """Finish with the event before, and wait for the next one."""
+        """Finish the previous event, and wait for the next one."""
         if self._in_hand is not None:
             self._in_hand.finish(Reader.EVENTS)
             self._in_hand = None
@@ -90,7 +89,7 @@ class EventStream:
 
 
 class _Registration:
-    """One handler; its worker exists only if it is asynchronous."""
+    """One handler, with a queue and a worker if it is a coroutine function."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -101,7 +100,7 @@ class _Registration:
 
 
 class Listeners:
-    """Everybody who wants to know."""
+    """All handlers and streams of a channel."""
 
     def __init__(self, unclaimed: Callable[[], Iterable[Told]]) -> None:
         """``unclaimed`` returns the messages that arrived while nothing listened to messages."""
@@ -109,15 +108,15 @@ class Listeners:
         """Handlers that raised."""
         self._unclaimed = unclaimed
         self._early: deque[Event] | None = deque(maxlen=_MAX_EARLY)
-        """What was told before anything listened; None as soon as something does."""
+        """Events before the first listener; None once there is a listener."""
         self._turn: asyncio.Handle | None = None
-        """Until it has run, new listeners are waited for."""
+        """Set while early events wait for the end of this turn of the event loop."""
         self._handlers: dict[type, list[_Registration]] = {}
         self._streams: list[EventStream] = []
         self._tasks: dict[asyncio.Future[Any], None] = {}
 
     def on(self, what: str | type, handler: Handler) -> Callable[[], None]:
-        """Call ``handler`` with every event of a kind; return what ends that."""
+        """Call ``handler`` with every event of a type; return a function that removes it."""
         kind = event_type(what)
         if not callable(handler):
             raise ConfigurationError(f"a handler is a function of one event, not {handler!r}")
@@ -137,7 +136,7 @@ class Listeners:
         return remove
 
     def listens(self, kind: type) -> bool:
-        """Return whether any handler wants events of a kind."""
+        """Return whether there is a handler of an event type."""
         return bool(self._handlers.get(kind))
 
     def stream(self) -> EventStream:
@@ -149,29 +148,29 @@ class Listeners:
         return stream
 
     def dropped(self) -> int:
-        """Return how many events slow readers have lost."""
+        """Return the number of events that slow readers lost."""
         queues = [r.queue for registrations in self._handlers.values() for r in registrations if r.queue is not None]
         return sum(stream.dropped for stream in self._streams) + sum(queue.dropped for queue in queues)
 
     def tell(self, event: Event, handing: HandOver | None = None) -> None:
-        """Pass an event to everybody, if need be as soon as there is somebody."""
+        """Pass an event to all listeners, or keep it for the first one."""
         if self._turn is not None:
             self._begin()
             if handing is not None and handing.is_kept:
-                return  # It was among what is unclaimed.
+                return  # `_begin` passed it on, as one of the unclaimed messages.
         if self._early is None:
             self._pass_on(event, handing)
         elif handing is None:
             self._early.append(event)
 
     def fail(self, error: BaseException) -> None:
-        """Let the streams raise an error after what has come already."""
+        """Raise an error in the streams, after the events so far."""
         self._begin()
         for stream in list(self._streams):
             stream.close(error)
 
     async def close(self) -> None:
-        """End the streams, and wait a moment for handlers that are still at it."""
+        """End the streams, and wait up to a second for handlers that are running."""
         self._begin()
         for stream in list(self._streams):
             stream.close()
@@ -194,7 +193,7 @@ class Listeners:
             self._turn = asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Pass on what came before, if something has begun to listen."""
+        """Pass on earlier events and messages, if there are new listeners."""
         if self._turn is None:
             return
         self._turn.cancel()
@@ -221,7 +220,7 @@ class Listeners:
             self._call(list(registrations), event, handing)
 
     def _call(self, registrations: list[_Registration], event: Event, handing: HandOver | None) -> None:
-        """Call handlers; when all are done, finish with a message, or call those that raised again later."""
+        """Call handlers. When all have ended, finish the message, or retry the handlers that raised later."""
         outstanding = len(registrations)
         raised: dict[_Registration, Exception] = {}
 
@@ -256,7 +255,7 @@ class Listeners:
                 handled(None)
 
     def _again(self, registrations: list[_Registration], event: Event, handing: HandOver) -> None:
-        """Call those handlers of a message again that are still registered."""
+        """Call the given handlers again, as far as they are still registered."""
         registered = self._handlers.get(type(event), ())
         self._call([each for each in registrations if each in registered] or list(registered), event, handing)
 

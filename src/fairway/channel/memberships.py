@@ -1,4 +1,4 @@
-"""The membership of each node: what its channels share (`fairway.protocol.ratelimit.membership`)."""
+"""The rate limit membership of each node, which all its channels share (`fairway.protocol.ratelimit.membership`)."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary
 
 
 def membership_of(node: WakuNode) -> Membership:
-    """Return what all channels of this program on one node share."""
+    """Return the membership that all channels on a node share."""
     return _MEMBERSHIPS.setdefault(node, Membership())

@@ -1,8 +1,7 @@
-"""Handing transmissions to the node.
+"""`Publisher`: hands transmissions to the node.
 
-The protocol lets no more leave than the node is to have at once, so that nothing stamped waits here, except ephemeral
-messages. What a node does not take is no error: the protocol is told so and sends it again. A node that raises or does
-not answer in time counts as one that did not take it.
+The protocol releases only as many transmissions as the node may have at once; only ephemeral messages wait here. If the
+node refuses a transmission, raises, or does not answer in time, the protocol learns that and sends it again.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from fairway.waku.owned_tasks import OwnedTasks
 
 _ANSWER_TIMEOUT_S: Final = 20.0
 _FULL: Final = 1_000
-"""Transmissions waiting for the node from which on new sends wait, too."""
+"""Waiting transmissions from which on new sends wait, too."""
 
 
 class Publisher:
-    """Sends what the protocol wants published, roughly in order."""
+    """Sends transmissions, roughly in order."""
 
     def __init__(self, node: WakuNode, max_concurrent: int, answered: Callable[[Publish, SendResult], None]) -> None:
         self._node = node
@@ -30,23 +29,23 @@ class Publisher:
         self._answered = answered
         self._waiting: deque[Publish] = deque()
         self._active = 0
-        """Workers that will look for more; one that is about to end is none of them, though its task is not done."""
+        """Workers that will take further transmissions, without those whose tasks are about to end."""
         self._workers = OwnedTasks()
         self._room = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return how many transmissions the node has not answered, or not got yet."""
+        """Return how many transmissions wait for the node or for its answer."""
         return len(self._waiting) + len(self._workers)
 
     def put(self, publication: Publish) -> None:
-        """Send something as soon as possible."""
+        """Send a transmission as soon as possible."""
         self._waiting.append(publication)
         if self._active < self._max_concurrent:
             self._active += 1
             self._workers.spawn(self._work())
 
     async def room(self) -> None:
-        """Wait while far more is to be sent than the node takes."""
+        """Wait while too many transmissions wait for the node."""
         while len(self._waiting) >= _FULL:
             self._room.clear()
             await self._room.wait()
@@ -56,7 +55,7 @@ class Publisher:
         await self._workers.wait()
 
     async def stop(self) -> None:
-        """Abandon what is under way; the protocol sends it again after a restart."""
+        """Cancel transmissions under way; the protocol sends them again after a restart."""
         self._waiting.clear()
         self._room.set()
         await self._workers.close()
@@ -83,5 +82,5 @@ class Publisher:
                 return await self._node.send(routed)
         except TimeoutError:
             return SendResult(accepted=False, detail=f"the node did not answer within {_ANSWER_TIMEOUT_S:.0f} s")
-        except Exception as error:  # noqa: BLE001 - whatever ails a node, the message is sent again later
+        except Exception as error:  # noqa: BLE001 - after any failure of a node the message is sent again
             return SendResult(accepted=False, detail=f"the node raised {error!r}")

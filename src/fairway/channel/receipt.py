@@ -1,7 +1,7 @@
-"""What became of one send: something to await instead of events to sort.
+"""`Receipt`: the progress and the outcome of one send.
 
-A receipt follows the events of its request. It is of use as long as its channel is open; `ReliableChannel.receipt`
-gives a new one for a request of an earlier run.
+A receipt follows the events of its request until its channel closes. `ReliableChannel.receipt` returns a new one for a
+request of an earlier run.
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ from fairway.storage.channel_store import Outcome, StoredRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a message has come."""
+    """Which segments of a message were sent and acknowledged so far."""
 
     total_chunks: int
-    """Data segments of the message; 0 while that is not known yet."""
+    """Number of data segments; 0 until it is known."""
     chunks_sent: tuple[int, ...]
-    """Segments that the network took at least once, ascending; parity segments count from ``total_chunks``."""
+    """Indices of the segments that the node accepted, ascending; parity segments count from ``total_chunks``."""
     chunks_acknowledged: tuple[int, ...]
-    """Data segments that somebody acknowledged, ascending."""
+    """Indices of the acknowledged data segments, ascending."""
     acknowledged_by: tuple[str, ...]
-    """Everybody who acknowledged any segment."""
+    """Sender ids of the participants that acknowledged any segment."""
     possible_ack_count: int
-    """Most participants whose bloom filters seem to hold one segment."""
+    """Largest number of participants whose bloom filters contain the same segment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement:
-    """The answer to `Receipt.delivered`."""
+    """The result of `Receipt.delivered`."""
 
     delivered_to: tuple[str, ...]
-    """Participants that are known to hold the whole message. Empty if several hold it only together."""
+    """Sender ids of participants that acknowledged every segment. Empty if none did alone, but several together."""
     chunks_acknowledged: tuple[int, ...]
+    """Indices of the acknowledged data segments, ascending."""
     at_ms: int
-    """When that was known, in milliseconds since the Unix epoch."""
+    """When the send was first delivered as asked, in Unix milliseconds."""
 
 
 class EphemeralReceipt:
-    """What became of an ephemeral send."""
+    """The outcome of an ephemeral send: sent or dropped."""
 
     def __init__(self, request_id: str, message_id: str) -> None:
         self.request_id = request_id
@@ -71,9 +72,10 @@ class EphemeralReceipt:
         return f"<{type(self).__name__} request {self.request_id[:8]} message {self.message_id[:8]}>"
 
     async def sent(self) -> None:
-        """Wait until the network has taken the whole message.
+        """Wait until the node has accepted every segment of the message.
 
-        Raises `DeliveryFailedError` if that will never happen, `ChannelClosedError` if the channel closes first.
+        Raises `DeliveryFailedError` if the message was dropped or cannot be sent, `ChannelClosedError` if the channel
+        closes first.
         """
         await self._until(lambda: self._was_sent)
 
@@ -92,7 +94,7 @@ class EphemeralReceipt:
         self._wake()
 
     def end(self, failure: BaseException) -> None:
-        """Let everybody go who waits: the channel ended."""
+        """Raise ``failure`` in everything that waits, unless the request has failed already."""
         self._failure = self._failure or failure
         self._wake()
 
@@ -111,7 +113,7 @@ class EphemeralReceipt:
 
 
 class Receipt(EphemeralReceipt):
-    """What became of a send."""
+    """The progress and the outcome of a send."""
 
     def __init__(self, request_id: str, message_id: str) -> None:
         super().__init__(request_id, message_id)
@@ -125,7 +127,7 @@ class Receipt(EphemeralReceipt):
 
     @classmethod
     def of_stored(cls, stored: StoredRequest) -> Receipt:
-        """Return the receipt of a request that an earlier run made, or that ended."""
+        """Return the receipt of a request that the store holds."""
         receipt = cls(stored.request_id, stored.message_id)
         if stored.outcome is Outcome.DELIVERED:
             receipt._was_sent = True
@@ -138,7 +140,7 @@ class Receipt(EphemeralReceipt):
 
     @property
     def progress(self) -> Progress:
-        """How far the message has come."""
+        """Which segments were sent and acknowledged so far."""
         return Progress(
             total_chunks=self._total_chunks,
             chunks_sent=tuple(sorted(self._sent_chunks)),
@@ -149,16 +151,15 @@ class Receipt(EphemeralReceipt):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the terminal event came: delivered as asked, or failed."""
+        """Whether the request was delivered as asked, or failed."""
         return not self._is_open
 
     async def delivered(self, *, by: Iterable[str] = (), count: int = 1) -> Acknowledgement:
-        """Wait until ``count`` participants, and everybody in ``by``, are known to hold the whole message.
+        """Wait until at least ``count`` participants, and all in ``by``, have acknowledged the whole message.
 
-        This only waits: what is asked of others is said at `send`, and the message goes out again until that is so or
-        the retries are exhausted. Raises `DeliveryFailedError` if the send ends, or has ended, without what is waited
-        for; `ChannelClosedError` if the channel closes first (the message is kept and its sending goes on at the next
-        start); and `ConfigurationError` for what can never be.
+        This only waits; the arguments of `send` decide how long the channel sends the message again. Raises
+        `DeliveryFailedError` if the send ends with fewer acknowledgements, `ChannelClosedError` if the channel closes
+        first (its next start continues the send), and `ConfigurationError` for a ``count`` below 1.
         """
         names = _names(by)
         if count < 1:
@@ -185,11 +186,11 @@ class Receipt(EphemeralReceipt):
         )
 
     def lacks(self, count: int, by: Iterable[str]) -> bool:
-        """Return whether a repeated send asks for more than is known; one that failed is asked for nothing."""
+        """Return whether ``count`` and ``by`` ask for more than was acknowledged; False if the request failed."""
         return self._failure is None and self._lacks(count, _names(by))
 
     def reopen(self) -> None:
-        """Take notice that more was asked for."""
+        """Note that a repeated send asked for more."""
         self._is_open = True
 
     def _lacks(self, count: int, names: frozenset[str]) -> bool:

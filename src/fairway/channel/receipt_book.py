@@ -1,4 +1,4 @@
-"""Which receipt an event concerns."""
+"""`ReceiptBook`: finds the receipt of a request, and passes its events on to it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairway.storage.channel_store import ChannelStore
 
 
 class ReceiptBook:
-    """Receipts that somebody still holds, by request id."""
+    """The receipts that the application holds, by request id."""
 
     def __init__(self, store: ChannelStore) -> None:
         self._store = store
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
     def new(self, request_id: str, message_id: str) -> Receipt:
-        """Return the receipt of a send; of a repeated one, the receipt that there is."""
+        """Return the receipt of a send; for a repeated one, the existing receipt."""
         known = self._receipts.get(request_id)
         if isinstance(known, Receipt):
             return known
@@ -33,7 +33,10 @@ class ReceiptBook:
         return receipt
 
     def known(self, request_id: str, message_id: str) -> Receipt | None:
-        """Return the receipt of a request with this id, if there was one before; another message is an error."""
+        """Return the receipt of an earlier request with this id, or None.
+
+        Raises `ConfigurationError` if that request sent another message.
+        """
         stored = self._store.request(request_id)
         if stored is None:
             return None
@@ -50,7 +53,7 @@ class ReceiptBook:
             return known
         stored = self._store.request(request_id)
         if stored is None:
-            raise ConfigurationError(f"nothing is known of request {request_id!r} here; give an id that send returned")
+            raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
         receipt = Receipt.of_stored(stored)
         self._receipts[request_id] = receipt
         return receipt
@@ -62,7 +65,7 @@ class ReceiptBook:
             receipt.observe(event)
 
     def end(self, failure: BaseException) -> None:
-        """Let everybody go who awaits a receipt."""
+        """Raise ``failure`` in everything that waits for a receipt."""
         for receipt in list(self._receipts.values()):
             receipt.end(failure)
         self._receipts.clear()

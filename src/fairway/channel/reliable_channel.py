@@ -1,7 +1,7 @@
-"""`ReliableChannel`: RELIABLE-CHANNEL-API and its later form LIP-173, on asyncio.
+"""`ReliableChannel`: RELIABLE-CHANNEL-API and its successor LIP-173, on asyncio.
 
-A channel is made by `create_reliable_channel`, is started and stopped any number of times, and is closed once. Every
-start goes on from what the store holds, as after a crash, so that there is only one way to begin.
+`create_reliable_channel` makes a channel. It can be started and stopped any number of times, and closed once. Every
+start loads the state from the store, as after a crash.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _REFUSALS = {
 
 
 class ReliableChannel:
-    """One participant in a group channel that loses nothing."""
+    """One participant of a reliable group channel; made by `create_reliable_channel`."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class ReliableChannel:
         self._inbox = Inbox(self._finished)
         self._attempts = Attempts(self._inbox, options, self._keep)
         self._finished_late: list[int] = []
-        """What was finished while no store was open."""
+        """Numbers of messages that were finished while no store was open."""
         self._failure: BaseException | None = None
         self._is_closed = False
         self._lifecycle = asyncio.Lock()
         self._turn = asyncio.Lock()
-        """Whoever waits for room with a send goes before whoever comes later."""
-        # A channel that cannot be made fails here, and not at its first start.
+        """Sends that wait for room continue in the order of their calls."""
+        # Options that cannot work raise here, not at the first start.
         self._new_stack()
 
     def __repr__(self) -> str:
@@ -104,16 +104,15 @@ class ReliableChannel:
 
     @staticmethod
     def get_message_id(payload: bytes) -> str:
-        """Return the id that a message has: SHA-256 of the payload in lower-case hex.
+        """Return the id of a message with this payload: its SHA-256 in lower-case hex.
 
         RELIABLE-CHANNEL-API, "Send messages": getMessageId.
         """
         return logical_message_id(_bytes_of(payload))
 
     async def start(self) -> None:
-        """Begin, or go on where the store was left: subscribe, and run all timers.
+        """Load the state from the store, subscribe, and run all timers (RELIABLE-CHANNEL-API, "Channel lifecycle").
 
-        RELIABLE-CHANNEL-API, "Channel lifecycle".
         Does nothing if the channel is started. Raises `ChannelClosedError` after `close`, a `StorageError` if the store
         cannot be used, and `NodeUnavailableError` if the node is closed.
         """
@@ -151,15 +150,16 @@ class ReliableChannel:
                 raise
 
     async def stop(self) -> None:
-        """Stop all timers and leave the content topic; whoever awaits something goes on waiting for the next `start`.
+        """Stop all timers and leave the content topic (RELIABLE-CHANNEL-API, "Channel lifecycle").
 
-        Does nothing if the channel is not started (RELIABLE-CHANNEL-API, "Channel lifecycle").
+        Receipts and message loops keep waiting, and continue after the next `start`. Does nothing if the channel is not
+        started.
         """
         async with self._lifecycle:
             await self._end_engine()
 
     async def close(self) -> None:
-        """Stop for good: iterations end, awaited receipts raise `ChannelClosedError`. May be called twice."""
+        """Stop for good: iterations end, receipts that wait raise `ChannelClosedError`. Can be called twice."""
         async with self._lifecycle:
             if not self._is_closed:
                 self._is_closed = True
@@ -174,23 +174,26 @@ class ReliableChannel:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages are known to be missing: syncing or synced, as in drafts of LIP-173."""
+        """Whether messages are known to be missing (`ChannelStatus`); raises `ChannelClosedError` if not started."""
         return self._started().stack.status
 
     async def send(
         self, payload: bytes, *, count: int = 1, by: Iterable[str] = (), request_id: str | None = None
     ) -> Receipt:
-        """Send a message of 1 byte to the configured maximum to everybody in the channel.
+        """Send a message to all participants of the channel (RELIABLE-CHANNEL-API, "Send messages").
 
-        It is durable when this returns, and is sent again until ``count`` participants, and all in ``by``, have
-        acknowledged it, or the retries are exhausted. With a ``request_id`` of your own a send can be repeated safely
-        after a crash: the same id and payload is the same send. Repeated with further names in ``by``, or a greater
-        ``count``, it asks for those, too, also of what was delivered already, as long as its content is retained.
+        ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``. When this returns, the
+        store holds the message. The channel sends it again until at least ``count`` participants, among them all sender
+        ids in ``by``, have acknowledged it, or until the retries are exhausted.
+
+        With a ``request_id`` of your own a send can be repeated safely after a crash: the same id and payload are the
+        same send. A repeated send can ask for more: further names in ``by`` or a greater ``count`` apply even after
+        delivery, as long as the channel retains the content.
 
         Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
-        `ConfigurationError` for a wish that can never be met, and a `StorageError` if the store failed: then it has not
-        been sent, and it may or may not be kept and be sent after the next start. The error tells the request id with
-        which it can be sent again safely.
+        `ConfigurationError` if ``count`` or ``by`` can never be reached, and a `StorageError` if the store failed. In
+        the last case the message was not sent, but the store may hold it and the next start may send it; the error
+        names the request id for a safe repetition.
         """
         payload = _bytes_of(payload)
         engine = self._started()
@@ -218,7 +221,7 @@ class ReliableChannel:
         )
         durable = engine.carry_out(accepted.effects, accepted=stored, wait=True)
         if durable is not None:
-            # Who gives up waiting does not take the message back.
+            # A caller that stops waiting does not cancel the write.
             try:
                 await asyncio.shield(durable)
             except StorageError as error:
@@ -231,8 +234,9 @@ class ReliableChannel:
     async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
         """Send a message that may be lost, such as "is typing" (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
-        It is not segmented, stored, acknowledged or repeated, and it is dropped when the rate limit is near, with an
-        event. Raises `ChannelClosedError`, `EmptyPayloadError`, and `MessageTooLargeError` beyond one segment.
+        The message is not segmented, stored, acknowledged or sent again. Near the rate limit it is dropped, with the
+        event `EphemeralMessageDropped`. Raises `ChannelClosedError` if the channel is not started,
+        `EmptyPayloadError`, and `MessageTooLargeError` if the payload exceeds one segment.
         """
         payload = _bytes_of(payload)
         engine = self._started()
@@ -248,23 +252,26 @@ class ReliableChannel:
         return receipt
 
     def receipt(self, request_id: str) -> Receipt:
-        """Return the receipt of an earlier send, also of an earlier run; raise `ConfigurationError` if unknown."""
+        """Return the receipt of an earlier send, of this run or an earlier one.
+
+        Raises `ConfigurationError` if the request id is unknown, `ChannelClosedError` if the channel is not started.
+        """
         self._started()
         return self._receipts.get(request_id)
 
     def messages(self) -> MessageStream:
-        """Return received messages as an async iterator: each once, in causal order, never one's own.
+        """Return an async iterator over messages of other participants, each once and in causal order.
 
-        A message is finished when the next one is asked for; one that was not is handed over again after a restart
-        (``redelivered`` is set). Use ``async with`` around the loop, or around the channel, to finish the last one.
+        The loop finishes a message when it asks for the next one. A message that was not finished comes again after a
+        restart, with ``redelivered`` set. Use ``async with`` around the loop or the channel to finish the last one.
         """
         self._open()
         return self._inbox.stream()
 
     def finish(self, message: MessageReceived | MessageSetAside) -> None:
-        """Say that a received message need not be handed over again, before the next one is asked for.
+        """Finish a received message: it does not come again after a restart. A message set aside is discarded.
 
-        A message that was set aside is discarded for good.
+        Raises `ConfigurationError` if the message is not one that waits to be finished.
         """
         if isinstance(message, MessageSetAside):
             if message.number not in self._attempts.set_aside:
@@ -274,13 +281,13 @@ class ReliableChannel:
             raise ConfigurationError("this message is not waiting to be finished; give the object that was handed over")
 
     def set_aside(self) -> tuple[MessageSetAside, ...]:
-        """Return the messages on which handlers raised too often, also in earlier runs, the first one first."""
+        """Return the messages on which handlers raised ``max_handling_attempts`` times, oldest first."""
         return tuple(self._attempts.set_aside.values())
 
     def hand_over_again(self, message: MessageSetAside) -> None:
-        """Hand over a message that was set aside, as if it had just come; its attempts are counted anew.
+        """Hand over a message that was set aside, as if it had just arrived; its attempts begin at 0 again.
 
-        Raises `ConfigurationError` if it is not set aside, a `StorageError` if the store cannot read it.
+        Raises `ConfigurationError` if the message is not set aside, a `StorageError` if the store cannot read it.
         """
         self._started()
         stored = self._store.message(message.number) if message.number in self._attempts.set_aside else None
@@ -289,10 +296,10 @@ class ReliableChannel:
         self._hand_over(Delivered(message.number, replace(stored, redelivered=True)))
 
     def events(self) -> EventStream:
-        """Return every event as an async iterator, for a ``match`` to take apart.
+        """Return an async iterator over all events from now on.
 
-        From now on; if nothing has listened so far, from the beginning. Moving on finishes a received message if there
-        are neither handlers of messages nor `messages()`.
+        The first listener also gets the events before it. If the application has no handler of messages and does not
+        use `messages`, this loop finishes a `MessageReceived` when it asks for the next event.
         """
         self._open()
         return self._listeners.stream()
@@ -304,16 +311,17 @@ class ReliableChannel:
     def on(self, event: str, handler: Handler) -> Callable[[], None]: ...
 
     def on(self, event: str | type[E], handler: Handler) -> Callable[[], None]:
-        """Call ``handler`` with every event of a kind, given by type or by name; return a function that ends that.
+        """Call ``handler`` with every event of a type; return a function that removes the handler.
 
-        A handler may be a coroutine function. One that raises is logged and told as `HandlerFailed`; nothing stops.
-        What happened before anything listened is told to the first listeners.
+        ``event`` is an event class or one of its names in `EVENT_NAMES`; another name raises `ConfigurationError`.
+        The handler may be a coroutine function. If it raises, the channel logs the exception, emits `HandlerFailed` and
+        continues. The first listeners also get the events before them.
         """
         self._open()
         return self._listeners.on(event, handler)
 
     def statistics(self) -> ChannelStatistics:
-        """Return what was counted since the start, and what is held now."""
+        """Return counts since the start, and sizes of buffers now."""
         engine = self._started()
         return ChannelStatistics(
             protocol=engine.stack.statistics(),
@@ -332,7 +340,7 @@ class ReliableChannel:
 
     @property
     def protocol(self) -> Stack:
-        """The protocol's state, to look at only; raises `ChannelClosedError` if the channel is not started."""
+        """The state of the protocol, read-only; raises `ChannelClosedError` if the channel is not started."""
         return self._started().stack
 
     async def __aenter__(self) -> Self:
@@ -343,7 +351,7 @@ class ReliableChannel:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the channel; without an exception the messages in hand are finished."""
+        """Close the channel. Without an exception, messages that a loop has taken are finished."""
         if kind is None:
             self._inbox.finish_in_hand()
         await self.close()
@@ -381,7 +389,7 @@ class ReliableChannel:
             await asyncio.to_thread(self._store.close)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop letting anything out: as if the process had ended, but with an error for everybody who waits."""
+        """Stop sending, and raise ``error`` in everything that waits."""
         self._failure = error
         self._receipts.end(error)
         self._inbox.fail(error)
@@ -395,9 +403,9 @@ class ReliableChannel:
             await asyncio.shield(durable)
 
     def _refuse(self, payload: bytes, error: LocalError, request_id: str | None = None) -> None:
-        """Tell of a send that was refused, as RELIABLE-CHANNEL-API, "Event handling", asks.
+        """Emit the event of a refused send, as RELIABLE-CHANNEL-API, "Event handling", requires.
 
-        It was a request, though no other event will carry its id.
+        The event carries a request id of its own if the caller gave none.
         """
         reason = _REFUSALS.get(type(error), SendErrorReason.ENCODING_FAILED)
         event = MessageSendError(

@@ -1,15 +1,14 @@
-"""Store queries: page after page, no more often than allowed.
+"""`Retriever`: sends the protocol's store queries, page by page, within the allowed rate.
 
-The protocol says what it misses; this asks. The time away is read oldest first (`fairway.protocol.incoming.time_away`),
-and while there is no room for what a page brought, it is asked for again, after ever longer pauses. Whatever else is to
-be asked goes between its pages, for that may be what makes room; queries that wait together become one.
+The time offline is read oldest first (`fairway.protocol.incoming.time_away`). If the channel refuses messages of a page
+for want of room, the page is read again after growing pauses. Other queries run between these pages, because their
+answers may make room; queries that wait together become one.
 
-A query by time for what is missing goes backwards and stops after a page with which the channel reached ground that it
-knows: a message of it with causal history came, and nothing that was cited is missing. While something is missing it
-goes on as far as the window reaches, because a page brings a hundred messages and a query by hash only those named. Nor
-does it hold up those: anybody can cite what nobody has, and hours are read in vain for that.
+A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
+history and left no cited message missing. Otherwise it continues to the end of its window. Queries by hash do not wait
+for it, because a participant can cite messages that do not exist.
 
-Invariant: nothing is taken in that was not asked for, or under a hash that is not its own: a store is not trusted.
+Invariant: messages that were not asked for, or whose message hash is wrong, are ignored: stores are not trusted.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 _NS_PER_MS: Final = 1_000_000
 _ANSWER_TIMEOUT_S: Final = 30.0
 _MAX_PAGES: Final = 100_000
-"""A store that never comes to an end is not asked for ever."""
+"""Most pages of one query, against a store that always returns a further one."""
 _MAX_WAITING: Final = 1_000
 
 
 class Reading(Protocol):
-    """What retrieval needs to know of the channel that it reads for."""
+    """The state of the channel that retrieval reads."""
 
     @property
     def history_heard(self) -> int:
-        """Messages of the channel with causal history that were received so far."""
+        """Messages with causal history received so far."""
 
     def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether a message was not taken in for want of room."""
+        """Return whether the channel refused a message for want of room."""
 
     @property
     def has_gaps(self) -> bool:
@@ -51,15 +50,15 @@ class Reading(Protocol):
 
 
 class _Turn(Enum):
-    """What can be asked next."""
+    """The kinds of query, which take turns."""
 
-    TIME_AWAY = "a page of the time away"
-    HASHES = "messages by their hashes"
-    BACKWARDS = "a page of a time in which something is missing"
+    TIME_AWAY = "a page of the time offline"
+    HASHES = "messages by their message hashes"
+    BACKWARDS = "a page of a time in which messages are missing"
 
 
 class _Backwards:
-    """A query by time, newest first, that is on its way."""
+    """A query by time, newest first, of which pages are left."""
 
     def __init__(self, query: QueryStore) -> None:
         self.query: Final = query
@@ -68,7 +67,7 @@ class _Backwards:
 
 
 class Retriever:
-    """Asks the store for what the protocol misses, one page at a time."""
+    """Queries the store for missing messages, one page at a time."""
 
     def __init__(
         self,
@@ -89,18 +88,18 @@ class Retriever:
     ) -> None:
         """``found`` takes each message, ``settled`` waits until all of them are processed.
 
-        ``answered`` takes a query by hash that the store answered, whatever it brought.
-        ``progressed`` takes a time in nanoseconds up to which the time away was read. At most ``max_hashes`` messages
-        are asked for at once.
+        ``answered`` takes a query by hash that the store answered, with or without messages. ``progressed`` takes the
+        Unix nanoseconds up to which the time offline is read, ``caught_up`` the query when all of it is read.
+        ``limited`` takes the event of a full budget. A query by hash asks for at most ``max_hashes`` messages.
         """
         self.queries = 0
         """Pages asked for."""
         self.failures = 0
         """Queries that the store did not answer."""
         self.retrieved = 0
-        """Messages that came back, known ones included."""
+        """Messages that the store returned, known ones included."""
         self.mismatches = 0
-        """Messages that came back and were not asked for, or not what their hash is of."""
+        """Messages that the store returned wrongly: not asked for, or with a wrong message hash."""
         self._node = node
         self._content_topic = content_topic
         self._pubsub_topic = pubsub_topic
@@ -118,17 +117,17 @@ class Retriever:
         self._by_hash: deque[QueryStore] = deque()
         self._by_time: deque[QueryStore] = deque()
         self._backwards: _Backwards | None = None
-        """The query by time that is on its way."""
+        """The query by time under way."""
         self._time_away: TimeAway | None = None
-        """The time away, as long as it is not read."""
+        """The query for the time offline, until it is read."""
         self._pause: asyncio.TimerHandle | None = None
-        """Set while the time away is not read on."""
+        """Set while the query for the time offline pauses."""
         self._turns = list(_Turn)
-        """What was asked longest ago comes first."""
+        """The kind that was asked longest ago comes first."""
         self._arrived = asyncio.Event()
 
     def put(self, query: QueryStore) -> None:
-        """Ask something, after what waits already; a newer question about the time away replaces an older one."""
+        """Queue a query; a newer query for the time offline replaces an older one."""
         waiting = self._by_hash if query.message_hashes else self._by_time
         if query.catch_up:
             reading = TimeAway(query)
@@ -141,7 +140,7 @@ class Retriever:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Ask until cancelled: in turn messages by their hashes, and a page of each time that is being read."""
+        """Send queries until cancelled; the kinds take turns, page by page."""
         try:
             while True:
                 await self._do_next()
@@ -162,7 +161,7 @@ class Retriever:
         try:
             await (self._ask_by_hash() if turn is _Turn.HASHES else self._go_back())
         except (NetworkError, TimeoutError):
-            # Of what is missing the protocol keeps track itself, and asks again.
+            # The protocol keeps track of missing messages, and queries again.
             self.failures += 1
 
     def _is_due(self, turn: _Turn) -> bool:
@@ -181,7 +180,7 @@ class Retriever:
         self._arrived.set()
 
     async def _ask_by_hash(self) -> None:
-        """Ask for what waits longest, and what else can be asked with it: while queries wait their turn, more come."""
+        """Send the oldest query by hash, together with others that fit into it."""
         hashes = dict.fromkeys(self._by_hash.popleft().message_hashes)
         for other in list(self._by_hash):
             together = hashes | dict.fromkeys(other.message_hashes)
@@ -201,7 +200,7 @@ class Retriever:
         self._answered(query)
 
     async def _go_back(self) -> None:
-        """Read one page of a time in which something is missing; it is given up if the store does not answer."""
+        """Read one page of a time in which messages are missing; give the query up if the store does not answer."""
         reading = self._backwards or _Backwards(self._next_by_time())
         self._backwards = None
         question = StoreQuery(
@@ -220,7 +219,7 @@ class Retriever:
             self._backwards = reading
 
     def _next_by_time(self) -> QueryStore:
-        """Take the time that was to be read first, and as one with it what overlaps it."""
+        """Take the oldest query by time, joined with those that overlap it."""
         query = self._by_time.popleft()
         for other in list(self._by_time):
             if _overlap(query, other):
@@ -232,7 +231,7 @@ class Retriever:
         return query
 
     async def _read_on(self, reading: TimeAway) -> None:
-        """Read one page of the time away, and note when to read the next one."""
+        """Read one page of the time offline, and note when to read the next one."""
         question = StoreQuery(
             pubsub_topic=self._pubsub_topic,
             content_topics=(self._content_topic,),
@@ -266,9 +265,9 @@ class Retriever:
             self._pause = asyncio.get_running_loop().call_later(reading.pause_s, self._end_pause)
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
-        """Ask for a page, when that is allowed, and take in what it brings.
+        """Query a page, when the budget allows it, and process its messages.
 
-        Return it without what does not belong there, and whether there was such a thing.
+        Return the page without wrong messages, and whether there were any.
         """
         await self._permission()
         self.queries += 1
@@ -298,7 +297,7 @@ class Retriever:
 
 
 def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
-    """Return whether a message is one that was asked for, and is what its hash is of."""
+    """Return whether a message was asked for, and its message hash is right."""
     if question.message_hashes:
         asked_for = message.message_hash in question.message_hashes
     else:
@@ -306,7 +305,7 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
         asked_for = (
             message.pubsub_topic == question.pubsub_topic
             and message.message.content_topic in question.content_topics
-            # One without a timestamp a store dates by when it came.
+            # A store dates a message without a timestamp by its arrival.
             and (not timestamp_ns or question.start_ns is None or timestamp_ns >= question.start_ns)
             and (not timestamp_ns or question.end_ns is None or timestamp_ns < question.end_ns)
         )
@@ -314,5 +313,5 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
 
 
 def _overlap(one: QueryStore, other: QueryStore) -> bool:
-    """Return whether two times have anything in common."""
+    """Return whether the times of two queries overlap."""
     return (one.start_ns or 0) <= (other.end_ns or 0) and (other.start_ns or 0) <= (one.end_ns or 0)

@@ -1,4 +1,4 @@
-"""What a live channel counts (`ReliableChannel.statistics`)."""
+"""The counts of a live channel (`ReliableChannel.statistics`)."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from fairway.protocol.statistics import StackStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelStatistics:
-    """Counts since the channel was started, and what it holds now."""
+    """Counts since the channel was started, and sizes of its buffers now."""
 
     protocol: StackStatistics
-    """What the layers of the protocol counted."""
+    """Counts of the protocol's layers."""
     unfinished: int
-    """Received messages that the application has not finished with."""
+    """Received messages that the application has not finished."""
     unfinished_bytes: int
-    """Their payload."""
+    """Payload bytes of these messages."""
     publishing: int
-    """Transmissions handed to the node and not answered, or waiting for their turn."""
+    """Transmissions that wait for the node or for its answer."""
     uncommitted: int
-    """Changes of state that are not durable yet."""
+    """Writes that the store has not confirmed."""
     store_queries: int
-    """Pages that were asked of store nodes."""
+    """Pages asked of store nodes."""
     store_failures: int
-    """Store queries that were not answered."""
+    """Store queries without an answer."""
     retrieved: int
-    """Messages that store queries brought, known ones included."""
+    """Messages that store queries returned, known ones included."""
     store_mismatches: int
-    """Messages that store queries brought and that were not asked for, or not what their hash is of; none was taken."""
+    """Messages that store queries returned wrongly: not asked for, or with a wrong message hash. All were ignored."""
     dropped: int
-    """Messages that came faster than they could be processed; they are asked for again."""
+    """Received messages that were dropped because processing was too slow; the channel retrieves them later."""
     events_dropped: int
-    """Events that slow readers of events lost."""
+    """Events that slow readers lost."""
     handler_failures: int
-    """Event handlers that raised."""
+    """Exceptions that event handlers raised."""
