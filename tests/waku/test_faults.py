@@ -37,7 +37,7 @@ def test_a_share_outside_of_0_to_1_is_refused(name, share):
         ({"min_delay_ms": 5, "max_delay_ms": 4}, "0 <= min_delay_ms <= max_delay_ms, not 5 and 4"),
         ({"min_delay_ms": -1}, "0 <= min_delay_ms"),
         ({"max_message_bytes": 0}, r"max_message_bytes must lie in 1\.\.1048576"),
-        ({"max_message_bytes": 1_048_577}, "nobody parses longer messages"),
+        ({"max_message_bytes": 1_048_577}, "the longest message that is parsed"),
         ({"messages_per_epoch": -1}, "messages_per_epoch must be at least 0, or None"),
         ({"epoch_ms": 0}, "epoch_ms must be positive"),
         ({"store_lag_ms": -1}, "store_lag_ms must be at least 0, not -1"),

@@ -1,12 +1,10 @@
-"""A service node: relay, light push, filter and store for others, and a `WakuNode` for the program it runs in.
+"""`ServiceNode`: relay, light push, filter and store for other nodes, and a `WakuNode` for the program it runs in.
 
-The one place where the parts meet. A message enters by relay, by light push, by the REST API or by the program itself,
-and from there goes the same way: once into the archive, to the subscribers whose filters match, to the program's own
-subscriptions, and, unless it came by relay, to the relay peers.
+A message enters by relay, light push, the REST API or the program itself. It goes once into the archive, to matching
+filter subscribers, to the program's subscriptions and, unless it came by relay, to the relay peers.
 
-Invariants: a message is handled once, however often and by whatever way it comes, while it counts as seen; what a peer
-asks for never stops the node; when `ServiceNode.close` returns nothing of it is left, and everything that it archived
-is on disk.
+A message is handled once while `SeenMessages` remembers it. No request of a peer stops the node. When
+`ServiceNode.close` returns, all its tasks have ended and the archive is on disk.
 """
 
 from __future__ import annotations
@@ -56,14 +54,14 @@ from fairway.wire.waku_message import WakuMessage
 
 _LOG: Final = logging.getLogger(__name__)
 _EXCHANGE_STREAMS: Final = 64
-"""Streams of one protocol that a peer may hold open; js-waku opens some ahead of need."""
+"""Streams of one protocol that a peer may hold open; js-waku opens some in advance."""
 _SWEEP_S: Final = 30.0
 _METADATA_TIMEOUT_S: Final = 10.0
 _AGENT: Final = "fairway"
 
 
 class ServiceNode(WatchedNode):
-    """A node that serves others. Made by `ServiceNode.start`. Unhealthy while it has none of the peers to keep to."""
+    """A service node; made by `ServiceNode.start`. It is unhealthy while none of its configured peers is connected."""
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class ServiceNode(WatchedNode):
         rng: random.Random,
         exits: AsyncExitStack,
     ) -> None:
-        """Make a node of its parts; ``exits`` closes host and archive, and before them what the node adds to it."""
+        """Use `start`. ``exits`` closes host and archive, after what the node adds to it."""
         super().__init__()
         self.options: Final = options
         self.host: Final = host
@@ -85,7 +83,7 @@ class ServiceNode(WatchedNode):
         self._tasks: Final = OwnedTasks()
         self._closed = False
         self.pending_responses: Final = PendingResponses()
-        """Answers to all protocols that peers have not read yet."""
+        """Responses that peers have not read yet."""
         self._introductions: Final = Introductions(
             host,
             WakuMetadata(cluster_id=options.cluster_id, shards=options.shards),
@@ -93,7 +91,7 @@ class ServiceNode(WatchedNode):
             pending=self.pending_responses,
         )
         self.limiters: Final = {name: RequestLimiter(options.request_rate) for name in ("lightpush", "filter", "store")}
-        """By service; what the metrics show."""
+        """The rate limiter of each service."""
         self.filters: Final = FilterService(
             pubsub_topics=options.pubsub_topics, limiter=self.limiters["filter"], limits=options.filter_limits
         )
@@ -116,8 +114,8 @@ class ServiceNode(WatchedNode):
     async def start(cls, options: ServiceOptions | None = None, *, key: PrivateKey | None = None) -> Self:
         """Open the archive, listen, and serve until `close`.
 
-        Without ``key`` the node gets a new identity. Raises `ConfigurationError` and `StorageError` for options and
-        archives that cannot be, `OSError` for a port that is taken.
+        Without ``key`` the node gets a new identity. Raises `ConfigurationError` for options that cannot work,
+        `StorageError` if the archive cannot be opened, and `OSError` if a port is in use.
         """
         chosen = options or ServiceOptions()
         rng = random.Random(chosen.seed)  # noqa: S311 - chooses peers and losses, no secrets
@@ -144,12 +142,12 @@ class ServiceNode(WatchedNode):
 
     @property
     def peer_id(self) -> PeerId:
-        """Whom others connect to."""
+        """The peer id of the node."""
         return self.host.peer_id
 
     @property
     def addresses(self) -> tuple[Multiaddr, ...]:
-        """Where: complete multiaddrs."""
+        """The multiaddrs that the node listens on, with its peer id."""
         return self.host.addresses
 
     async def send(self, message: RoutedMessage) -> SendResult:
@@ -165,7 +163,7 @@ class ServiceNode(WatchedNode):
         return SendResult(accepted=True)
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics.
+        """Return the messages of others on content topics.
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
@@ -183,23 +181,23 @@ class ServiceNode(WatchedNode):
         return await self.archive.page(query, cursor)
 
     def watch_peers(self) -> Subscription[KeptPeer]:
-        """Return how it stands with each of the peers to keep to, and then every change, until the node closes."""
+        """Return the state of each configured peer, then every change, until the node closes."""
         return self._keeper.watch()
 
     async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> Published:
-        """Hand out a message that passed the rules, and relay it."""
+        """Distribute a message that passed the rules, and relay it."""
         routed = RoutedMessage.of(pubsub_topic, message, encoded)
         new = self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
         known = self.relay.peer_count(pubsub_topic)
-        # A client that uses two nodes hands each of them what the other has relayed already: that is no failure. What
-        # went to nobody the first time goes out now.
+        # A client that uses two nodes sends each message to both: a message that was relayed already is a success. A
+        # message that reached no peer the first time is relayed now.
         relayed = not new and self.relay.passed_on(pubsub_topic, encoded)
         if relayed or (known and self.distribution.loses()):
             return Published(relay_peer_count=known)
         return Published(relay_peer_count=await self.relay.publish(pubsub_topic, encoded))
 
     async def close(self) -> None:
-        """Leave the network and write what is not yet written. May be called twice."""
+        """Leave the network, and write the archive. Can be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -237,7 +235,7 @@ class ServiceNode(WatchedNode):
         async for event in events:
             self._introductions.take(event)
             if isinstance(event, PeerDisconnected):
-                # The subscription itself lasts: js-waku reconnects and pings before it subscribes again.
+                # The subscription remains: js-waku reconnects and pings before it subscribes again.
                 self.pusher.forget(event.peer_id)
                 self.filters.left(str(event.peer_id))
             self._board.show(self._status_now())
@@ -274,7 +272,7 @@ class ServiceNode(WatchedNode):
         return await self.store.respond(peer, request, now_s=time.monotonic())
 
     def _status_now(self) -> NodeStatus:
-        # A node without peers to keep to is its own network, and well.
+        # A node without configured peers is its own network, and healthy.
         lonely = bool(self.options.peers) and not self._keeper.connected()
         health = NodeHealth.UNHEALTHY if lonely else NodeHealth.SUFFICIENTLY_HEALTHY
         return NodeStatus(health=health, store=self.archive is not None)

@@ -1,6 +1,6 @@
-"""What a service node is told when it starts. Every field has a default; together they make a node of its own network.
+"""The options of a service node. With the defaults, the node is a network of its own.
 
-Sources of the defaults: 64/WAKU2-NETWORK for sizes and clocks, nwaku's for ports and page sizes.
+Sizes and clock tolerances follow 64/WAKU2-NETWORK, ports and page sizes follow nwaku.
 """
 
 from __future__ import annotations
@@ -18,44 +18,48 @@ from fairway.waku.protocols.rules import MAX_RELAYED_BYTES, MessageRules
 from fairway.wire.topics import autoshard, pubsub_topic
 
 DEFAULT_CLUSTER: Final = 1
-"""The Waku Network."""
+"""Cluster id of The Waku Network (64/WAKU2-NETWORK)."""
 DEFAULT_SHARD_COUNT: Final = 8
-"""Shards of The Waku Network; autosharding spreads content topics over them."""
+"""Network shards of The Waku Network; autosharding maps content topics to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """How a service node is set up."""
+    """The options of a `ServiceNode`."""
 
     cluster_id: int = DEFAULT_CLUSTER
+    """Cluster of the node."""
     shards: tuple[int, ...] = tuple(range(DEFAULT_SHARD_COUNT))
-    """The shards that this node relays and serves."""
+    """Network shards that the node relays and serves."""
     shard_count: int = DEFAULT_SHARD_COUNT
-    """Shards of the whole cluster, which autosharding needs to know."""
+    """Network shards of the cluster, for autosharding."""
     host: str = "127.0.0.1"
-    """Address to listen on, loopback unless told otherwise."""
+    """IP address to listen on."""
     tcp_port: int | None = 0
-    """0 for any free one, None for none."""
+    """TCP port to listen on; 0: any free port, None: no TCP."""
     ws_port: int | None = 0
-    """The same for WebSocket."""
+    """Port for WebSocket; 0: any free port, None: no WebSocket."""
     ws_origins: tuple[str, ...] = ()
-    """Web pages that may connect to it, like ``https://example.org``, or ``*``. Those of this machine and of the node's
-    own IP address may in any case, and programs, which name no origin."""
+    """Origins of web pages that may connect, such as ``https://example.org``, or ``*``. Pages of this machine and of
+    the node's own IP address always may, and so may programs, which send no origin."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
-    """Where messages are kept for store queries, see `open_archive`; None: no store service."""
+    """Where the node keeps messages for store queries (`open_archive`); None: no store service."""
     retention: Retention = field(default_factory=Retention)
+    """How long, and how many, messages are kept."""
     max_message_bytes: int = MAX_RELAYED_BYTES
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))
-    """What each peer may ask of each service; beyond it is 429."""
+    """Requests of each peer to each service; further ones are refused with 429. None: no limit."""
     filter_limits: FilterLimits = field(default_factory=FilterLimits)
+    """Limits of filter subscriptions."""
     host_limits: HostLimits = field(default_factory=HostLimits)
+    """Limits of the libp2p host."""
     loss: float = 0.0
-    """For tests: share of messages that the node loses on each way out of it, to relay peers and to each subscriber."""
+    """For tests: share of messages, 0 to 1, that the node loses towards relay peers and each subscriber."""
     seed: int | None = None
-    """For tests: what the losses follow from."""
+    """For tests: seed of these losses."""
 
     def __post_init__(self) -> None:
         checked_origins(self.ws_origins)
@@ -68,16 +72,16 @@ class ServiceOptions:
 
     @property
     def pubsub_topics(self) -> tuple[str, ...]:
-        """The pubsub topics of the shards."""
+        """The pubsub topics of ``shards``."""
         return tuple(pubsub_topic(self.cluster_id, shard) for shard in self.shards)
 
     def pubsub_topic_of(self, content_topic: str) -> str:
-        """Return the shard of a content topic; raise `ConfigurationError` if it does not parse."""
+        """Return the pubsub topic of a content topic; raise `ConfigurationError` if it does not parse."""
         return autoshard(content_topic, self.cluster_id, self.shard_count)
 
     @property
     def rules(self) -> MessageRules:
-        """What passes."""
+        """The rules for messages that the node accepts."""
         from_network = MessageRules.of_network(self.cluster_id, self.pubsub_topics)
         return MessageRules(
             pubsub_topics=from_network.pubsub_topics,

@@ -1,4 +1,4 @@
-"""Test programs that use fairway: an hour of a lossy network in a second, the same with the same seed.
+"""Tests of programs that use fairway: an hour of a lossy network in a second, repeatable by its seed.
 
 ::
 
@@ -8,8 +8,8 @@
             ...
             await asyncio.sleep(3600)
 
-`virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is a program among several in one such loop, on
-a `Machine` with a wall clock of its own, that can be killed at once. A `SimulatedDisk` holds what such programs keep.
+`virtual_time` and `run` run a coroutine on a `VirtualLoop`. A `Process` is one of several programs in such a loop: it
+has a `Machine` with its own wall clock, and it can be killed. A `SimulatedDisk` holds the stores of these programs.
 """
 
 from fairway.testing.disk import DiskFault, DiskFaults, SimulatedDisk

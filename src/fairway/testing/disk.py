@@ -1,4 +1,4 @@
-"""A disk under virtual time: real SQLite files, written on the event loop, whose machine may crash at any moment.
+"""`SimulatedDisk`: SQLite files under virtual time, with crashes and faults of the disk.
 
 ::
 
@@ -7,16 +7,16 @@
         disk.on_crash = lambda name: processes[name].kill()
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
-A store of this disk is `SqliteStore` itself; what differs is when its queue is emptied (by a timer of the loop, in
-place of a thread), when it answers (by another timer, all that shared a transaction at once, from another thread as the
-writing thread does, for which the loop waits) and what happens at the statements that sync: the end of each
-transaction, and the checkpoint. What is synced is on the disk. What a commit wrote and did not sync may be there in any
-part, by sectors of 512 bytes, the last of them torn within; only SQLite's order of syncs is kept (the header of its log
-is on the disk before the first frame behind it) and its assumption that a write harms no byte beside those that it
-writes ("powersafe overwrite").
+A store of this disk is a `SqliteStore` with three differences. A timer of the loop commits its queue, in place of a
+thread. A second timer answers all writes of a transaction at once, from another thread, for which the loop waits.
+Faults can strike the statements that sync: the end of each transaction, and the checkpoint.
 
-A crash leaves the files as they then are, without the clean-up that closing a database does. So the next opening
-recovers from them as after a real loss of power.
+Synced bytes are on the disk. Of bytes that a commit wrote and did not sync, any sectors of 512 bytes can be there, and
+the last one can be torn. Two guarantees that SQLite relies on hold: the header of its log is on the disk before the
+frames after it, and a write changes no bytes beside its own ("powersafe overwrite").
+
+A crash leaves the files as they are, without the clean-up of closing a database, so that the next opening recovers as
+after a real loss of power.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes whole or, if power ends meanwhile, with garbage in it."""
+"""Unit of a disk write: written whole or, at a loss of power, with garbage in it."""
 LOG_HEADER_BYTES: Final = 32
 """Length of the header of an SQLite log (https://sqlite.org/fileformat2.html, "WAL File Format")."""
 
@@ -71,25 +71,25 @@ _FULL: Final = 2
 _DATABASE: Final = ""
 _LOG: Final = "-wal"
 _KEPT: Final = (_DATABASE, _LOG, "-journal")
-"""Ends of the names of the files that survive. SQLite makes the shared memory of a log anew."""
+"""Suffixes of the files that survive a crash. SQLite creates the shared memory of a log again."""
 
 Image = dict[str, bytes]
-"""What is on the disk, by the end of the file's name."""
+"""Content of the disk: suffix of a file name -> bytes."""
 
 
 class DiskFault(Enum):
-    """What may happen when a store syncs."""
+    """A fault that can strike when a store syncs."""
 
     CRASH_BEFORE = "crash_before"
-    """Power is lost, and nothing of the transaction is on the disk."""
+    """Power is lost before the write: the transaction is not on the disk."""
     CRASH_AFTER = "crash_after"
-    """Power is lost when the transaction is on the disk; its answer never comes."""
+    """Power is lost after the write: the transaction is on the disk, and the store gets no answer."""
     TORN = "torn"
-    """Power is lost amid the write: some of it is on the disk."""
+    """Power is lost during the write: a part of the transaction is on the disk."""
     FULL = "full"
-    """The disk is full: the transaction fails, the program goes on."""
+    """The disk is full: the transaction fails, and the program continues."""
     SYNC_ERROR = "sync_error"
-    """The disk reports an error; the transaction is on it or is not."""
+    """The disk reports an error; the transaction may be on it or not."""
 
 
 _TIMES: Final = ("latency_ms", "answer_ms")
@@ -98,7 +98,7 @@ _IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.TORN, DiskFault.CRASH_AFT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFaults:
-    """How likely each fault is, as a share of all syncs, and how long a commit takes."""
+    """The share of syncs that each fault strikes, 0 to 1, and the duration of a commit."""
 
     crash_before: float = 0.0
     crash_after: float = 0.0
@@ -106,9 +106,9 @@ class DiskFaults:
     full: float = 0.0
     sync_error: float = 0.0
     latency_ms: tuple[float, float] = (1.0, 10.0)
-    """From the first write that queues up until the commit that takes it: drawn evenly between these two."""
+    """Shortest and longest time from the first queued write to its commit; drawn uniformly."""
     answer_ms: tuple[float, float] = (0.0, 0.0)
-    """From the commit until its writes are answered; meanwhile the program goes on, and the next commit may begin."""
+    """Shortest and longest time from a commit to its answer; meanwhile the program runs, and may commit again."""
 
     def __post_init__(self) -> None:
         """Check the shares and the times. Raises `ConfigurationError`."""
@@ -133,24 +133,24 @@ class DiskFaults:
         return None
 
 
-def _nobody_hears(name: str) -> None:
-    """Let a store die alone, where nobody watches its machine."""
+def _no_action(name: str) -> None:
+    """Do nothing: the default of `SimulatedDisk.on_crash`."""
 
 
 class SimulatedDisk:
-    """The disks of the machines of a world, one by each name. Close it after use, or use it in a ``with`` block."""
+    """The disks of several machines, each with a name. Close it after use, or use it in a ``with`` block."""
 
     def __init__(self, seed: int = 0, folder: Path | None = None) -> None:
-        """Keep the files in a folder; without one in a temporary folder, in memory where that is possible."""
+        """Keep the files in ``folder``; by default in a temporary folder, in memory where that is possible."""
         self.faults = DiskFaults()
-        """May be set at any time."""
-        self.on_crash: Callable[[str], None] = _nobody_hears
-        """Told the name whose machine crashes at a sync, never by the code of that machine itself.
+        """The shares of faults; can be set at any time."""
+        self.on_crash: Callable[[str], None] = _no_action
+        """Called with the name of a machine that crashes at a sync, from outside the program on that machine.
 
-        Its store is dead by then, and `store` can be asked for the next life.
+        The store is dead by then; `store` returns one for the next run of the program.
         """
         self.happened: Counter[DiskFault] = Counter()
-        """How often which fault struck."""
+        """How often each fault struck."""
         self._seed = seed
         self._own: weakref.finalize[..., SimulatedDisk] | None = None
         if folder is None:
@@ -182,7 +182,7 @@ class SimulatedDisk:
         kept_trace_points: int = KEPT_TRACE_POINTS,
         max_bytes: int | None = None,
     ) -> ChannelStore:
-        """Return the store of a machine, for one life of its program; the options are those of `SqliteStore`."""
+        """Return the store of a machine, for one run of its program; the options are those of `SqliteStore`."""
         machine = self._machine(name)
         store = _SimulatedStore(
             machine, kept_requests=kept_requests, kept_trace_points=kept_trace_points, max_bytes=max_bytes
@@ -191,21 +191,21 @@ class SimulatedDisk:
         return store
 
     def strike(self, name: str, fault: DiskFault, *, after: int = 0) -> None:
-        """Let a sync of a machine suffer this fault, whatever the shares are, ``after`` so many that go well.
+        """Make a sync of a machine fail with a fault, after ``after`` syncs that succeed; `faults` do not apply to it.
 
-        An opening syncs once, the first of a file once more for each version of the schema. Strikes queue up.
+        Opening a store syncs once; creating its file syncs once more for each version of the schema. Calls queue up.
         """
         self._machine(name).strikes.extend([*[None] * after, fault])
 
     def power_loss(self, name: str) -> None:
-        """Let a machine crash now: its stores are dead for good, and nothing that they were given is answered.
+        """Crash a machine now: its stores are dead, and their writes get no answer.
 
-        A commit under way is on the disk, is not, or is in part, as the seed draws. `on_crash` is not called.
+        The seed draws whether a commit under way is on the disk, is not, or is in part. `on_crash` is not called.
         """
         self._machine(name).power_loss()
 
     def close(self) -> None:
-        """Let go of every file, as a crash of all machines would, and remove the folder unless it was given."""
+        """Crash all machines, and remove the folder unless it was given."""
         for machine in self._machines.values():
             machine.let_go()
         self._answering.shutdown()
@@ -218,16 +218,16 @@ class SimulatedDisk:
         return self._machines[name]
 
     def later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call something in the context of the world, which no crash of a program ends."""
+        """Call a function after a delay, in a context that no crash of a program ends."""
         return asyncio.get_running_loop().call_later(delay_s, call, context=self._context)
 
     def on_another_thread(self, call: Callable[[], None]) -> None:
-        """Call something where no event loop runs, and wait for it: nothing runs side by side."""
+        """Call a function on a thread without an event loop, and wait for it, so that nothing runs in parallel."""
         self._answering.submit(call).result()
 
 
 class _PowerLoss(BaseException):
-    """Ends whatever a store is doing; carries what is on the disk. No code of the store's may stop it."""
+    """Ends the code of a store at a loss of power. Not an `Exception`, so that the store cannot catch it."""
 
     def __init__(self, image: Image) -> None:
         super().__init__("the machine lost power")
@@ -235,7 +235,7 @@ class _PowerLoss(BaseException):
 
 
 class _Machine:
-    """One machine's disk: what strikes it, and the stores that lie on it."""
+    """The disk of one machine: its faults and its stores."""
 
     def __init__(self, disk: SimulatedDisk, name: str, path: Path, seed: int) -> None:
         self.disk = disk
@@ -245,13 +245,13 @@ class _Machine:
         self.strikes: deque[DiskFault | None] = deque()
         self.stores: list[_SimulatedStore] = []
         self.forced: Image | None = None
-        """What is on the disk for sure, where that is not what the files show."""
+        """The synced content of the disk, if it differs from the files."""
 
     def sync(self, statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
-        """Carry out a statement that syncs, or let a fault strike it."""
+        """Execute a statement that syncs, or fail with a fault."""
         fault = self.strikes.popleft() if self.strikes else self.disk.faults.draw(self.rng)
         if statement == COMMIT and carry_out("PRAGMA synchronous").fetchone()[0] < _FULL:
-            # What is not forced to the disk is there whenever the system likes: here with the next that is.
+            # The system writes unsynced bytes at any time: here together with the next sync.
             self.forced = self.forced or self.image()
             return carry_out(statement)
         if fault is None:
@@ -274,7 +274,7 @@ class _Machine:
         raise _PowerLoss(self._torn(statement, before, after) if fault is DiskFault.TORN else after)
 
     def image(self) -> Image:
-        """Return what is in the files now."""
+        """Return the content of the files."""
         image = {}
         for end in _KEPT:
             path = self._beside(end)
@@ -283,7 +283,7 @@ class _Machine:
         return image
 
     def put_back(self, image: Image) -> None:
-        """Make the files what they were."""
+        """Restore the content of the files."""
         self.forced = None
         for end in _KEPT:
             if end in image:
@@ -305,9 +305,9 @@ class _Machine:
         return self.path.with_name(f"{self.path.name}{end}")
 
     def _torn(self, statement: str, before: Image, after: Image) -> Image:
-        """Return the files when power was lost amid a statement."""
+        """Return the files after a loss of power during a statement."""
         if statement == CHECKPOINT:
-            # The log is whole and stays until the file is.
+            # The log is complete, and stays until the file is complete.
             return {**after, _DATABASE: torn(before[_DATABASE], after[_DATABASE], self.rng)}
         if _LOG not in after:
             # A new file has no log yet. Its journal is gone, so the transaction is over.
@@ -316,7 +316,7 @@ class _Machine:
 
 
 class _Connection(sqlite3.Connection):
-    """Lets the machine have its way with whatever syncs."""
+    """Lets the machine apply its faults to statements that sync."""
 
     machine: _Machine | None = None
 
@@ -327,7 +327,7 @@ class _Connection(sqlite3.Connection):
 
 
 class _LoopDriver(CommitDriver):
-    """Empties a queue on the event loop, a while after it was woken."""
+    """Commits a queue on the event loop, with a delay."""
 
     def __init__(self, store: _SimulatedStore, machine: _Machine) -> None:
         self._store = store
@@ -353,7 +353,7 @@ class _LoopDriver(CommitDriver):
             self._empty()
 
     def cancel(self) -> None:
-        """Leave in the queue what is in it."""
+        """Commit nothing more; the queue keeps its writes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -367,7 +367,7 @@ class _LoopDriver(CommitDriver):
 
 
 class _SimulatedStore(SqliteStore):
-    """A store on a machine, for one life of its program."""
+    """A store on a machine, for one run of its program."""
 
     def __init__(self, machine: _Machine, **options: Any) -> None:
         super().__init__(machine.path, **options)
@@ -375,29 +375,29 @@ class _SimulatedStore(SqliteStore):
         self._is_dead = False
         self._committing: _LoopDriver | None = None
         self._answers: list[Callable[[], None]] = []
-        """What is told together."""
+        """The answers of one transaction, which are given together."""
         self._answers_at_s = 0.0
-        """When that is."""
+        """When they are given, in seconds of the loop."""
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             raise ConfigurationError(
-                "a simulated disk is there under virtual time only: run this with fairway.testing.run or virtual_time"
+                "a simulated disk needs virtual time: run this with fairway.testing.run or virtual_time"
             )
         if self._is_dead:
-            raise StorageError(f"{self.path}: its machine lost power; get the store of the next life from the disk")
+            raise StorageError(f"{self.path}: its machine lost power; get a new store from the disk")
         try:
             stored = super().open(channel_id, sender_id, content_topic)
         except _PowerLoss as loss:
             self._crash(loss.image)
             raise StorageError(f"{self.path}: the machine lost power while the store was being opened") from None
-        # A world that ends leaves its stores as they are.
+        # The end of a simulation leaves its stores as they are.
         atexit.unregister(self.close)
         return stored
 
     def submit(self, write: Write, done: Done) -> None:
         if self._is_dead:
-            # Nobody is there to answer.
+            # A dead store gives no answers.
             return
         answer = partial(self._answer, done, copy_context())
         super().submit(write, answer)
@@ -410,7 +410,7 @@ class _SimulatedStore(SqliteStore):
         self._tell()
 
     def power_loss(self) -> None:
-        """End this life, amid a commit if one is under way."""
+        """End this run, during a commit if one is under way."""
         if self._open is None or self._committing is None:
             self._is_dead = True
             return
@@ -429,19 +429,19 @@ class _SimulatedStore(SqliteStore):
         self.end(image)
 
     def end(self, image: Image) -> None:
-        """End this life with this on the disk."""
+        """End this run, with this content of the disk."""
         self.let_go()
         self._machine.put_back(image)
 
     def let_go(self) -> None:
-        """End this life, whatever is on the disk."""
+        """End this run, and leave the disk as it is."""
         self._is_dead = True
         if self._committing is not None:
             self._committing.cancel()
         self._abandon()
 
     def _crash(self, image: Image) -> None:
-        """End this life from within its own program, which is to be killed once it lets others run."""
+        """End this run from within its program, which `on_crash` kills in the next turn of the loop."""
         self.end(image)
         self._machine.disk.later(0, partial(self._machine.disk.on_crash, self._machine.name))
 
@@ -477,7 +477,7 @@ def _call_all(calls: Iterable[Callable[[], None]]) -> None:
 
 
 def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
-    """Return a file of which only a part of what was written since ``before`` reached the disk."""
+    """Return a file after a torn write: some of the sectors changed since ``before`` are on the disk."""
     written = [
         at
         for block in range(0, len(after), _BLOCK_BYTES)
@@ -488,7 +488,7 @@ def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.5:
         kept = written[: rng.randint(0, len(written))]
     else:
-        # A disk writes sectors in whatever order suits it.
+        # A disk writes sectors in any order.
         share = rng.random()
         kept = [at for at in written if rng.random() < share]
     image = bytearray(before)
@@ -502,9 +502,9 @@ def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
 
 
 def torn_log(before: bytes, after: bytes, rng: random.Random) -> bytes:
-    """Return a log of which only a part of what was written since ``before`` reached the disk.
+    """Return a log after a torn write.
 
-    Where the log begins anew, its header is synced before anything behind it is written (wal.c, walWriteFrames).
+    Where the log begins anew, SQLite syncs its header before it writes frames (wal.c, walWriteFrames).
     """
     header = after[:LOG_HEADER_BYTES]
     if before[:LOG_HEADER_BYTES] != header:
@@ -520,14 +520,14 @@ def _sector(content: bytes, at: int) -> bytes:
 
 
 def _changed(before: bytes, after: bytes, at: int) -> tuple[int, int]:
-    """Return where in a sector what was written begins and ends."""
+    """Return where the changed bytes of a sector begin and end in the file."""
     old, new = _sector(before, at), _sector(after, at)
     changed = [place for place in range(len(new)) if old[place : place + 1] != new[place : place + 1]]
     return at + changed[0], at + changed[-1] + 1
 
 
 def _full(statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Error:
-    """Let a transaction need more than the disk has, and raise what SQLite says of it; return that of a checkpoint."""
+    """Make a commit exceed the room on the disk, which raises SQLite's error; for a checkpoint return that error."""
     if statement == COMMIT:
         (pages,) = carry_out("PRAGMA page_count").fetchone()
         (page_bytes,) = carry_out("PRAGMA page_size").fetchone()
@@ -550,7 +550,7 @@ def _memory() -> Path:
 
 
 def _own() -> tuple[Path, StoreLock]:
-    """Make a folder, and remove those of processes that were killed; who holds no lock any more was."""
+    """Make a folder, and remove the folders of killed processes, which hold no lock any more."""
     memory = _memory()
     for lock in memory.glob(f"{_OWN}*{_LOCK}"):
         with suppress(StoreLockedError, OSError):
@@ -558,7 +558,7 @@ def _own() -> tuple[Path, StoreLock]:
             _remove(left, StoreLock(left))
     while True:
         folder = memory / f"{_OWN}{secrets.token_hex(8)}"
-        # Another process may take a lock that is being made for one that was left.
+        # Another process can hold a new lock for a moment, when it looks for folders to remove.
         with suppress(StoreLockedError):
             held = StoreLock(folder)
             folder.mkdir(mode=0o700)

@@ -1,13 +1,12 @@
-"""An event loop under virtual time, and the programs in it: it never waits, and the same seed gives the same run.
+"""`VirtualLoop`: an event loop under virtual time; `Process` and `Machine`: the programs in it.
 
-The clock stands still while anything is ready to run, then jumps to the next timer, so an hour of waiting costs what is
-done in it. There are no threads and no sockets: what is given to an executor runs at once, on this thread.
+The clock stands still while anything is ready to run, then jumps to the next timer: waiting takes no time. The same
+seed gives the same run. There are no threads and no sockets; a function given to an executor runs at once.
 
-asyncio promises that callbacks run in the order in which they were scheduled, and this loop keeps that. It promises no
-order among tasks that are ready together; the seed draws it, so that a program that relies on one is found out.
+Callbacks run in the order in which they were scheduled, as asyncio promises. asyncio promises no order among tasks that
+are ready together: the seed draws it, so that tests find programs that rely on one.
 
-A `Process` is one of several programs in a loop, on a `Machine` of its own. What runs in it can be ended at once, as by
-kill -9: the loop passes over its callbacks from then on.
+A `Process` is one of several programs in a loop. Killing it, as with kill -9, makes the loop skip all its callbacks.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from fairway.units import NS_PER_MS, NS_PER_S
 Result = TypeVar("Result")
 
 START_NS: Final = 1_760_000_000_000_000_000
-"""What a wall clock shows where virtual time begins, in nanoseconds since the Unix epoch: 2025-10-09 08:53:20 UTC."""
+"""Wall-clock time at the start of virtual time, in Unix nanoseconds: 2025-10-09 08:53:20 UTC."""
 _MAX_TURNS: Final = 1_000_000
-"""Turns of the loop at one moment, after which it counts as a program that runs in circles."""
+"""Turns of the loop without time passing, after which `Deadlock` is raised."""
 _SHOWN: Final = 5
 
 
 class Deadlock(RuntimeError):  # noqa: N818 - the term of the field
-    """Every task waits for something that nobody is going to do, or runs without ever letting time pass."""
+    """All tasks wait and no timer is set, or tasks run on without letting time pass."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -49,7 +48,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.random = random.Random(f"loop/{seed}")  # noqa: S311 - reproducible, and guards nothing
         """Draws the order of tasks, and the random bytes of the programs."""
         self.errors: list[dict[str, Any]] = []
-        """What nobody else was told of, as `call_exception_handler` was."""
+        """The contexts that `call_exception_handler` got: errors that no code awaited."""
         self._now_ns = 0
         self._turns = 0
         self._until: Callable[[], bool] | None = None
@@ -69,11 +68,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def tasks(self) -> tuple[asyncio.Task[Any], ...]:
-        """The tasks that are not done, without those of killed programs, in the order in which they began."""
+        """The tasks that are not done, without those of killed programs, in the order of their start."""
         return tuple(self._tasks)
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:
-        """Run a coroutine, as part of the program whose code or context asks for it."""
+        """Run a coroutine; the task belongs to the process of ``context``, or of the running code."""
         task: asyncio.Task[Any] = super().create_task(coro, name=name, context=context)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
@@ -88,16 +87,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         func: Callable[..., Result],
         *args: Any,
     ) -> asyncio.Future[Result]:
-        """Run a function at once, on this thread, and return a future of what it returned."""
+        """Run a function at once, on this thread, and return a future of its result."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whoever awaits it is to have it
+        except Exception as error:  # noqa: BLE001 - the awaiting code gets it
             future.set_exception(error)
         return future
 
     def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let so much time pass, and return True as soon as ``until`` holds, else False."""
+        """Let virtual time pass, up to ``seconds``; return True as soon as ``until`` holds, else False."""
         if until is not None and until():
             return True
         end = self.call_later(seconds, self.stop)
@@ -110,18 +109,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return until is not None and until()
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep in `errors` what nobody waits for."""
+        """Add an error that no code awaits to `errors`."""
         self.errors.append(context)
 
     def abandon(self, task: asyncio.Task[Any]) -> None:
-        """Let a task never go on, and tell nobody of it. Its clean-up is done up to the first ``await``."""
+        """End a task without a report. Its clean-up code runs up to the first ``await``."""
         self._tasks.pop(task, None)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(Exception, asyncio.CancelledError):
             task.get_coro().close()
 
     def close(self) -> None:
-        """Let go of everything; tasks that are not done never go on."""
+        """Close the loop; tasks that are not done end where they are."""
         if not self.is_running():
             for task in self.tasks:
                 self.abandon(task)
@@ -131,13 +130,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks.pop(task, None)
 
     def _run_once(self) -> None:
-        """Do one turn, as `asyncio.BaseEventLoop` asks of its children: let time pass if nothing is ready, then run."""
+        """Do one turn, as `asyncio.BaseEventLoop` requires: if nothing is ready let time pass, then run callbacks."""
         if not self._ready:
             self._jump()
         self._turns += 1
         if self._turns > _MAX_TURNS:
             raise Deadlock(
-                f"{_MAX_TURNS:,} turns of the loop without time passing: {self._waiting()} run in circles; let them "
+                f"{_MAX_TURNS:,} turns of the loop without time passing: {self._waiting()} run in a loop; make them "
                 "await something that takes time"
             )
         batch = list(self._ready)
@@ -157,7 +156,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0].cancelled():
             heapq.heappop(timers)
         if not timers:
-            raise Deadlock(f"nothing will ever happen any more, but these tasks wait: {self._waiting()}")
+            raise Deadlock(f"no timer is set and no callback is ready, but these tasks wait: {self._waiting()}")
         when = timers[0].when()
         self._now_ns = max(self._now_ns, round(when * NS_PER_S))
         self._turns = 0
@@ -167,7 +166,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._ready.append(timer)
 
     def _mix(self, batch: list[asyncio.Handle]) -> None:
-        """Exchange the places of tasks; other callbacks keep theirs."""
+        """Shuffle the tasks among the ready callbacks; other callbacks keep their positions."""
         places = [place for place, handle in enumerate(batch) if _is_task(handle)]
         if len(places) > 1:
             steps = [batch[place] for place in self.random.sample(places, len(places))]
@@ -179,7 +178,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
     def _write_to_self(self) -> None:
-        """Wake nobody: under virtual time there is one thread, which is awake."""
+        """Do nothing: there is one thread, and it is awake."""
 
 
 def _is_task(handle: asyncio.Handle) -> bool:
@@ -188,16 +187,16 @@ def _is_task(handle: asyncio.Handle) -> bool:
 
 
 class Machine(Environment):
-    """A machine under virtual time, whose wall clock is as wrong as it is told to be."""
+    """A machine under virtual time, with a wall clock that can be set."""
 
     def __init__(self, loop: VirtualLoop, *, start_ns: int = START_NS, skew_ms: int = 0) -> None:
         self.skew_ms = skew_ms
-        """How far the wall clock is ahead; may be set at any time, as somebody sets a clock."""
+        """How many milliseconds the wall clock is ahead; can be set at any time."""
         self.loop = loop
         self._start_ns = start_ns
 
     def time_ns(self) -> int:
-        """Return what the wall clock shows."""
+        """Return the time of the wall clock, in Unix nanoseconds."""
         return self._start_ns + self.loop.time_ns() + self.skew_ms * NS_PER_MS
 
     def monotonic_ns(self) -> int:
@@ -205,18 +204,18 @@ class Machine(Environment):
         return self.loop.time_ns()
 
     def random_bytes(self, count: int) -> bytes:
-        """Return bytes that follow from the loop's seed."""
+        """Return ``count`` bytes drawn from the loop's seed."""
         return self.loop.random.randbytes(count)
 
 
 class Process:
-    """One simulated program. Tasks and timers that begin in it belong to it."""
+    """One simulated program. Tasks and timers that it starts belong to it."""
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name = name
         self.machine = machine
         self.is_alive = True
-        """Whether it has not been killed."""
+        """False once the program was killed."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._context = copy_context()
         self._context.run(_PROCESS.set, self)
@@ -226,26 +225,26 @@ class Process:
         return f"<Process {self.name!r}, {'alive' if self.is_alive else 'killed'}, {len(self._tasks)} tasks>"
 
     def spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Run a coroutine in it."""
+        """Run a coroutine in the program."""
         return asyncio.get_running_loop().create_task(work, name=self.name, context=self._context.copy())
 
     def run(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function in it."""
+        """Call a function in the program."""
         return self._context.copy().run(call, *arguments)
 
     def kill(self) -> None:
-        """End it at once: nothing of it ever runs again, and nobody is told. Not to be called by the program itself.
+        """End the program at once: none of its callbacks runs again. The program itself must not call this.
 
-        What it held outside, such as its node and its store, is for the caller to let go of, before.
+        The caller first releases what the program holds outside, such as its node and its store.
         """
         self.is_alive = False
         tasks, self._tasks = list(self._tasks), {}
         for task in tasks:
-            # Whatever its clean-up begins belongs to it, too, and never runs.
+            # Tasks that its clean-up starts belong to the killed program, and never run.
             self._context.copy().run(self.machine.loop.abandon, task)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Take note of a task that began in it."""
+        """Add a task that the program started."""
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 
@@ -254,5 +253,5 @@ _PROCESS: Final[ContextVar[Process | None]] = ContextVar("fairway.testing.proces
 
 
 def process_of(context: Context | None) -> Process | None:
-    """Return the program that a context belongs to; that of the running code for None."""
+    """Return the program of a context; for None the program of the running code."""
     return _PROCESS.get() if context is None else context.get(_PROCESS)

@@ -1,4 +1,4 @@
-"""Runs a coroutine under virtual time, as `asyncio.run` does under real time."""
+"""`run` and `virtual_time`: run a coroutine under virtual time, as `asyncio.run` does under real time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 def run(main: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
     """Run a coroutine to its end under virtual time and return its result.
 
-    ``asyncio.sleep(3600)`` within takes no time. ``seed`` draws the order of tasks and all random bytes: a run that
-    fails with one fails with it again. Raises what the coroutine raises, what a task raised that nobody awaited, and
-    `Deadlock` if nothing can ever happen any more.
+    ``asyncio.sleep(3600)`` takes no time. ``seed`` draws the order of tasks and all random bytes: a run that fails
+    with a seed fails with it again. Raises what the coroutine raises, `RuntimeError` for an error that no code awaited,
+    and `Deadlock` if all tasks wait and no timer is set.
     """
     loop = VirtualLoop(seed)
 
@@ -42,7 +42,7 @@ def run(main: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
 def virtual_time(
     *, seed: int = 0
 ) -> Callable[[Callable[Arguments, Coroutine[Any, Any, Result]]], Callable[Arguments, Result]]:
-    """Make an ``async def`` test one that `run` runs, for any test runner that calls functions."""
+    """Decorate an ``async def`` test: a test runner calls it like a function, and `run` runs it."""
 
     def decorate(test: Callable[Arguments, Coroutine[Any, Any, Result]]) -> Callable[Arguments, Result]:
         @wraps(test)
@@ -55,7 +55,7 @@ def virtual_time(
 
 
 def _cancel_others(loop: VirtualLoop) -> None:
-    """Cancel what the main coroutine left running, as `asyncio.run` does."""
+    """Cancel the tasks that the main coroutine left running, as `asyncio.run` does."""
     others = loop.tasks
     for task in others:
         task.cancel()

@@ -1,4 +1,4 @@
-"""The Waku network as a channel sees it: the interface, and the nodes that implement it."""
+"""The interface between a channel and the Waku network (`WakuNode`), and its implementations."""
 
 from fairway.waku.connect import connect
 from fairway.waku.node import (

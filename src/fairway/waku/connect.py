@@ -1,8 +1,8 @@
-"""From an address to a node: the one place that knows which implementation speaks what.
+"""`connect`: makes a node from an address.
 
-`_CONNECTORS` is the table; another kind of node is another line in it. Invariant: an address that is not understood is
-a `ConfigurationError` that shows the ones which are, and nothing was opened. An implementation is imported when an
-address needs it: a network inside this process needs no libp2p.
+`_CONNECTORS` maps prefixes of addresses to implementations; a new kind of node is a new line there. An unknown address
+raises `ConfigurationError` before anything is opened. Each implementation is imported when an address needs it: a
+network inside this process needs no libp2p.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ def connect(
     connect_timeout_s: float | None = _TIMEOUT_S,
     request_timeout_s: float | None = None,
 ) -> Opening[WakuNode]:
-    """Return a node of the network at an address: ``await`` it and close it in the end, or use ``async with``.
+    """Connect to a Waku network, and return the node: use ``async with``, or ``await`` it and close the node.
+
+    The address selects the kind of node:
 
     - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
       separated by commas. ``options`` are `LightOptions`.
-    - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of a nwaku, or of a
+    - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of nwaku or of
       ``fairway node``. ``options`` are `RestNodeOptions`.
-    - ``"local:"``: the network inside this process; ``"local:NAME"``: one of several. ``name`` is how the network
-      calls the node. It is there at once, whatever ``connect_timeout_s`` says.
-    - ``"local://127.0.0.1:PORT"``: a network that another process of this machine serves (``fairway network``).
-      ``name`` as above, ``request_timeout_s`` for each answer, 10 s if not given.
+    - ``"local:"``: a network inside this process; ``"local:NAME"``: one of several. ``name`` is the name of the node
+      in that network.
+    - ``"local://127.0.0.1:PORT"``: a network that another process on this machine serves (``fairway network``).
+      ``name`` as above; ``request_timeout_s`` is the longest wait for each answer, by default 10 s.
 
-    Nobody answering within ``connect_timeout_s`` is an error; with None this returns at once, and the node connects
-    whenever somebody answers there; its status says when. A channel made with it takes in what is sent and keeps it
-    until then.
+    ``connect_timeout_s`` is the longest wait for a connection. With None this returns at once, and the node connects in
+    the background; its status says when. A channel with such a node keeps messages to send until then.
 
-    Raises `ConfigurationError` for an address that is not understood or an option that it does not have,
-    `NodeUnavailableError` if nobody answers there.
+    Raises `ConfigurationError` for an unknown address or option, and `NodeUnavailableError` if no connection is made in
+    time.
     """
     given = {"options": options, "name": name, "request_timeout_s": request_timeout_s}
     return Opening(
@@ -115,7 +116,7 @@ async def _rest_client(
 async def _this_process(network: str, *, name: str | None = None, connect_timeout_s: float | None) -> WakuNode:
     from fairway.waku.local.network import process_network  # noqa: PLC0415 - see the module's text
 
-    del connect_timeout_s  # It is there.
+    del connect_timeout_s  # It needs no connection.
     return process_network(network).node(name)
 
 
@@ -125,4 +126,4 @@ _CONNECTORS: Final[dict[str, tuple[str, Callable[..., Awaitable[WakuNode]]]]] = 
     "local://": ("local://127.0.0.1:PORT", _serving_process),
     "local:": ("local: or local:NAME", _this_process),
 }
-"""By prefix, the longer one first: an example, and what makes a node from the rest of the address and options."""
+"""Prefix of an address -> an example, and the function that makes the node. Longer prefixes stand first."""

@@ -1,8 +1,7 @@
-"""Who in this program listens to which topics: the subscriptions of one node.
+"""`Listeners`: the subscriptions of one node, by pubsub topic and content topic.
 
-Invariant: a message is put into each subscription that asks for it, once for each time it is heard; a subscription that
-is closed, by its reader or by the node, is forgotten, and the node is told which criteria it had. So is one whose event
-loop has ended, for nobody can be reading there any more, and it must not be woken.
+Each received message goes once into each subscription that asks for it. A closed subscription is removed, and the node
+learns its criteria. A subscription whose event loop has ended is removed, too: waking its reader would fail.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ Criterion = tuple[str, str]
 
 
 def criteria_of(pubsub_topic: str, content_topics: Collection[str]) -> frozenset[Criterion]:
-    """Return what a subscription asks for, or raise `ConfigurationError` for what cannot be meant."""
+    """Return the criteria of a subscription; raise `ConfigurationError` for topics that are none."""
     if isinstance(content_topics, str) or not content_topics:
         raise ConfigurationError(
             f'a subscription takes a collection of content topics, like ["/app/1/room/proto"], not {content_topics!r}'
         )
     for topic in (pubsub_topic, *content_topics):
         if not _can_be_sent(topic):
-            raise ConfigurationError(f"{topic!r} is no topic; a subscription needs text that can be sent")
+            raise ConfigurationError(f"{topic!r} is no topic; a topic is a text of at least one character, in UTF-8")
     return frozenset((pubsub_topic, topic) for topic in content_topics)
 
 
 class Listeners:
-    """The subscriptions of a node that handles messages one by one."""
+    """The subscriptions of one node."""
 
     def __init__(self, *, gone: Callable[[frozenset[Criterion]], None] = lambda _: None) -> None:
-        """``gone`` is told what a subscription asked for that was closed; others may still ask for the same."""
+        """``gone`` is called with the criteria of a closed subscription; other subscriptions may share them."""
         self._gone: Final = gone
         self._criteria: dict[Subscription[RoutedMessage], frozenset[Criterion]] = {}
         self._loops: dict[Subscription[RoutedMessage], asyncio.AbstractEventLoop] = {}
@@ -45,7 +44,7 @@ class Listeners:
         return len(self._criteria)
 
     def add(self, criteria: frozenset[Criterion]) -> Subscription[RoutedMessage]:
-        """Return what is heard from now on and meets one of the criteria."""
+        """Return a subscription for messages that meet one of the criteria, from now on."""
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._gone(self._forget(subscription)), size_of=lambda message: len(message.encoded)
         )
@@ -54,7 +53,7 @@ class Listeners:
         return subscription
 
     def wanted(self) -> frozenset[Criterion]:
-        """Return what all subscriptions together ask for."""
+        """Return the criteria of all subscriptions."""
         return frozenset[Criterion]().union(*self._criteria.values())
 
     def asking_for(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
@@ -64,7 +63,7 @@ class Listeners:
         return [subscription for subscription, criteria in self._criteria.items() if criterion in criteria]
 
     def hear(self, message: RoutedMessage) -> bool:
-        """Put a message into the subscriptions that ask for it, and return whether there is any."""
+        """Put a message into the subscriptions that ask for it; return whether there is one."""
         asking = self.asking_for(message)
         for subscription in asking:
             subscription.put(message)

@@ -1,10 +1,10 @@
-"""What a channel needs of a Waku node; every implementation is interchangeable behind it.
+"""`WakuNode`: the interface between a channel and the Waku network.
 
-A node sends, subscribes, answers store queries and says how it is. It promises nothing else: messages may be lost,
-late, doubled or out of order, for that is what the protocol above is for. It keeps no state of a channel.
+A node sends, subscribes, queries stores and has a status. Messages may be lost, late, doubled or out of order; the
+protocol above deals with that. A node keeps no state of a channel.
 
-Health has the three levels of the WAKU-API: a node that is unhealthy can neither send nor receive, and a channel holds
-everything back until that changes.
+Health has the three levels of the WAKU-API. An unhealthy node can neither send nor receive, and a channel keeps its
+messages until that changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedMessage:
-    """A WakuMessage on its way: where to, its very bytes, and their deterministic hash (14/WAKU2-MESSAGE)."""
+    """A WakuMessage with its pubsub topic, its encoding, and its message hash."""
 
     pubsub_topic: str
     message: WakuMessage
     encoded: bytes
     message_hash: bytes
-    """32 bytes."""
+    """14/WAKU2-MESSAGE, "Deterministic message hashing": 32 bytes."""
     _is_genuine: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def is_genuine(self) -> bool:
-        """Whether the hash is that of the message, which is worked out once."""
+        """Whether the message hash is right; computed once."""
         if self._is_genuine is None:
             object.__setattr__(self, "_is_genuine", self._has_its_hash())
         return bool(self._is_genuine)
@@ -44,13 +44,13 @@ class RoutedMessage:
         try:
             return message_hash(self.pubsub_topic, self.message) == self.message_hash
         except ConfigurationError:
-            return False  # no WakuMessage has such fields
+            return False  # no WakuMessage can have such fields
 
     @classmethod
     def of(cls, pubsub_topic: str, message: WakuMessage, encoded: bytes | None = None) -> Self:
-        """Hash a message, and encode it unless its bytes are there already.
+        """Return a message with its hash and its encoding, which may be given.
 
-        Raises `ConfigurationError` for a message that has no encoding or no hash.
+        Raises `ConfigurationError` for a message that cannot be encoded or hashed.
         """
         return cls(
             pubsub_topic=pubsub_topic,
@@ -62,20 +62,20 @@ class RoutedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """What became of a transmission, as far as the node can tell."""
+    """The outcome of a transmission, as far as the node knows."""
 
     accepted: bool
-    """Whether at least one other node took it."""
+    """Whether at least one other node accepted the message."""
     permanent: bool = False
-    """Whether trying again is in vain: the message itself is at fault."""
+    """Whether the message itself is at fault, so that a retry is useless."""
     too_many: bool = False
-    """Whether a node refused it for coming too soon after others (429): the same one is taken later."""
+    """Whether a node refused the message because of its rate (429); a later retry can succeed."""
     detail: str = ""
-    """Why not, for people."""
+    """Why it was not accepted, as text for people."""
 
     @classmethod
     def refused(cls, status_code: int, detail: str) -> Self:
-        """Return what a result code of light push other than 200 means for the message that was pushed."""
+        """Return the result for a status code of light push other than 200 (`fairway.wire.lightpush`)."""
         action = client_action(status_code)
         return cls(
             accepted=False,
@@ -87,56 +87,58 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """How a node is."""
+    """The status of a node."""
 
     health: NodeHealth
     store: bool = False
-    """Whether a store node can be asked."""
+    """Whether a store node can be queried."""
     detail: str = ""
-    """Why it is unhealthy, for people: who does not answer, or answers as somebody else."""
+    """Why the node is unhealthy, as text for people."""
 
     @property
     def connected(self) -> bool:
-        """Whether it makes sense to send."""
+        """Whether the node can send and receive."""
         return self.health is not NodeHealth.UNHEALTHY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeQuota:
-    """The rate limit that a node knows of (RLN)."""
+    """The rate limit of a node (RLN)."""
 
     limit: int
     """Messages per epoch."""
     epoch_ms: int
+    """Length of an epoch."""
     remaining: int | None = None
-    """Left in the current epoch, if known."""
+    """Messages left in the current epoch, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreQuery:
-    """A question to a store node (13/WAKU2-STORE): by hash, or by content topic and time."""
+    """A query to a store node (13/WAKU2-STORE): by message hash, or by content topic and time."""
 
     message_hashes: tuple[bytes, ...] = ()
-    """Messages with any of these hashes; excludes everything but ``page_size``."""
+    """Messages with any of these hashes; excludes all other fields except ``page_size``."""
     pubsub_topic: str = ""
     content_topics: tuple[str, ...] = ()
     start_ns: int | None = None
-    """Timestamps from here on, inclusive."""
+    """Timestamps from this on, in Unix nanoseconds, inclusive."""
     end_ns: int | None = None
-    """Timestamps before this."""
+    """Timestamps before this, in Unix nanoseconds, exclusive."""
     newest_first: bool = False
     """Whether the first page is the newest one; within a page messages are oldest first."""
     page_size: int = 100
+    """Most messages in a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePage:
-    """One page of an answer."""
+    """One page of the answer to a store query."""
 
     messages: tuple[RoutedMessage, ...]
-    """Oldest first."""
+    """Messages, oldest first."""
     cursor: bytes | None = None
-    """What to give to get the next page; None if this was the last one."""
+    """Cursor of the next page; None if this is the last one."""
 
 
 class WakuNode(ABC):
@@ -145,38 +147,38 @@ class WakuNode(ABC):
     @property
     @abstractmethod
     def status(self) -> NodeStatus:
-        """How the node is now."""
+        """The present status."""
 
     @abstractmethod
     def status_changes(self) -> AsyncIterator[NodeStatus]:
-        """Yield every status from now on, in order; the first one is the status at the time of the call."""
+        """Yield the present status, then every change, in order."""
 
     @property
     @abstractmethod
     def quota(self) -> NodeQuota | None:
-        """The rate limit that holds for this node, if it knows one."""
+        """The rate limit of this node, or None if it has none or does not know it."""
 
     @abstractmethod
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Broadcast a message. Never raises for what the network does; see `SendResult`."""
+        """Send a message to the network. Failures of the network are results, not exceptions."""
 
     @abstractmethod
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics, from now on, until the subscription is closed.
+        """Return the messages of others on content topics, from now on, until the subscription is closed.
 
         Raises `NodeUnavailableError` if the node is closed.
         """
 
     @abstractmethod
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of what a store node keeps.
+        """Return a page of the messages that store nodes keep.
 
-        Raises `StoreQueryError` if that cannot be had now.
+        Raises `StoreQueryError` if no store node answers.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave the network; subscriptions end. May be called twice."""
+        """Leave the network; subscriptions end. Can be called twice."""
 
     async def __aenter__(self) -> Self:
         """Return the node itself."""

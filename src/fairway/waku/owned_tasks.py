@@ -1,9 +1,8 @@
-"""Tasks that belong to somebody: started, looked after, and ended with their owner.
+"""`OwnedTasks`: tasks that end with their owner.
 
-Invariants: the event loop forgets a task that nobody holds, so each is held until it ends; what a task raises is told
-when it ends, not when it happens to be collected; after `OwnedTasks.close` none is left, not even one that another one
-started while it was being cancelled. They are cancelled in the order in which they were started, for a run to be the
-same when it is repeated.
+asyncio may drop a task without references, so each is held until it ends. An exception is reported when its task ends,
+not when the task is collected as garbage. After `OwnedTasks.close` no task is left, not even one that another started
+while it was being cancelled. Tasks are cancelled in the order of their start, so that a repeated run is the same.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ class OwnedTasks:
     """The tasks of one owner."""
 
     def __init__(self, *, failed: Callable[[BaseException], None] | None = None) -> None:
-        """``failed`` is told what a task raises, in place of the event loop's exception handler."""
+        """``failed`` is called with what a task raises, by default the exception handler of the event loop."""
         self._failed: Final = report if failed is None else failed
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
-        """Return how many have not ended."""
+        """Return how many tasks have not ended."""
         return len(self._tasks)
 
     def __contains__(self, task: object) -> bool:
-        """Return whether a task is one of them, and has not ended."""
+        """Return whether a task belongs to this owner and has not ended."""
         return task in self._tasks
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """Run something until it ends or is cancelled, at the latest by `close`."""
+        """Start a task; `close` cancels it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     async def wait(self) -> None:
-        """Wait until all have ended by themselves."""
+        """Wait until all tasks have ended by themselves."""
         while others := self._others():
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Cancel all and wait for their end. May be called twice, and by a task of its own, which then goes on."""
+        """Cancel all tasks and wait for their end. Can be called twice; a task that calls it is not cancelled."""
         while others := self._others():
             for task in others:
                 task.cancel()
@@ -60,5 +59,5 @@ class OwnedTasks:
 
 
 def report(error: BaseException) -> None:
-    """Have the running event loop's exception handler tell of an error that nobody waits for."""
-    asyncio.get_running_loop().call_exception_handler({"message": "a task failed unforeseen", "exception": error})
+    """Pass an error to the exception handler of the running event loop."""
+    asyncio.get_running_loop().call_exception_handler({"message": "a task failed", "exception": error})

@@ -1,6 +1,6 @@
-"""Which messages of the last minutes were seen: what comes again is recognised.
+"""`SeenMessages`: recognises messages that arrive again.
 
-Invariant: they are bounded in number; what is oldest goes first. Time is an argument.
+The number of ids is bounded; the oldest are forgotten first. Time is an argument.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ class SeenMessages:
         self._seen.pop(message_id, None)
 
     def expire(self, now_s: float) -> None:
-        """Forget what was seen too long ago."""
+        """Forget messages seen longer than ``ttl_s`` ago."""
         while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:
             self._seen.popitem(last=False)

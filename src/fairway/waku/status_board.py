@@ -1,8 +1,7 @@
-"""The status of a node, everybody who watches it, and what all nodes that have one share.
+"""`StatusBoard`: the status of a node and its watchers; `WatchedNode`: a node that has one.
 
-Invariant: a watcher sees every status once, in order, beginning with the one at the time of its call; a status that
-does not differ from the one before is no change. Watchers are told in the order in which they came; one that is dropped
-without being closed is forgotten.
+A watcher gets the status at the time of its call, then every change once, in order. An equal status is no change.
+Watchers are served in the order of their calls; one that the program drops without closing it is removed.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, WakuNode
 from fairway.waku.subscription import Subscription
 
 AWAY: Final = NodeStatus(health=NodeHealth.UNHEALTHY)
-"""How a node is before it is connected, and when it is closed."""
+"""The status of a node before it is connected, and after it is closed."""
 
 
 class StatusBoard:
-    """Holds the present status, at first `AWAY`, and hands every change to every watcher."""
+    """Holds the present status, at first `AWAY`, and passes every change to all watchers."""
 
     def __init__(self) -> None:
         self._status = AWAY
@@ -33,14 +32,14 @@ class StatusBoard:
         return self._status
 
     def show(self, status: NodeStatus) -> None:
-        """Make this the present status; once the board is closed nothing changes any more."""
+        """Set the present status; a closed board does not change."""
         if status != self._status and not self._closed:
             self._status = status
             for watcher in list(self._watchers.values()):
                 watcher.put(status)
 
     def watch(self) -> Subscription[NodeStatus]:
-        """Return the present status and all that follow, as an async iterator."""
+        """Return an async iterator over the present status and all changes."""
         watcher: Subscription[NodeStatus] = Subscription()
         watcher.put(self._status)
         if self._closed:
@@ -50,7 +49,7 @@ class StatusBoard:
         return watcher
 
     def close(self) -> None:
-        """Show `AWAY` at last and end every watcher's iteration. May be called twice."""
+        """Show `AWAY`, and end the iteration of every watcher. Can be called twice."""
         self.show(AWAY)
         self._closed = True
         for watcher in list(self._watchers.values()):
@@ -58,21 +57,21 @@ class StatusBoard:
 
 
 class WatchedNode(WakuNode):
-    """A node whose status stands on a board of its own, which `close` has to close, and that knows of no quota."""
+    """A node with a status board, which its `close` must close, and without a rate limit."""
 
     def __init__(self) -> None:
         self._board: Final = StatusBoard()
 
     @property
     def status(self) -> NodeStatus:
-        """How the node is now."""
+        """The present status."""
         return self._board.status
 
     def status_changes(self) -> Subscription[NodeStatus]:
-        """Yield every status from now on, the present one first; ends when the node is closed."""
+        """Yield the present status, then every change; ends when the node is closed."""
         return self._board.watch()
 
     @property
     def quota(self) -> NodeQuota | None:
-        """None: the node is not told of a rate limit."""
+        """None: the node does not know a rate limit."""
         return None

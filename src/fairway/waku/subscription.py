@@ -1,7 +1,7 @@
-"""A bounded queue between a node, which puts, and one reader, who awaits.
+"""`Subscription`: a bounded queue from a node to one reader.
 
-The network never waits for a slow reader, and a slow reader never makes a process grow: beyond the bound the oldest
-items are dropped and counted. For a reliable channel that is loss like any other; it is found and asked for again.
+A slow reader neither delays the network nor makes the process grow: beyond the bound the oldest items are dropped and
+counted. A reliable channel retrieves what it lost in this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_BYTES: Final = 134_217_728
 
 
 class Subscription(Generic[Item]):
-    """What arrives, as an async iterator. Closing it ends the iteration after what had arrived before."""
+    """An async iterator over what arrives. After `close` it yields the items that are waiting, then ends."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class Subscription(Generic[Item]):
     ) -> None:
         """Make an empty queue; ``on_close`` is called once, when the reader or the node closes it.
 
-        With ``size_of`` the items that wait have at most ``max_bytes`` together, too; the newest one always stays.
+        The queue holds at most ``max_items`` and, by ``size_of``, at most ``max_bytes``; the newest item always stays.
         """
         self.dropped = 0
-        """Items that gave way to newer ones."""
+        """Items that were dropped for newer ones."""
         self._items: deque[Item] = deque()
         self._max_items = max_items
         self._size_of = size_of
@@ -48,11 +48,11 @@ class Subscription(Generic[Item]):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the items that wait, as ``size_of`` counts them."""
+        """Size of the waiting items by ``size_of``."""
         return self._bytes
 
     def put(self, item: Item) -> None:
-        """Add what arrived; of a closed subscription nothing is kept."""
+        """Add an item, unless the subscription is closed."""
         if self._closed:
             return
         self._bytes += self._size_of(item)
@@ -70,14 +70,14 @@ class Subscription(Generic[Item]):
         return items
 
     def close(self) -> None:
-        """End the iteration. May be called twice."""
+        """End the iteration. Can be called twice."""
         if not self._closed:
             self._closed = True
             self._arrived.set()
             self._on_close()
 
     async def next_batch(self) -> list[Item]:
-        """Wait until something is there, and return all of it; an empty list means the end."""
+        """Wait for at least one item, and return all that wait; an empty list means the end."""
         await self._until_there()
         return self.take()
 
@@ -92,7 +92,7 @@ class Subscription(Generic[Item]):
         return self._next()
 
     async def _until_there(self) -> None:
-        """Wait for an item or the end; without a turn of the event loop if there is one already."""
+        """Wait for an item or the end; if an item is waiting, do not yield to the event loop."""
         while not self._items and not self._closed:
             self._arrived.clear()
             await self._arrived.wait()

@@ -1,4 +1,4 @@
-"""When a process that serves is told to stop: SIGINT, SIGTERM, or the end of standard input."""
+"""`stop_event`: when a serving process should stop (SIGINT, SIGTERM, or the end of standard input)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CHUNK_BYTES: Final = 4096
 
 @asynccontextmanager
 async def stop_event(*, until_stdin_closes: bool = False) -> AsyncIterator[asyncio.Event]:
-    """Lend an event that is set when the process should stop.
+    """Yield an event that is set when the process should stop.
 
-    ``until_stdin_closes`` sets it also when nobody holds the other end of standard input any more, so that a child does
-    not outlive its parent.
+    With ``until_stdin_closes`` it is also set when the other end of standard input is closed, so that a child process
+    does not outlive its parent.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -36,8 +36,8 @@ async def stop_event(*, until_stdin_closes: bool = False) -> AsyncIterator[async
 
 
 def _when_stdin_closes(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:
-    """Call ``then`` at the end of standard input; a thread, since not every kind of file can be polled."""
-    if sys.stdin is None or sys.stdin.closed:  # it was closed before the program began: nobody holds the other end
+    """Call ``then`` at the end of standard input; a thread waits for it, because not every file can be polled."""
+    if sys.stdin is None or sys.stdin.closed:  # it was closed before the program began
         then()
         return
     number = sys.stdin.fileno()

@@ -1,4 +1,4 @@
-"""A Waku light client over libp2p: light push, filter and store at service nodes that it looks after."""
+"""A Waku light client over libp2p: light push, filter and store at service nodes."""
 
 from fairway.waku.light.node import LightNode, LightStatistics
 from fairway.waku.light.options import LightOptions

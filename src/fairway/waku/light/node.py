@@ -1,9 +1,8 @@
-"""A light client: a `WakuNode` that lets others do the work, two at a time, and looks after them.
+"""`LightNode`: a light client, which uses service nodes for light push, filter and store.
 
-Messages go out by light push, come in by filter, and what was missed is in a store; WAKU-P2P-RELIABILITY says how
-much each of them is trusted. Invariants: a peer that fails is replaced while there is another one; `LightNode.status`
-says at any time whether messages can go out and come in, so that whoever watches it knows what was missed; when
-`LightNode.close` returns nothing of it is left.
+It uses two service nodes at once, as WAKU-P2P-RELIABILITY recommends, and replaces one that fails while there is
+another. `LightNode.status` always says whether messages can be sent and received. When `LightNode.close` returns, all
+its tasks and connections have ended.
 """
 
 from __future__ import annotations
@@ -43,23 +42,26 @@ from fairway.wire.store import STORE_QUERY_PROTOCOL
 _LOG: Final = logging.getLogger(__name__)
 _TICK_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 3.0
-"""Between two attempts to reach a node: people wait for it to be back."""
+"""Longest pause between two attempts to reach a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightStatistics:
-    """What a light client has done since it began."""
+    """Counts of a light client since its start."""
 
     confirmed: int
-    """Messages of its own that a store was found to have."""
+    """Sent messages that a store returned."""
     resent: int
     """Messages that were sent again because no store had them."""
     unwanted: int
-    """Messages that were pushed to it and that nobody asked for, or that could not be read."""
+    """Pushed messages without a matching subscription, or that could not be decoded."""
 
 
 class LightNode(WatchedNode):
-    """Made by `LightNode.start`. Unhealthy without a light push peer, or while no filter peer has its subscriptions."""
+    """A light client; made by `LightNode.start`.
+
+    It is unhealthy while it has no light push peer, or while no filter peer has its subscriptions.
+    """
 
     def __init__(self, host: Host, addresses: Sequence[Multiaddr], options: LightOptions) -> None:
         super().__init__()
@@ -108,7 +110,7 @@ class LightNode(WatchedNode):
         """Connect to service nodes and stay connected to them.
 
         Returns when one of them serves light push and filter; with ``connect_timeout_s`` None at once. Raises
-        `ConfigurationError` for no peer or an address that is none, `NodeUnavailableError` if no peer serves in time.
+        `ConfigurationError` without a peer or for an invalid address, `NodeUnavailableError` if no peer serves in time.
         """
         if not peers:
             raise ConfigurationError("a light client needs at least one service node; give its multiaddr")
@@ -125,14 +127,14 @@ class LightNode(WatchedNode):
         return node
 
     def filter_events(self) -> Subscription[FilterEvent]:
-        """Return what becomes of filter subscriptions from now on; ends when the node is closed, or asked again."""
+        """Return the events of filter subscriptions from now on; ends when the node closes, or at the next call."""
         if self._events is not None:
             self._events.close()
         self._events = Subscription()
         return self._events
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send by light push; a message that was taken is looked for in stores, and sent again if none has it."""
+        """Send by light push. An accepted message is looked for in stores, and sent again if none has it."""
         if self._closed:
             return SendResult(accepted=False, detail="the node is closed")
         result = await self._push.push(message)
@@ -141,7 +143,7 @@ class LightNode(WatchedNode):
         return result
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics.
+        """Return the messages of others on content topics.
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
@@ -151,7 +153,7 @@ class LightNode(WatchedNode):
         subscription = self._listeners.add(criteria)
         self._filter.want(criteria)
         try:
-            # In a task of the node: a request that was begun is finished even if the caller gives up.
+            # A task of the node completes a request even if the caller is cancelled.
             await asyncio.wait([self._tasks.spawn(self._filter.look())])
         except BaseException:
             subscription.close()
@@ -160,17 +162,17 @@ class LightNode(WatchedNode):
         return subscription
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of what the store nodes together have; raises `StoreQueryError` if none answers."""
+        """Return a page of the messages that the store nodes have; raises `StoreQueryError` if none answers."""
         return await self._store.query(query, cursor)
 
     def statistics(self) -> LightStatistics:
-        """Return what the client has done since it began."""
+        """Return counts since the start."""
         return LightStatistics(
             confirmed=self._presence.confirmed, resent=self._presence.resent, unwanted=self._filter.unwanted
         )
 
     async def close(self) -> None:
-        """Leave the network; subscriptions end. May be called twice."""
+        """Leave the network; subscriptions end. Can be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -178,7 +180,7 @@ class LightNode(WatchedNode):
         self._listeners.close()
         if self._events is not None:
             self._events.close()
-        async with AsyncExitStack() as exits:  # the rest ends, whatever becomes of a part or of whoever waits for it
+        async with AsyncExitStack() as exits:  # closes all even if one fails or the caller is cancelled
             parts = (self.host, self._filter, self._keeper, self._tasks, self._introductions, self._pulse)
             for part in parts:
                 exits.push_async_callback(part.close)
@@ -238,7 +240,7 @@ class LightNode(WatchedNode):
         return NodeStatus(health=health, store=store)
 
     def _reasons(self) -> str:
-        """Return why there is no service node to work with."""
+        """Return why no service node can be used, as text for people."""
         reasons = list(self._keeper.failures())
         if silent := self._pulse.silent:
             reasons.insert(0, f"{', '.join(sorted(map(str, silent)))} does not answer")

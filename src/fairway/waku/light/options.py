@@ -10,26 +10,26 @@ from fairway.waku.libp2p.limits import HostLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightOptions:
-    """How a light client behaves."""
+    """The options of a light client."""
 
     cluster_id: int | None = None
-    """Peers of another cluster are parted with; None: whatever cluster the peers are of."""
+    """Disconnect peers of another cluster; None: accept any cluster."""
     peers_to_use: int = 2
     """Light push and filter peers used at once."""
     request_timeout_s: float = 10.0
-    """For a response."""
+    """Longest wait for a response."""
     ping_interval_s: float = 60.0
-    """Between two filter pings (WAKU-P2P-RELIABILITY, "Filter": "we RECOMMEND 1 minute")."""
+    """Interval between filter pings (WAKU-P2P-RELIABILITY, "Filter": "we RECOMMEND 1 minute")."""
     max_failed_pings: int = 2
     """Failed pings in a row after which a filter peer is replaced."""
     presence_first_s: float = 1.5
-    """How long after a message was sent store nodes are asked for it the first time; each further pause is twice as
-    long."""
+    """Time from sending a message to the first store query for it; each further pause is twice as long."""
     presence_attempts: int = 5
-    """How often they are asked; a message that they lack is sent again each time."""
+    """Store queries for a message; after each one that does not find it, it is sent again."""
     max_presence: int = 1_000
-    """Messages that are looked after at once; beyond it the oldest are no longer."""
+    """Messages watched in this way at once; for further ones the oldest are dropped."""
     host_limits: HostLimits = field(default_factory=HostLimits)
+    """Limits of the libp2p host."""
 
     def __post_init__(self) -> None:
         if self.peers_to_use < 1:

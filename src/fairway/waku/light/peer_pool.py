@@ -1,7 +1,6 @@
-"""Which connected peers serve what, the best first.
+"""`PeerPool`: the connected peers by service, the best first.
 
-Invariant: a peer that failed at a service stands behind all that did not for `FORGIVEN_AFTER_S`, so that it is used
-again only when there is no other, or when it has had time to recover.
+For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ class PeerPool:
     """A view of a host's peers by service."""
 
     def __init__(self, host: Host, *, clock: Callable[[], float], admits: Callable[[PeerId], bool]) -> None:
-        """``admits`` says whether a peer may be used at all."""
+        """``admits`` returns whether a peer may be used."""
         self._host: Final = host
         self._clock: Final = clock
         self._admits: Final = admits
         self._failed: dict[tuple[PeerId, str], float] = {}
 
     def serving(self, *protocols: str) -> tuple[PeerId, ...]:
-        """Return the peers that serve one of these: first those that did not fail lately, the latest failure last."""
+        """Return the peers that serve one of the protocols: those without a recent failure first."""
         self._forgive()
         peers = dict.fromkeys(connection.peer_id for connection in self._host.connections())
         fit = [peer for peer in peers if self._admits(peer) and not self._host.protocols_of(peer).isdisjoint(protocols)]
         return tuple(sorted(fit, key=lambda peer: max(self._failed.get((peer, one), 0.0) for one in protocols)))
 
     def unfailing(self, protocol: str) -> tuple[PeerId, ...]:
-        """Return those of the peers that serve a protocol that did not fail at it lately."""
+        """Return the peers that serve a protocol, without those that failed at it recently."""
         return tuple(peer for peer in self.serving(protocol) if (peer, protocol) not in self._failed)
 
     def failed(self, peer: PeerId, protocol: str) -> None:
@@ -41,7 +40,7 @@ class PeerPool:
         self._failed[peer, protocol] = self._clock()
 
     def served(self, peer: PeerId, protocol: str) -> None:
-        """Note that a peer did what it was asked for."""
+        """Note that a peer answered a request of a service."""
         self._failed.pop((peer, protocol), None)
 
     def _forgive(self) -> None:

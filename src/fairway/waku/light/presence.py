@@ -1,8 +1,8 @@
-"""Whether what was sent has arrived anywhere: asking store nodes for it, and sending it again if none has it.
+"""`PresenceKeeper`: looks for sent messages in stores, and sends them again if no store has them.
 
-WAKU-P2P-RELIABILITY, "Store-based reliability": light push confirms that a node took a message, the store that the
-network has it. Invariant: of each message at most ``presence_attempts`` looks and resends are made, with growing
-pauses, and at most ``max_presence`` messages are looked after; ephemeral messages, which no store keeps, are not.
+WAKU-P2P-RELIABILITY, "Store-based reliability": light push confirms that a node accepted a message, a store that the
+network has it. Each message is looked for at most ``presence_attempts`` times, with growing pauses; at most
+``max_presence`` messages are watched. Ephemeral messages are not, because no store keeps them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Outstanding:
 
 
 class PresenceKeeper:
-    """Looks after the messages of one node, as long as `run` runs."""
+    """Watches the sent messages of one node while `run` runs."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class PresenceKeeper:
         self._clock: Final = clock
         self._outstanding: OrderedDict[bytes, _Outstanding] = OrderedDict()
         self.confirmed = 0
-        """Messages that a store node was found to have."""
+        """Messages that a store node has."""
         self.resent = 0
         """Times a message was sent again."""
 
     def __len__(self) -> int:
-        """Return how many messages are looked after."""
+        """Return how many messages are watched."""
         return len(self._outstanding)
 
     def add(self, message: RoutedMessage) -> None:
-        """Look after a message that a node took."""
+        """Watch a message that a node accepted."""
         if message.message.ephemeral:
             return
         due_s = self._clock() + self._options.presence_first_s
@@ -65,13 +65,13 @@ class PresenceKeeper:
             self._outstanding.popitem(last=False)
 
     async def run(self) -> None:
-        """Look, and send again, for ever."""
+        """Look for messages, and send them again, until cancelled."""
         while True:
             await asyncio.sleep(_TICK_S)
             await self.look()
 
     async def look(self) -> None:
-        """Ask for what is due, and send what is missing again."""
+        """Query stores for messages that are due, and send missing ones again."""
         now_s = self._clock()
         due = [digest for digest, message in self._outstanding.items() if message.due_s <= now_s][:_MAX_HASHES]
         if not due:
@@ -79,7 +79,7 @@ class PresenceKeeper:
         try:
             found = await self._present(tuple(due))
         except StoreQueryError as error:
-            _LOG.debug("no store node says what arrived: %s", error)
+            _LOG.debug("no store node answers whether sent messages arrived: %s", error)
             found = None
         for digest in due:
             outstanding = self._outstanding.get(digest)

@@ -1,10 +1,9 @@
-"""Whether the peers that a client is connected to still answer: a node that froze or lost its network says nothing.
+"""`Pulse`: notices connected peers that no longer answer.
 
-A peer that is killed ends its connection, and the system says so; one that is cut off does not, and TCP tries on for a
-quarter of an hour. Invariants: a peer from which nothing comes is asked something each second, whose answer need not be
-a good one, and counts as silent after `SILENT_AFTER` seconds of this program's own time; so a program that was held up
-itself, or stopped, finds nobody silent for that. A peer that speaks again is no longer silent; one that does not is
-disconnected after `GONE_AFTER`, so that it can be dialled anew.
+When a peer process ends, its connection closes. When a peer freezes or loses its network, TCP waits for a quarter of an
+hour. So a peer without traffic is pinged every second, and counts as silent after `SILENT_AFTER` seconds; any bytes
+from it end that. After `GONE_AFTER` it is disconnected, so that it can be dialled again. The seconds are turns of this
+program's own loop: a program that was stopped itself does not find its peers silent.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Heard:
 
 
 class Pulse:
-    """Looks at the connections of one host, as long as `run` runs."""
+    """Watches the connections of one host while `run` runs."""
 
     def __init__(self, host: Host, *, changed: Callable[[], None]) -> None:
         """Call ``changed`` when a peer fell silent, or speaks again."""
@@ -49,7 +48,7 @@ class Pulse:
         self._tasks: Final = OwnedTasks()
 
     def beats(self, peer: PeerId) -> bool:
-        """Return whether a connected peer answers, as far as is known."""
+        """Return whether a peer is not known to be silent."""
         return peer not in self._silent
 
     @property
@@ -58,13 +57,13 @@ class Pulse:
         return self._silent
 
     async def run(self) -> None:
-        """Look, once a second, for ever."""
+        """Check all connections every second, until cancelled."""
         while True:
             await asyncio.sleep(BEAT_S)
             await self.look()
 
     async def look(self) -> None:
-        """Look at each connection now."""
+        """Check all connections now."""
         connections = self._host.connections()
         for gone in self._heard.keys() - set(connections):
             del self._heard[gone]
@@ -84,7 +83,7 @@ class Pulse:
                 self._tasks.spawn(connection.close())
 
     async def close(self) -> None:
-        """Ask nobody any more. May be called twice."""
+        """Cancel all pings. Can be called twice."""
         await self._tasks.close()
 
     def _show(self) -> None:
@@ -99,4 +98,4 @@ async def _ask(connection: Connection) -> None:
     try:
         await ping(connection, timeout_s=BEAT_S * GONE_AFTER)
     except Libp2pError as error:
-        _LOG.debug("%s", error)  # an answer all the same, unless it is none: its bytes are what counts
+        _LOG.debug("%s", error)  # a wrong answer counts, too: the bytes received decide

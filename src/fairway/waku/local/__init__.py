@@ -1,8 +1,8 @@
-"""A Waku network without the network: inside one process, or between processes of one machine.
+"""A simulated Waku network: inside one process, or between processes of one machine.
 
-`LocalNetwork` and its `LocalNode`s are what ``connect("local:")`` joins (`process_network` gives that one) and what
-programs that use channels are tested with; `NetworkFaults` says how bad the network is. `NetworkServer` offers a
-network to other processes over a loopback socket, and `RemoteNode` is a node there.
+``connect("local:")`` joins a `LocalNetwork` as a `LocalNode` (`process_network` returns that network); tests of
+programs use them, too. `NetworkFaults` sets the faults of the network. `NetworkServer` offers a network to other
+processes over a loopback socket; `RemoteNode` is a node there.
 """
 
 from fairway.waku.local.faults import NO_FAULTS, NetworkFaults

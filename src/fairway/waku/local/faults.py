@@ -1,12 +1,10 @@
-"""How bad a network is, and the seeded dice that decide what becomes of each message.
+"""`NetworkFaults`: the faults of a network; `FaultDice`: the seeded draws that decide about each message.
 
-One home for the idea: the in-process network throws these dice in real time, the simulation under virtual time. The
-dice read no clock and keep no message. Invariant: the same seed, the same faults and the same sequence of questions
-give the same answers, so a run is repeated by repeating its seed.
+The dice read no clock and keep no message. The same seed, faults and sequence of calls give the same answers.
 
-Every publication reaches every receiver independently: it may be lost, it takes a random time, and it may come twice.
-Random delays reorder. A rate limit counts per node and epoch, as RLN does (17/WAKU2-RLN-RELAY). What a node may refuse
-are the result codes of light push, with the meaning that clients give them (`fairway.wire.lightpush.STATUS_TABLE`).
+Each receiver of a message is drawn for separately: the message may be lost, delayed or doubled. Random delays reorder
+messages. A rate limit counts per node and epoch, as RLN does (17/WAKU2-RLN-RELAY). Refusals are status codes of light
+push (`fairway.wire.lightpush.STATUS_TABLE`).
 """
 
 from __future__ import annotations
@@ -33,59 +31,60 @@ _SHARES: Final = (
     *_REFUSALS,
 )
 AT_ONCE: Final = 10
-"""What a node with a limit takes at once."""
+"""Messages that a node with a limit per second accepts at once."""
 _NO_PEERS: Final = (StatusCode.SERVICE_NOT_AVAILABLE, StatusCode.NO_PEERS_TO_RELAY)
-"""Node software says the one or the other; to a client they are alike."""
+"""Implementations use either; clients treat them alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFaults:
-    """How bad a network is. The delays are those of a wide network unless said otherwise; see `NO_FAULTS`."""
+    """The faults of a network. Shares lie in 0..1. The default delays are those of the internet; see `NO_FAULTS`."""
 
     loss: float = 0.0
-    """Share of deliveries that never happen."""
+    """Share of deliveries that are lost; each receiver is drawn for separately."""
     duplication: float = 0.0
-    """Share of deliveries that happen twice."""
+    """Share of deliveries that are doubled."""
     min_delay_ms: int = 20
-    """Fastest hop."""
+    """Shortest delay of a hop."""
     max_delay_ms: int = 250
-    """Slowest hop; the span is what reorders."""
+    """Longest delay of a hop; a larger span reorders more."""
     store_loss: float = 0.0
-    """Share of publications that the store misses."""
+    """Share of messages that the store does not get."""
     query_loss: float | None = None
-    """Share of store queries that are not answered; None: the same as ``loss``."""
+    """Share of store queries without an answer; None: the same as ``loss``."""
     send_loss: float = 0.0
-    """Share of publications that the network does not take, and the sender is told so."""
+    """Share of sends that the network refuses."""
     answer_loss: float = 0.0
-    """Share of publications that the network takes, while the sender waits for the answer in vain."""
+    """Share of sends that the network accepts while its answer is lost."""
     silence: float = 0.0
-    """Share of publications and store queries that a node never answers, not even in failure; of such publications
-    the network takes every other one."""
+    """Share of sends and store queries that never end, not even with a timeout; the network accepts half of these
+    sends."""
     too_many_requests: float = 0.0
-    """Share of publications that are refused with 429: too many requests."""
+    """Share of sends that are refused with 429: too many requests."""
     invalid_message: float = 0.0
-    """Share of publications that are refused with 420: their timestamp or proof does not hold any more."""
+    """Share of sends that are refused with 420: timestamp or proof no longer valid."""
     no_peers_to_relay: float = 0.0
-    """Share of publications that are refused with 503 or 505: the node reaches nobody now."""
+    """Share of sends that are refused with 503 or 505: the node has no peers."""
     messages_per_second: float | None = None
-    """What each node takes, after ten at once; what comes beyond it is refused with 429. None: no limit."""
+    """Messages per second that each node accepts, after ten at once; further ones are refused with 429. None: no
+    limit."""
     store_lag_ms: int = 0
-    """How much later than published a message enters the store."""
+    """Delay with which a message enters the store."""
     store_page: int | None = None
-    """Messages that a page of the store's answer has at most; None: as many as were asked for, up to 100."""
+    """Most messages in a page of the store; None: as many as the query asks for, up to 100."""
     store_lies: float = 0.0
-    """Share of the store's answers that are false, see `fairway.waku.local.lies`; the next one may be right."""
+    """Share of the store's answers that are falsified (`fairway.waku.local.lies`)."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     """Larger encoded WakuMessages are refused for good. Nodes usually have 153,600 (64/WAKU2-NETWORK)."""
     messages_per_epoch: int | None = None
-    """What each node may publish in an epoch; None: no rate limit."""
+    """Messages that each node may send in an epoch; None: no rate limit."""
     epoch_ms: int = 600_000
     """Length of an epoch; epoch 0 starts with the Unix epoch (17/WAKU2-RLN-RELAY)."""
 
     def __post_init__(self) -> None:
         for name in _SHARES:
             share = getattr(self, name)
-            # "Not inside" rather than "outside": also not-a-number is no share.
+            # "Not inside" rather than "outside": this refuses not-a-number, too.
             if share is not None and not 0 <= share <= 1:
                 raise ConfigurationError(f"{name} is a share and must lie in 0..1, not {share}")
         if self.refusals > 1 + 1e-9:
@@ -102,40 +101,40 @@ class NetworkFaults:
             )
         if not 1 <= self.max_message_bytes <= DEFAULT_MAX_MESSAGE_BYTES:
             raise ConfigurationError(
-                f"max_message_bytes must lie in 1..{DEFAULT_MAX_MESSAGE_BYTES} (nobody parses longer messages), "
+                f"max_message_bytes must lie in 1..{DEFAULT_MAX_MESSAGE_BYTES} (the longest message that is parsed), "
                 f"not {self.max_message_bytes}"
             )
         if self.messages_per_epoch is not None and self.messages_per_epoch < 0:
             raise ConfigurationError(
                 f"messages_per_epoch must be at least 0, or None for no limit, not {self.messages_per_epoch}"
             )
-        EpochClock(epoch_ms=self.epoch_ms)  # refuses what is no length
+        EpochClock(epoch_ms=self.epoch_ms)  # refuses lengths that are not positive
 
     @property
     def refusals(self) -> float:
-        """Share of publications that are refused with 429, 420, 503 or 505."""
+        """Share of sends that are refused with 429, 420, 503 or 505."""
         return self.too_many_requests + self.invalid_message + self.no_peers_to_relay
 
 
 NO_FAULTS: Final = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
-"""Everything arrives, once, at once."""
+"""Each message arrives once, without delay."""
 
 
 class FaultDice:
-    """Decides, from a seed, what becomes of messages and queries."""
+    """Draws from a seed which faults apply to messages and queries."""
 
     def __init__(self, faults: NetworkFaults, seed: int) -> None:
         self.faults = faults
-        """May be replaced at any time; the dice roll on."""
+        """Can be replaced at any time; the draws continue."""
         self.random = random.Random(seed)  # noqa: S311 - reproducible, and guards nothing
-        """The dice themselves, for the particulars of what happens."""
+        """The source of randomness, for further draws of the network."""
 
     def is_taken(self) -> bool:
-        """Return whether the network takes a publication at all."""
+        """Return whether the network accepts a message."""
         return not self._happens(self.faults.send_loss)
 
     def refusal(self) -> StatusCode | None:
-        """Return what a publication is refused with, if it is."""
+        """Return the status code with which a message is refused, or None."""
         faults = self.faults
         if not faults.refusals:
             return None
@@ -147,42 +146,42 @@ class FaultDice:
         return self.random.choice(_NO_PEERS) if fate < faults.refusals else None
 
     def is_confirmed(self) -> bool:
-        """Return whether the sender of a publication that was taken gets the answer."""
+        """Return whether the sender of an accepted message gets the answer."""
         return not self._happens(self.faults.answer_loss)
 
     def is_silent(self) -> bool:
-        """Return whether a node never answers."""
+        """Return whether a request is never answered."""
         return self._happens(self.faults.silence)
 
     def is_stored(self) -> bool:
-        """Return whether the store gets a publication."""
+        """Return whether the store gets a message."""
         return self.random.random() >= self.faults.store_loss
 
     def copies(self) -> tuple[int | None, ...]:
-        """Return the delay in ms of each copy that one receiver gets of a publication; None: that copy is lost."""
+        """Return the delay in ms of each copy of a message for one receiver; None: that copy is lost."""
         count = 2 if self.random.random() < self.faults.duplication else 1
         return tuple(None if self.random.random() < self.faults.loss else self.delay_ms() for _ in range(count))
 
     def is_answered(self) -> bool:
-        """Return whether a store query and its answer find their way."""
+        """Return whether a store query is answered."""
         share = self.faults.query_loss
         return self.random.random() >= (self.faults.loss if share is None else share)
 
     def is_false(self) -> bool:
-        """Return whether a store that answers does not say how it is."""
+        """Return whether the answer of a store is falsified."""
         return self._happens(self.faults.store_lies)
 
     def delay_ms(self) -> int:
-        """Return how long the next hop takes."""
+        """Return the delay of the next hop in milliseconds."""
         return self.random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
 
     def _happens(self, share: float) -> bool:
-        # A fault that is off draws nothing, so that turning to it later leaves the runs of old seeds as they were.
+        # A fault that is off draws nothing, so that a new fault does not change the runs of old seeds.
         return share > 0 and self.random.random() < share
 
 
 class Pace:
-    """What one node takes each second: a bucket of tokens that fills at the network's rate."""
+    """The limit per second of one node: a token bucket that fills at the network's rate."""
 
     __slots__ = ("_tokens", "_until_ms")
 
@@ -191,7 +190,7 @@ class Pace:
         self._until_ms: int | None = None
 
     def take(self, faults: NetworkFaults, now_ms: int) -> bool:
-        """Charge one publication, and return whether the node takes it."""
+        """Count a message, and return whether the node accepts it."""
         per_second = faults.messages_per_second
         if per_second is None:
             return True
@@ -205,7 +204,7 @@ class Pace:
 
 
 class Allowance:
-    """What one node has published in the current epoch."""
+    """The messages that one node sent in the current epoch."""
 
     __slots__ = ("_epoch", "_used")
 
@@ -214,7 +213,7 @@ class Allowance:
         self._used = 0
 
     def remaining(self, faults: NetworkFaults, now_ms: int) -> int | None:
-        """Return how many messages the node may still publish in the epoch of ``now_ms``; None: any number."""
+        """Return how many messages the node may still send in the epoch of ``now_ms``; None: no limit."""
         if faults.messages_per_epoch is None:
             return None
         epoch = EpochClock(epoch_ms=faults.epoch_ms).index(now_ms)
@@ -223,7 +222,7 @@ class Allowance:
         return max(0, faults.messages_per_epoch - self._used)
 
     def take(self, faults: NetworkFaults, now_ms: int) -> bool:
-        """Charge one publication, and return whether it is within the limit."""
+        """Count a message, and return whether it is within the limit."""
         remaining = self.remaining(faults, now_ms)
         if remaining == 0:
             return False

@@ -1,13 +1,13 @@
-"""A Waku network inside one process, as bad as it is told to be.
+"""`LocalNetwork`: a Waku network inside one process, with faults on demand.
 
-It is what `connect("local:")` joins, and the public test double for programs that use channels: relay, store and
-health behind the `WakuNode` interface, with loss, delay, duplication, reordering, partitions, refusals, slow uplinks,
-size and rate limits, and a store with gaps, behind, or false, decided by seeded dice.
+`connect("local:")` joins it, and programs that use channels are tested with it. It has relay, store and health behind
+the `WakuNode` interface, and seeded random faults: loss, delay, duplication, reordering, partitions, refusals, slow
+uplinks, size and rate limits, and a store that is late, lacks messages or lies.
 
-Invariants: every publication is thrown for once per receiver, in the order in which the receivers joined, so that one
-seed gives one run as long as the program's own sends come in one order; a fault that is off draws nothing. A network
-belongs to one thread; its nodes may live in event loops one after the other, and those of a loop that has ended are
-forgotten. What is on its way belongs to the network: it arrives also when the program that sent it has ended.
+The network draws once per message and receiver, in the order in which the receivers joined; a fault that is off draws
+nothing. So the same seed and the same order of sends give the same run. A network belongs to one thread. Its nodes may
+belong to event loops that run one after the other; nodes of an ended loop are removed. A message under way arrives even
+if the program that sent it has ended.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _MAX_STORED_BYTES: Final = 268_435_456
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkStatistics:
-    """What happened in a network so far."""
+    """Counts of a network."""
 
     published: int = 0
-    """Messages that the network took."""
+    """Messages that the network accepted."""
     published_bytes: int = 0
-    """Their encoded size."""
+    """Encoded size of these messages."""
     refused: int = 0
-    """Messages that it did not take; their senders were told."""
+    """Messages that the network refused."""
     unanswered: int = 0
-    """Messages that it took, while their senders waited for the answer in vain."""
+    """Messages that the network accepted without an answer to the sender."""
     delivered: int = 0
     """Messages that reached a receiver, copies included."""
     lost: int = 0
@@ -61,11 +61,11 @@ class NetworkStatistics:
     store_missed: int = 0
     """Messages that should have entered the store and did not."""
     queries: int = 0
-    """Pages that were asked for."""
+    """Pages asked of the store."""
     queries_failed: int = 0
-    """Pages that did not come."""
+    """Pages that the store did not return."""
     queries_belied: int = 0
-    """Pages that were false."""
+    """Pages that the store returned falsified."""
 
 
 class LocalNetwork:
@@ -84,23 +84,22 @@ class LocalNetwork:
     ) -> None:
         """Make a network without nodes.
 
-        ``faults`` is how bad it is, by default not at all (`NO_FAULTS`). ``archive`` keeps what is published, for
-        instance ``NwakuArchive("messages.sqlite")`` of `fairway.storage`, and is closed with the network; without one
-        the newest ``max_stored`` messages of ``max_stored_bytes`` together are kept in memory. With ``echo`` nodes
-        hear their own messages too, as some light clients do. ``clock_ns`` gives the nanoseconds since the Unix epoch.
+        ``faults`` are the faults of the network, by default `NO_FAULTS`. ``archive`` keeps published messages, for
+        instance ``NwakuArchive("messages.sqlite")`` of `fairway.storage`, and is closed with the network; without it
+        memory keeps the newest ``max_stored`` messages of at most ``max_stored_bytes``. With ``echo`` nodes receive
+        their own messages, as some light clients do. ``clock_ns`` returns Unix nanoseconds.
         """
         self.echo = echo
         self.observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the publishing node, message) for everything that the network took."""
+        """Called with (name of the publishing node, message) for each message that the network accepts."""
         self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the receiving node, message) when no copy of a message is on its way to a node that
-        subscribed to it, for the network lost it."""
+        """Called with (name of the receiving node, message) when the network loses all copies for a subscriber."""
         self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
-        """Called with (name of the node, message) for everything that a program hands to its node, taken or not."""
+        """Called with (name of the node, message) for each message that a program hands to its node."""
         self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
-        """Called with (name of the node, message, milliseconds until its program knows) for what is not taken."""
+        """Called with (name of the node, message, milliseconds until its program knows) for each refused message."""
         self.query_observers: list[Callable[[str, StoreQuery, bytes | None], None]] = []
-        """Called with (name of the asking node, question, cursor) for every page that the store is asked for."""
+        """Called with (name of the node, query, cursor) for each page asked of the store."""
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
@@ -115,7 +114,7 @@ class LocalNetwork:
         self._counts: dict[str, int] = asdict(NetworkStatistics())
         self._closed = False
         self._context: Final = contextvars.copy_context()
-        """Where the network lives: a program that sends may end at any time, and what it sent arrives all the same."""
+        """The network's own context: messages under way arrive even if the program that sent them has ended."""
 
     def __repr__(self) -> str:
         return f"<LocalNetwork of {len(self._nodes)} nodes, {self._dice.faults}>"
@@ -130,7 +129,7 @@ class LocalNetwork:
 
     @property
     def faults(self) -> NetworkFaults:
-        """How bad the network is; may be set at any time."""
+        """The faults of the network; can be set at any time."""
         return self._dice.faults
 
     @faults.setter
@@ -149,7 +148,10 @@ class LocalNetwork:
         return tuple(self._nodes.values())
 
     def node(self, name: str | None = None) -> LocalNode:
-        """Add a node and return it; ``name`` must not be taken, by default it is a new one."""
+        """Add a node and return it. ``name`` must be unused; the default is a new name.
+
+        Raises `ConfigurationError` if the name is in use or the network is closed.
+        """
         if self._closed:
             raise ConfigurationError("the network is closed; make another LocalNetwork")
         self._forget_ended()
@@ -164,19 +166,18 @@ class LocalNetwork:
         return self._nodes[name]
 
     def partition(self, *sides: Collection[str]) -> None:
-        """Cut the network into sides, given as sets of names; nodes that are not named form one more side.
+        """Split the network into sides, given as collections of node names; all other nodes form one more side.
 
-        Messages that are already on their way arrive. A network that was cut before is cut anew: who reaches each other
-        now was perhaps apart before, and the other way round.
+        Messages under way arrive. A new partition replaces an earlier one.
         """
         self._partition = Partition(sides, self._partition)
 
     def heal(self) -> None:
-        """Join the sides of a partition; the store then shows everything to everybody."""
+        """End a partition; the store then shows all messages to all nodes."""
         self._partition = None
 
     def limit_uplink(self, name: str, per_second: float | None) -> None:
-        """Let nodes of this name get out no more than so many messages per second; with None as many as they like."""
+        """Limit the messages per second that a node can send; None removes the limit."""
         if per_second is None:
             self._uplinks.pop(name, None)
         elif per_second > 0:
@@ -185,11 +186,11 @@ class LocalNetwork:
             raise ConfigurationError(f"an uplink needs more than 0 messages per second, not {per_second}")
 
     def statistics(self) -> NetworkStatistics:
-        """Return what happened so far."""
+        """Return the counts so far."""
         return NetworkStatistics(**self._counts)
 
     def stored(self) -> Iterator[RoutedMessage]:
-        """Yield everything that the store keeps, oldest first."""
+        """Yield all messages of the store, oldest first."""
         cursor: bytes | None = None
         while True:
             page = self._store.page(StoreQuery(), cursor, lambda _: True)
@@ -199,23 +200,23 @@ class LocalNetwork:
                 return
 
     def close(self) -> None:
-        """Close all nodes and the store. May be called twice."""
+        """Close all nodes and the store. Can be called twice."""
         self._closed = True
         for node in list(self._nodes.values()):
             node.leave()
         self._store.close()
 
-    # What nodes ask of their network.
+    # The interface for nodes (`fairway.waku.local.node.Medium`).
 
     def handed_over(self, publisher: LocalNode, message: RoutedMessage) -> None:
-        """Tell observers of what a program handed to its node."""
+        """Pass a message that a program handed to its node to the observers."""
         for observer in self.sending_observers:
             observer(publisher.name, message)
 
     def publish(
         self, publisher: LocalNode, message: RoutedMessage, *, is_answered: bool = True
     ) -> tuple[SendResult, int]:
-        """Spread a message, and return the answer, if any is given, and how many milliseconds that takes."""
+        """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds."""
         refusal = self._refusal(publisher, message)
         if refusal is not None:
             self._counts["refused"] += 1
@@ -237,7 +238,7 @@ class LocalNetwork:
         return SendResult(accepted=True), self.hop_ms()
 
     def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None) -> StorePage:
-        """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
+        """Return a page of the store, as the partition lets the asker see it; raises `StoreQueryError`."""
         partition = self._partition
 
         def visible(message_hash: bytes) -> bool:
@@ -277,32 +278,32 @@ class LocalNetwork:
         return NodeQuota(limit=self.faults.messages_per_epoch, epoch_ms=self.faults.epoch_ms, remaining=remaining)
 
     def is_silent(self) -> bool:
-        """Return whether a node never answers what it is asked now."""
+        """Return whether the request in hand is never answered."""
         return self._dice.is_silent()
 
     def hop_ms(self) -> int:
-        """Return how long the next hop takes."""
+        """Return the delay of the next hop in milliseconds."""
         return self._dice.delay_ms()
 
     def uplink_s(self, name: str) -> float:
-        """Return how long a message keeps the uplink of a node busy."""
+        """Return how many seconds a message occupies the uplink of a node."""
         per_second = self._uplinks.get(name)
         return 0.0 if per_second is None else 1 / per_second
 
     def within_ms(self, longest_ms: int) -> int:
-        """Return a random time, at most so long."""
+        """Return a random number of milliseconds, at most ``longest_ms``."""
         return self._dice.random.randint(0, longest_ms)
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """Do something after a while, whatever becomes of the program that asked for it."""
+        """Call ``action`` after a delay, even if the program that asked for it has ended."""
         if delay_ms == 0:
             action()
         else:
-            # The handle is the loop's alone: with the loop it is gone.
+            # Only the event loop holds the handle, so it ends with the loop.
             asyncio.get_running_loop().call_later(delay_ms / MS_PER_S, action, context=self._context)
 
     def forget(self, node: LocalNode) -> None:
-        """Drop a node that left."""
+        """Remove a node that left."""
         if self._nodes.get(node.name) is node:
             del self._nodes[node.name]
 
@@ -339,7 +340,7 @@ class LocalNetwork:
         self.later(self.faults.store_lag_ms, lambda: self._store_now(publisher.name, message, received_ns, partition))
 
     def _store_now(self, publisher: str, message: RoutedMessage, received_ns: int, partition: Partition | None) -> None:
-        """Let a message into the store; ``partition`` is how the network was cut when it was published."""
+        """Put a message into the store; ``partition`` is the partition at the time of its publication."""
         if self._closed:
             return
         try:
@@ -348,7 +349,7 @@ class LocalNetwork:
             self._counts["store_missed"] += 1
             return
         self._counts["stored"] += kept
-        # A message that was in the store before the network fell apart stays visible to all.
+        # A message stored before the partition stays visible to all nodes.
         if partition is not None and (kept or partition.saw(message.message_hash)):
             partition.note(message.message_hash, publisher)
 
@@ -379,12 +380,12 @@ class LocalNetwork:
         return self._now_ns() // NS_PER_MS
 
     def _now_ns(self) -> int:
-        """Return the time on the network's own machine, whoever asks."""
+        """Return the time on the network's own machine, not the caller's."""
         return self._context.copy().run(self._clock_ns)
 
 
 def _unanswered(publisher: LocalNode) -> tuple[SendResult, int]:
-    """Return what a client says that waited for an answer, and how long it waited."""
+    """Return the result of a request without an answer, and the time that the client waits, in milliseconds."""
     detail = f"{publisher.service_node}: {NO_ANSWER}"
     return SendResult(accepted=False, detail=detail), int(REQUEST_TIMEOUT_S * MS_PER_S)
 
@@ -393,10 +394,7 @@ _OF_THE_PROCESS: Final[dict[str, LocalNetwork]] = {}
 
 
 def process_network(name: str = "") -> LocalNetwork:
-    """Return the network that ``connect("local:NAME")`` joins; within a process a name means one network.
-
-    A program that wants an archive or a network of its own makes a `LocalNetwork`; faults of these can be set as well.
-    """
+    """Return the network that ``connect("local:NAME")`` joins; each name is one network per process."""
     network = _OF_THE_PROCESS.get(name)
     if network is None or network.closed:
         network = _OF_THE_PROCESS[name] = LocalNetwork()

@@ -1,10 +1,9 @@
-"""A node of an in-process network.
+"""`LocalNode`: a node of a `LocalNetwork`.
 
-It stands for the whole way between a program and the network, as a light client has it: relay or light push, filter,
-store, the service node behind them, and the health that goes with them. Tests cut it off (`go_offline`), take its store
-away (`store_available`), end its service node (`die`) or have that forget the filter subscriptions (`go_deaf`); what
-its status says of that, and when, is what a light client finds out (`fairway.waku.light`). Without faults and delays
-what is sent is in the receivers' queues when `send` returns, without a turn of the event loop.
+It models a light client and the service node behind it: light push, filter, store and health. Tests can cut it off
+(`go_offline`), take its store away (`store_available`), end its service node (`die`), or make the service node forget
+the filter subscriptions (`go_deaf`). Its status follows as that of a light client does (`fairway.waku.light`). Without
+faults and delays, messages are in the receivers' queues when `send` returns.
 """
 
 from __future__ import annotations
@@ -21,49 +20,49 @@ from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""How long a client waits for an answer that does not come (`LightOptions.request_timeout_s`)."""
+"""How long a client waits for an answer (`LightOptions.request_timeout_s`)."""
 SILENCE_MS: Final = 3_000
-"""When a client finds that a service node does not answer any more (`fairway.waku.light.pulse`)."""
+"""After what time a client notices that a service node does not answer (`fairway.waku.light.pulse`)."""
 PING_INTERVAL_MS: Final = 60_000
-"""How often a client asks whether its filter subscriptions are known (`LightOptions.ping_interval_s`)."""
+"""Interval between the filter pings of a client (`LightOptions.ping_interval_s`)."""
 NO_ANSWER: Final = "no response in time"
 _NO_SUBSCRIPTION: Final = "no node has the filter subscription"
 
 
 class Medium(Protocol):
-    """What a node asks of the network that it is in."""
+    """The network of a node, as the node uses it."""
 
     def handed_over(self, publisher: LocalNode, message: RoutedMessage, /) -> None:
-        """Take note of what a program handed to its node."""
+        """Note a message that a program handed to its node."""
 
     def publish(
         self, publisher: LocalNode, message: RoutedMessage, /, *, is_answered: bool = True
     ) -> tuple[SendResult, int]:
-        """Spread a message, and return the answer, if any is given, and how many milliseconds that takes."""
+        """Deliver a message to subscribers and the store; return the answer and its delay in milliseconds."""
 
     def answer(self, asker: LocalNode, query: StoreQuery, cursor: bytes | None, /) -> StorePage:
-        """Return a page of what the store keeps, as far as the asker may see it; raises `StoreQueryError`."""
+        """Return a page of the store, as the partition lets the asker see it; raises `StoreQueryError`."""
 
     def quota_of(self, node: LocalNode, /) -> NodeQuota | None:
         """Return the rate limit of a node."""
 
     def is_silent(self) -> bool:
-        """Return whether a node never answers what it is asked now."""
+        """Return whether the request in hand is never answered."""
 
     def hop_ms(self) -> int:
-        """Return how long the next hop takes."""
+        """Return the delay of the next hop in milliseconds."""
 
     def uplink_s(self, name: str, /) -> float:
-        """Return how long a message keeps the uplink of a node busy."""
+        """Return how many seconds a message occupies the uplink of a node."""
 
     def within_ms(self, longest_ms: int, /) -> int:
-        """Return a random time, at most so long."""
+        """Return a random number of milliseconds, at most ``longest_ms``."""
 
     def later(self, delay_ms: int, action: Callable[[], object], /) -> None:
-        """Do something after a while, whatever becomes of the program that asked for it."""
+        """Call ``action`` after a delay, even if the program that asked for it has ended."""
 
     def forget(self, node: LocalNode, /) -> None:
-        """Drop a node that left."""
+        """Remove a node that left."""
 
 
 class LocalNode(WatchedNode):
@@ -72,30 +71,30 @@ class LocalNode(WatchedNode):
     def __init__(self, network: Medium, name: str) -> None:
         super().__init__()
         self.name = name
-        """How the network calls this node, for instance in `LocalNetwork.partition`."""
+        """Name of the node in its network, for instance for `LocalNetwork.partition`."""
         self.allowance = Allowance()
-        """What this node may still publish under the network's rate limit."""
+        """Use of the network's rate limit in the current epoch."""
         self.pace = Pace()
-        """What this node takes each second, where the network limits that."""
+        """Use of the network's limit per second."""
         self._network = network
         self._health = NodeHealth.SUFFICIENTLY_HEALTHY
         self._store_available = True
         self._closed = False
         self._service_nodes = 1
-        """How many stood behind this node so far, the present one included."""
+        """Number of service nodes so far, the present one included."""
         self._served = True
-        """Whether the present one lives."""
+        """Whether the present service node runs."""
         self._deaf = False
-        """Whether it pushes nothing, for want of a subscription."""
+        """Whether the service node has no filter subscription and pushes nothing."""
         self._trouble = ""
-        """Why nothing comes in, as soon as that was found out."""
+        """Why the node receives nothing, once it has noticed that."""
         self._newest: Subscription[RoutedMessage] | None = None
         self.heard = 0
         """Messages that were put into the newest subscription."""
         self.belied = 0
-        """Messages that the store gave since then under a hash that is not theirs."""
+        """Messages with a wrong message hash that the store returned since then."""
         self._turns = 0
-        """What became of the service nodes so far; what was planned before the latest turn is void."""
+        """Number of changes of the service node; timers of earlier changes are ignored."""
         self._uplink_free_s = 0.0
         self._listeners: Final = Listeners()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,37 +111,37 @@ class LocalNode(WatchedNode):
 
     @property
     def service_node(self) -> str:
-        """The id of the service node behind this node: another one after each `come_back`."""
+        """Id of the service node behind this node; a new one after each `come_back`."""
         return f"{self.name}#{self._service_nodes}"
 
     @property
     def waiting(self) -> int:
-        """Messages in the newest subscription that nobody has taken yet."""
+        """Unread messages in the newest subscription."""
         return 0 if self._newest is None else len(self._newest)
 
     @property
     def online(self) -> bool:
-        """Whether the node takes part."""
+        """Whether the node can send and query."""
         return not self._closed and self._health is not NodeHealth.UNHEALTHY and self._served
 
     @property
     def silent(self) -> bool:
-        """Whether the service node is dead and the node has not found out."""
+        """Whether the service node has ended and the node has not noticed."""
         return not self._closed and not self._served and not self._trouble
 
     @property
     def hears(self) -> bool:
-        """Whether the node is pushed what it subscribed to."""
+        """Whether the service node pushes the subscribed messages to the node."""
         return self.online and not self._deaf
 
     @property
     def closed(self) -> bool:
-        """Whether the node left for good; that is also so when its event loop has ended."""
+        """Whether the node was closed, or its event loop has ended."""
         return self._closed or (self._loop is not None and self._loop.is_closed())
 
     @property
     def store_available(self) -> bool:
-        """Whether this node finds a store node; may be set."""
+        """Whether this node finds a store node; can be set."""
         return self._store_available
 
     @store_available.setter
@@ -151,22 +150,21 @@ class LocalNode(WatchedNode):
         self._show_status()
 
     def go_offline(self) -> None:
-        """Cut the node off; it knows that it is. What others send meanwhile it does not hear."""
+        """Cut the node off, and set its status to unhealthy. It misses what others send until `go_online`."""
         self.go_online(NodeHealth.UNHEALTHY)
 
     def go_online(self, health: NodeHealth = NodeHealth.SUFFICIENTLY_HEALTHY) -> None:
-        """Bring the node back, in the given health. What it missed only the store can tell."""
+        """Connect the node again, with the given health. Only the store has the messages that it missed."""
         if self._health is NodeHealth.UNHEALTHY and self._served and self._deaf:
             self._subscribed(self._next_turn())
         self._health = health
         self._show_status()
 
     def die(self, *, silently: bool = False) -> None:
-        """End the service node behind this node: nothing goes out or comes in until `come_back`.
+        """End the service node behind this node: the node can neither send nor receive until `come_back`.
 
-        Its connection ends and the status says so at once; ``silently``, as when a machine lost its power, the node
-        finds out after `SILENCE_MS`, and what it sends or asks before that is not answered. What it was about to be
-        told, it is not.
+        The status changes at once. With ``silently``, as after a loss of power, it changes after `SILENCE_MS`, and
+        requests before that get no answer. Answers under way are lost.
         """
         if self._closed or not self._served:
             return
@@ -179,9 +177,9 @@ class LocalNode(WatchedNode):
             self._find_out(turn, f"the connection with {self.service_node} has ended")
 
     def come_back(self) -> None:
-        """Put a service node with another id behind this node, which then subscribes anew.
+        """Start a new service node behind this node, which subscribes there.
 
-        The node is healthy again when that is done, a round trip later. What it missed only the store can tell.
+        A round trip later the node is healthy again. Only the store has the messages that it missed.
         """
         if self._closed or self._served:
             return
@@ -192,10 +190,10 @@ class LocalNode(WatchedNode):
         self._network.later(self._round_trip_ms(), lambda: self._subscribed(turn))
 
     def go_deaf(self, *, noticed_after_ms: int | None = None) -> None:
-        """Have the service node forget the filter subscriptions: the node hears nothing more, and seems well.
+        """Make the service node forget the filter subscriptions: the node receives nothing, and its status is healthy.
 
-        It finds out at its next filter ping, after ``noticed_after_ms``, by default at some time within
-        `PING_INTERVAL_MS`. Then it is unhealthy until it has subscribed anew, a round trip later.
+        It notices at its next filter ping, after ``noticed_after_ms``, by default a random time within
+        `PING_INTERVAL_MS`. Then it is unhealthy for a round trip, until it has subscribed again.
         """
         if self._closed or not self._served or self._deaf:
             return
@@ -206,7 +204,7 @@ class LocalNode(WatchedNode):
         self._network.later(noticed_after_ms, lambda: self._subscribe_anew(turn))
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Broadcast a message. Where hops take time, so does the answer; the message is on its way before."""
+        """Send a message to the network; return the answer after the delay of a hop."""
         self._loop = asyncio.get_running_loop()
         self._network.handed_over(self, message)
         wait_s = self._wait_for_uplink(self._loop.time())
@@ -240,9 +238,9 @@ class LocalNode(WatchedNode):
         return self._newest
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of what the network's store keeps; raises `StoreQueryError` if that cannot be had now."""
+        """Return a page of the network's store; raises `StoreQueryError` if it does not answer."""
         self._loop = asyncio.get_running_loop()
-        # Also without a delay other tasks get their turn: whoever pages through a large store must not stop them.
+        # Even without a delay, let other tasks run: reading a large store must not block them.
         await asyncio.sleep(self._network.hop_ms() / 1000)
         if self._network.is_silent():
             await asyncio.Event().wait()
@@ -258,7 +256,7 @@ class LocalNode(WatchedNode):
         return self._network.answer(self, query, cursor)
 
     async def close(self) -> None:
-        """Leave the network; subscriptions end. May be called twice."""
+        """Leave the network; subscriptions end. Can be called twice."""
         self.leave()
 
     def leave(self) -> None:
@@ -275,14 +273,14 @@ class LocalNode(WatchedNode):
         return bool(self._listeners.asking_for(message))
 
     def hear(self, message: RoutedMessage) -> bool:
-        """Take what arrives, and return whether anybody here listened."""
+        """Receive a message; return whether a subscription asks for it."""
         if not self.hears:
             return False
         self.heard += self._newest in self._listeners.asking_for(message)
         return self._listeners.hear(message)
 
     def _wait_for_uplink(self, now_s: float) -> float:
-        """Return how long what is sent now takes to get out; what would take too long is not sent at all."""
+        """Return how many seconds a message waits for the uplink; beyond the timeout it is not sent."""
         free_s = max(now_s, self._uplink_free_s) + self._network.uplink_s(self.name)
         if free_s - now_s <= REQUEST_TIMEOUT_S:
             self._uplink_free_s = free_s

@@ -1,4 +1,4 @@
-"""How a REST client of a node behaves: the endpoints it uses, how often it asks, how long it waits."""
+"""The options of a REST client of a node: endpoints, intervals and timeouts."""
 
 from __future__ import annotations
 
@@ -9,63 +9,65 @@ from typing import Final
 from fairway.errors import ConfigurationError
 
 NWAKU_CACHE_MESSAGES: Final = 50
-"""What nwaku's message caches hold, over all topics together."""
+"""Messages in nwaku's message cache, over all topics together."""
 LONGEST_POLL_INTERVAL_S: Final = 1.0
 
 
 class SendWay(Enum):
-    """How a message leaves."""
+    """The endpoint that sends messages."""
 
     LIGHTPUSH = "lightpush"
-    """``/lightpush/v3``, whose answer says what became of the message."""
+    """``/lightpush/v3``, whose answer has a status code for the message."""
     RELAY = "relay"
     """``/relay/v1``."""
     LIGHTPUSH_V1 = "lightpush-v1"
-    """``/lightpush/v1``, which go-waku and older nodes have."""
+    """``/lightpush/v1`` of go-waku and older nodes."""
 
 
 class ReceiveWay(Enum):
-    """How messages come in."""
+    """The endpoint that returns received messages."""
 
     EVENTS = "events"
-    """``/events``, a stream, which nodes of ours have."""
+    """``/events``, a stream, which ``fairway node`` has."""
     RELAY = "relay"
-    """``/relay/v1``, asked again and again."""
+    """``/relay/v1``, by polling."""
     FILTER = "filter"
-    """``/filter/v2``, the same."""
+    """``/filter/v2``, by polling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestNodeOptions:
-    """How a `RestNode` behaves."""
+    """The options of a `RestNode`."""
 
     send: tuple[SendWay, ...] = (SendWay.LIGHTPUSH, SendWay.RELAY, SendWay.LIGHTPUSH_V1)
-    """In this order, the next one if the node does not offer one."""
+    """Endpoints to try in this order; the first that the node offers is used."""
     receive: tuple[ReceiveWay, ...] = (ReceiveWay.EVENTS, ReceiveWay.RELAY, ReceiveWay.FILTER)
-    """The same."""
+    """Endpoints to try in this order; the first that the node offers is used."""
     shard_count: int = 8
-    """Shards of the cluster, to know which shard the node's autosharding means."""
+    """Network shards of the cluster, for autosharding."""
     poll_interval_s: float = 1.0
-    """Between two questions for messages while there are none; at most 1 s."""
+    """Interval between polls that return no messages; at most 1 s."""
     busy_poll_interval_s: float = 0.1
-    """The same after an answer that had some."""
+    """Pause after a poll that returned messages."""
     cache_messages: int = NWAKU_CACHE_MESSAGES
-    """So many messages at once mean that others may have given way to them."""
+    """Size of the node's cache: a poll that returns so many messages may have missed others."""
     check_interval_s: float = 5.0
-    """When messages are asked for, the store is looked through this often for some that were never there to be fetched:
-    other programs that use the same node empty the same cache."""
+    """While polling, interval between store queries for messages that the polls missed, because other programs empty
+    the same cache."""
     overlap_s: float = 30.0
-    """How much before a gap a look through the store begins: clocks differ and messages are under way for a while."""
+    """How long before a gap a store query begins: clocks differ, and messages take time."""
     request_timeout_s: float = 10.0
+    """Longest wait for a response."""
     silence_s: float = 45.0
-    """An event stream on which nothing comes for so long, not even a sign of life, is dead."""
+    """An event stream without any bytes for this long counts as dead."""
     health_interval_s: float = 5.0
-    """Between two questions how the node is."""
+    """Interval between queries of the node's health."""
     first_pause_s: float = 0.2
-    """Before a second attempt to reach the node; each further pause is twice as long."""
+    """Pause before the second attempt to reach the node; each further pause is twice as long."""
     longest_pause_s: float = 10.0
+    """Longest pause between two attempts."""
     max_connections: int = 8
-    """Connections for requests; each content topic that is received as a stream has another one."""
+    """Connections for requests; each content topic received as a stream has one more."""
 
     def __post_init__(self) -> None:
         if not self.send or not self.receive:
