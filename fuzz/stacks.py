@@ -23,7 +23,7 @@ from fairway.events import MessageReceived
 from fairway.options import Profile
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, RATE_LIMIT
 from fairway.protocol.outgoing.outbox import OUTBOX

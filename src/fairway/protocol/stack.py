@@ -24,12 +24,12 @@ from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.incoming.arrivals import Arrivals
-from fairway.protocol.incoming.delivering import Inbound, logical_message_id
-from fairway.protocol.incoming.lost_segments import LostSiblings
+from fairway.protocol.incoming.delivering import Delivering, logical_message_id
+from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.query_on_connect import QueryOnConnect
 from fairway.protocol.incoming.receiving import Receiving
 from fairway.protocol.incoming.retrieval import Retrieval
+from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -108,10 +108,12 @@ class Stack:
         )
         self._requests = requests = Requests(journal)
         self._outbox = outbox = Outbox(journal)
-        arrivals = Arrivals(journal)
-        siblings = LostSiblings(options, sds, segmenter, arrivals)
+        undelivered = Undelivered(journal)
+        lost_segments = LostSegments(options, sds, segmenter, undelivered)
         self._limits = limits = LimitWatch()
-        self._inbound = inbound = Inbound(content_topic, options, sds, reassembler, arrivals, siblings, limits)
+        self._delivering = delivering = Delivering(
+            content_topic, options, sds, reassembler, undelivered, lost_segments, limits
+        )
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._outbound = outbound = Outbound(
             content_topic,
@@ -133,8 +135,8 @@ class Stack:
             content_topic,
             options,
             sds=sds,
-            inbound=inbound,
-            siblings=siblings,
+            delivering=delivering,
+            lost_segments=lost_segments,
             ciphering=ciphering,
             outbound=outbound,
             sending=sending,
@@ -151,7 +153,7 @@ class Stack:
         self._state = StackState(
             sds=sds,
             requests=requests,
-            arrivals=arrivals,
+            undelivered=undelivered,
             reassembler=reassembler,
             outbound=outbound,
             outbox=outbox,
@@ -271,7 +273,7 @@ class Stack:
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        self._effects.tell(*self._inbound.expire(now_ms))
+        self._effects.tell(*self._delivering.expire(now_ms))
         if self._outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
@@ -342,7 +344,7 @@ class Stack:
 
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
-        times = [self._inbound.next_deadline(), self._notices.next_deadline()]
+        times = [self._delivering.next_deadline(), self._notices.next_deadline()]
         if self._outbound.connected:
             times += [
                 self._sweep_at(),
@@ -387,7 +389,7 @@ class Stack:
             sds=self.sds.statistics(),
             open_requests=len(self._requests.open),
             queued=self._outbound.limiter.queued() + len(self._outbox),
-            reassembly=self._inbound.reassembler.statistics(),
+            reassembly=self._delivering.reassembler.statistics(),
         )
 
     def snapshot(self) -> tuple[Change, ...]:
@@ -400,7 +402,7 @@ class Stack:
         Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
-        self._inbound.resume()
+        self._delivering.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
         self._sending.resume(now_ms)

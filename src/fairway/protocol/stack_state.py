@@ -11,8 +11,8 @@ from typing import Final
 
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
-from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING, Arrivals
 from fairway.protocol.incoming.query_on_connect import CAUGHT_UP, QueryOnConnect
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING, Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT, STAMP, Outbound
@@ -49,7 +49,7 @@ class StackState:
         *,
         sds: MessageChannel,
         requests: Requests,
-        arrivals: Arrivals,
+        undelivered: Undelivered,
         reassembler: Reassembler,
         outbound: Outbound,
         outbox: Outbox,
@@ -59,7 +59,7 @@ class StackState:
     ) -> None:
         self._sds = SdsState(sds)
         self._requests = requests
-        self._arrivals = arrivals
+        self._arrivals = undelivered
         self._reassembler = reassembler
         self._outbound = outbound
         self._outbox = outbox

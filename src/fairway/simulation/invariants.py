@@ -18,7 +18,7 @@ from typing import Final
 from fairway.events import MessageDelivered
 from fairway.options import Delivery, IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Purpose
-from fairway.protocol.incoming.arrivals import ARRIVALS, AWAITING
+from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.outgoing.outbox import OUTBOX
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY

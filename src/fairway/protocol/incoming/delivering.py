@@ -1,11 +1,13 @@
-"""Between SDS and the application: what of a content message is kept, and what is delivered at its causal place.
+"""Reassemble and deliver: what becomes of the content of messages (LIP-173, "Incoming message processing").
 
-What SDS takes in it acknowledges. So each content is shown to the reassembler first (`Inbound.keep`): what cannot be
-kept is not taken in at all, and comes again, by a retry or from a store. Segments are reassembled when they arrive,
-also while SDS holds them back. That is what makes parity useful under causal order: a set that completes ends the
-waiting for its own lost segments (`fairway.protocol.incoming.lost_segments`). The message is delivered when SDS has
-released the first of its segments that came, for that one waits for whatever was sent before; whoever has read the
-message cites one that comes later, even if that one still waits for something, so that no reply can overtake it.
+`Delivering.reassemble` comes before SDS takes a message in, because SDS acknowledges what it takes in. Content that
+cannot be kept is not taken in, and comes again, by a retry or from a store. Segments are reassembled when they arrive,
+also while SDS parks them, which is what makes parity useful under causal order: a message that becomes complete ends
+the waiting for its own lost segments (`fairway.protocol.incoming.lost_segments`).
+
+A message of one segment is delivered when SDS delivers it. A longer one is delivered when it is complete and SDS has
+delivered the first of its segments that came, for that one waits for everything that was sent before. Later segments
+may be parked still; what the application says next cites the last of them, so that no reply overtakes the message.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
 from fairway.options import Delivery, Profile, ReliableChannelOptions
-from fairway.protocol.incoming.arrivals import Arrival, Arrivals, Awaiting
-from fairway.protocol.incoming.lost_segments import LostSiblings
+from fairway.protocol.incoming.lost_segments import LostSegments
+from fairway.protocol.incoming.undelivered import Arrival, CompleteMessage, Undelivered
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.open_sets import Urgency
@@ -44,8 +46,8 @@ _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, so that a copy is not delivered again."""
 
 
-class Carrier:
-    """The WakuMessage that an SDS message came in."""
+class Transmission:
+    """The WakuMessage that an SDS message came in, under its deterministic hash."""
 
     __slots__ = ("_hash", "_message", "_pubsub_topic", "is_ephemeral", "meta", "timestamp_ns")
 
@@ -75,8 +77,8 @@ def logical_message_id(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-class Inbound:
-    """What was received and not yet delivered."""
+class Delivering:
+    """The reassembler, what is not delivered yet, and what is delivered when."""
 
     def __init__(
         self,
@@ -84,13 +86,13 @@ class Inbound:
         options: ReliableChannelOptions,
         sds: MessageChannel,
         reassembler: Reassembler,
-        arrivals: Arrivals,
-        siblings: LostSiblings,
+        undelivered: Undelivered,
+        lost_segments: LostSegments,
         limits: LimitWatch,
     ) -> None:
         self.reassembler = reassembler
-        self.arrivals = arrivals
-        self.siblings = siblings
+        self._undelivered = undelivered
+        self._lost_segments = lost_segments
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
         self._is_wrapped = options.profile is Profile.LOGOS
@@ -105,8 +107,8 @@ class Inbound:
         sds.count_time_while(lambda: reassembler.next_deadline() is not None)
         self._ephemeral: OrderedDict[str, None] = OrderedDict()
 
-    def keep(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
-        """Keep what a new message says, or refuse it, so that SDS must not take it in. Say what to tell."""
+    def reassemble(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
+        """Keep the content of a new message or refuse it; SDS must not take in what is refused."""
         events, waited_ms = self.expire(now_ms), self._sds.waited_ms
         message_id, lamport = message.message_id, message.lamport_timestamp or 0
         outcome = self.reassembler.add(
@@ -116,7 +118,7 @@ class Inbound:
             message.content or b"",
             waited_ms,
             urgency=self._urgency(message),
-            waiting_bytes=self.arrivals.awaiting_bytes,
+            waiting_bytes=self._undelivered.awaiting_bytes,
         )
         match outcome:
             case SegmentDiscarded(full=full):
@@ -131,37 +133,37 @@ class Inbound:
             self._limits.note(limit, bound, bites=False)
         return outcome, events
 
-    def arrived(self, message: SdsMessage, kept: Kept, carrier: Carrier) -> list[Event]:
-        """Go on with a content message that was kept and that SDS has taken in, whatever it depends on."""
+    def taken_in(self, message: SdsMessage, kept: Kept, transmission: Transmission) -> list[Event]:
+        """Note a content message that was kept and that SDS has taken in; deliver what need not wait for SDS."""
         whole = isinstance(kept, WholeMessage)
         if isinstance(kept, SegmentSurplus):
-            self.arrivals.forget(kept.merged_ids)
+            self._undelivered.forget(kept.merged_ids)
         if not isinstance(kept, WholeMessage | SegmentStored | MessageCompleted):
             return []
         arrival = Arrival(
-            message_hash=carrier.message_hash,
-            timestamp_ns=carrier.timestamp_ns,
-            meta=carrier.meta,
+            message_hash=transmission.message_hash,
+            timestamp_ns=transmission.timestamp_ns,
+            meta=transmission.meta,
             lamport=message.lamport_timestamp or 0,
             whole=whole,
         )
-        self.arrivals.keep(message.message_id, arrival)
+        self._undelivered.keep(message.message_id, arrival)
         if isinstance(kept, MessageCompleted):
             return self._completed(kept)
-        return self.released(message, met=self._sds.is_met(message)) if whole and self._on_arrival else []
+        return self.deliver(message, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
-    def released(self, message: SdsMessage, *, met: bool) -> list[Event]:
-        """Deliver what SDS has released: a message that is whole, with the first of its segments that came."""
+    def deliver(self, message: SdsMessage, *, met: bool) -> list[Event]:
+        """Deliver what SDS has delivered: a message of one segment, or one that is complete, with its first segment."""
         message_id = message.message_id
-        arrival = self.arrivals.get(message_id)
+        arrival = self._undelivered.get(message_id)
         if arrival is None:
-            complete = self.arrivals.release(message_id, met=met)
-            return [] if complete is None else [self._deliver(complete)]
+            complete = self._undelivered.release(message_id, met=met)
+            return [] if complete is None else [self._hand_over(complete)]
         if not arrival.whole:
-            self.arrivals.mark(message_id, met=met)
+            self._undelivered.mark(message_id, met=met)
             return []
-        self.arrivals.forget((message_id,))
-        whole = Awaiting(
+        self._undelivered.forget((message_id,))
+        whole = CompleteMessage(
             sender_id=message.sender_id,
             payload=message.content or b"",
             sds_ids=(message_id,),
@@ -174,7 +176,7 @@ class Inbound:
         )
         return [self._received(whole)]
 
-    def ephemeral(self, message: SdsMessage, carrier: Carrier) -> list[Event]:
+    def deliver_ephemeral(self, message: SdsMessage, transmission: Transmission) -> list[Event]:
         """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"), each copy but the first ignored."""
         known = f"{message.sender_id}\0{message.message_id}"
         payload = message.content or b""
@@ -194,9 +196,9 @@ class Inbound:
                 content_topic=self._content_topic,
                 pubsub_topic=self._pubsub_topic,
                 payload=payload,
-                timestamp_ns=carrier.timestamp_ns,
-                meta=carrier.meta,
-                message_hashes=(carrier.message_hash,),
+                timestamp_ns=transmission.timestamp_ns,
+                meta=transmission.meta,
+                message_hashes=(transmission.message_hash,),
                 sds_ids=(message.message_id,),
                 ephemeral=True,
             )
@@ -204,7 +206,7 @@ class Inbound:
 
     def resume(self) -> None:
         """Note anew, after a restart, of which messages that were delivered segments still wait."""
-        waiting = {sds_id for awaiting in self.arrivals.awaiting.values() for sds_id in awaiting.sds_ids}
+        waiting = {sds_id for awaiting in self._undelivered.awaiting.values() for sds_id in awaiting.sds_ids}
         for sds_ids in self.reassembler.completed():
             if not self._on_arrival and waiting.isdisjoint(sds_ids):
                 self._sds.handed_over(sds_ids)
@@ -220,19 +222,19 @@ class Inbound:
         return None if waited_ms is None else self._sds.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
-        """Tell what SDS waits for no longer, unless its content came otherwise."""
+        """Return the losses of what SDS has given up, but for lost segments whose content is known."""
         return [
             IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
             for message_id, hint, sender_id in entries
-            if not self.siblings.is_rebuilt(message_id)
+            if not self._lost_segments.is_rebuilt(message_id)
         ]
 
     def _completed(self, outcome: MessageCompleted) -> list[Event]:
-        self.arrivals.forget(outcome.forged_ids)
-        arrivals = {sds_id: self.arrivals.get(sds_id) for sds_id in outcome.sds_ids}
+        self._undelivered.forget(outcome.forged_ids)
+        arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in outcome.sds_ids}
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None}
         newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
-        complete = Awaiting(
+        complete = CompleteMessage(
             sender_id=outcome.set_key.sender_id,
             payload=outcome.payload,
             sds_ids=outcome.sds_ids,
@@ -241,19 +243,19 @@ class Inbound:
             meta=newest.meta,
             recovered=outcome.recovered,
             dependencies_met=all(arrival.met is not False for arrival in came.values()),
-            lost=self.siblings.of(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
+            lost=self._lost_segments.find(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
         )
         first_id = next(iter(came))
-        self.arrivals.forget(came)
+        self._undelivered.forget(came)
         if self._on_arrival:
             complete.dependencies_met &= not self._sds.parked.keys() & came
         if self._on_arrival or came[first_id].met is not None:
-            return [self._deliver(complete)]
-        self.arrivals.wait(first_id, complete)
+            return [self._hand_over(complete)]
+        self._undelivered.wait(first_id, complete)
         return []
 
-    def _deliver(self, complete: Awaiting) -> MessageReceived:
-        self.siblings.delivered(complete)
+    def _hand_over(self, complete: CompleteMessage) -> MessageReceived:
+        self._lost_segments.delivered(complete)
         if not self._on_arrival:
             self._sds.handed_over(complete.sds_ids)
         return self._received(complete)
@@ -263,7 +265,7 @@ class Inbound:
             return Urgency.NEXT
         return Urgency.AWAITED if self._sds.is_waited_for(message.message_id) else Urgency.LATER
 
-    def _received(self, complete: Awaiting) -> MessageReceived:
+    def _received(self, complete: CompleteMessage) -> MessageReceived:
         return MessageReceived(
             message_id=logical_message_id(complete.payload),
             sender_id=complete.sender_id,
@@ -282,7 +284,7 @@ class Inbound:
     def _lost(self, sets: Iterable[SetLost | SetMerged]) -> list[Event]:
         events: list[Event] = []
         for lost in sets:
-            self.arrivals.forget(lost.sds_ids)
+            self._undelivered.forget(lost.sds_ids)
             if isinstance(lost, SetMerged):
                 continue
             events.append(

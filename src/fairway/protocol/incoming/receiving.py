@@ -1,10 +1,12 @@
-"""What comes in, up the layers: Decrypt, SDS, Reassemble (LIP-173, "Incoming message processing").
+"""The way in: Decrypt, SDS, Reassemble, Deliver (LIP-173, "Incoming message processing").
 
-What SDS finds out about a message goes where it belongs: content to the reassembler and the application, evidence about
-own messages to the sending half, and whatever says that somebody else spoke to the timer of sync messages.
+Each layer is one function of `Receiving`, in this order. What SDS finds goes where it belongs (`Receiving.process`):
+messages to the application, evidence about own messages to the sending half, and what others say to the timer of sync
+messages.
 
-A transmission, that is a WakuMessage under its deterministic hash, is taken in once: nodes push it twice, and a store
-brings what was heard already. What its sender transmits again bears another hash, and says that he lacks something.
+A transmission is a WakuMessage under its deterministic hash. It is taken in once: nodes push it twice, and a store
+brings what was heard already. When a sender transmits a message again, the hash is another one, and the sender seems to
+miss an acknowledgement.
 
 Nothing is raised here, whatever comes: what cannot be used is counted.
 """
@@ -18,8 +20,8 @@ from fairway.errors import DecodeError
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Effects
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.incoming.delivering import Carrier, Inbound
-from fairway.protocol.incoming.lost_segments import LostSiblings
+from fairway.protocol.incoming.delivering import Delivering, Transmission
+from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.query_on_connect import QueryOnConnect
 from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, Outbound
 from fairway.protocol.outgoing.sending import Sending
@@ -37,7 +39,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdInUse,
 )
-from fairway.protocol.segmentation.outcomes import Kept, Refused, SegmentDiscarded, SegmentSetAside
+from fairway.protocol.segmentation.outcomes import Kept, Outcome, Refused, SegmentDiscarded, SegmentSetAside
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
@@ -58,8 +60,8 @@ class Receiving:
         options: ReliableChannelOptions,
         *,
         sds: MessageChannel,
-        inbound: Inbound,
-        siblings: LostSiblings,
+        delivering: Delivering,
+        lost_segments: LostSegments,
         ciphering: Ciphering,
         outbound: Outbound,
         sending: Sending,
@@ -71,8 +73,8 @@ class Receiving:
         self._content_topic = content_topic
         self._options = options
         self._sds = sds
-        self._inbound = inbound
-        self._siblings = siblings
+        self._delivering = delivering
+        self._lost_segments = lost_segments
         self._ciphering = ciphering
         self._outbound = outbound
         self._sending = sending
@@ -84,28 +86,16 @@ class Receiving:
 
     def receive(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> None:
         """Process a message from the network, if it is one of this channel's topic and key, and was not before."""
-        carrier = self._carrier_of(message, message_hash)
-        if carrier is None:
+        transmission = self._transmission_of(message, message_hash)
+        if transmission is None:
             return
-        if carrier.message_hash in self._taken_in:
+        if transmission.message_hash in self._taken_in:
             self._tally.add("repeated")
             self._query_on_connect.history_heard += 1
         else:
-            self._ciphering.open(
-                message.payload,
-                then=lambda plaintext, now: self._decrypted(plaintext, carrier, now, from_store=from_store),
-                failed=lambda _, __: self._tally.add("undecryptable"),
-                now_ms=now_ms,
-            )
+            self._decrypt(message.payload, transmission, now_ms, from_store=from_store)
 
-    def process(self, outcomes: list[SdsOutcome], now_ms: int) -> None:
-        """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
-        while outcomes:
-            for outcome in outcomes:
-                self._act_on(outcome, now_ms)
-            outcomes = self._siblings.let_go(now_ms)
-
-    def _carrier_of(self, message: WakuMessage, message_hash: bytes | None) -> Carrier | None:
+    def _transmission_of(self, message: WakuMessage, message_hash: bytes | None) -> Transmission | None:
         """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
         options = self._options
         if message.content_topic != self._content_topic:
@@ -119,62 +109,112 @@ class Receiving:
         else:
             self._tally.add("received")
             if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return Carrier(self._outbound.pubsub_topic, message, message_hash)
+                return Transmission(self._outbound.pubsub_topic, message, message_hash)
             self._tally.add("undecodable")
         return None
 
-    def _decrypted(self, plaintext: bytes, carrier: Carrier, now_ms: int, *, from_store: bool) -> None:
-        """Pass one SDS message up the layers; SDS says what happened, and `_act_on` goes on from there."""
+    def _decrypt(self, payload: bytes, transmission: Transmission, now_ms: int, *, from_store: bool) -> None:
+        """Open a payload, now or later, and pass it up; count it if it is not sealed for this channel."""
+        self._ciphering.open(
+            payload,
+            then=lambda plaintext, now: self._pass_up(plaintext, transmission, now, from_store=from_store),
+            failed=lambda _, __: self._tally.add("undecryptable"),
+            now_ms=now_ms,
+        )
+
+    def _pass_up(self, plaintext: bytes, transmission: Transmission, now_ms: int, *, from_store: bool) -> None:
+        """Pass one SDS message up the layers: SDS, Reassemble, Deliver.
+
+        SDS acknowledges what it takes in, so that the reassembler is shown the content before.
+        """
+        message = self._decode(plaintext, transmission, from_store=from_store)
+        if message is None:
+            return
+        if message.channel_id == self._sds.channel_id:
+            if message.causal_history:
+                self._query_on_connect.history_heard += 1
+            self.process(self._lost_segments.enter_cited(self._sds.cited_by(message), now_ms), now_ms)
+        kept: Kept | None = None
+        if message.kind is Kind.CONTENT and self._sds.is_new_content(message):
+            answer = self._reassemble(message, transmission, now_ms)
+            if isinstance(answer, Refused):
+                return
+            kept = answer
+        outcomes = self._apply_sds(message, plaintext, transmission, now_ms, from_store=from_store)
+        outcomes += self._deliver(message, kept, transmission, outcomes, now_ms)
+        self.process(outcomes, now_ms)
+
+    def _decode(self, plaintext: bytes, transmission: Transmission, *, from_store: bool) -> SdsMessage | None:
+        """Return the SDS message in a plaintext, without what it says that does not count; None if there is none."""
         try:
             message = self._sds.dialect.codec.decode(plaintext)
         except DecodeError:
             self._tally.add("undecodable")
-            return
+            return None
         self._tally.add("opened")
-        if carrier.is_ephemeral and _has_no_place(message):
+        if transmission.is_ephemeral and _has_no_place(message):
             message = replace(message, lamport_timestamp=None)
         if message.repair_request and from_store:
             # Whatever it asked for was answered, or asked for again, long ago.
             message = replace(message, repair_request=())
-        if message.channel_id == self._sds.channel_id:
-            if message.causal_history:
-                self._query_on_connect.history_heard += 1
-            self.process(self._siblings.cited(self._sds.cited_by(message), now_ms), now_ms)
-        kind = message.kind
-        kept: Kept | None = None
-        if kind is Kind.CONTENT and self._sds.is_new_content(message):
-            answer, events = self._inbound.keep(message, now_ms)
-            self._effects.tell(*events)
-            if isinstance(answer, Refused):
-                self._tally.add("not_kept")
-                if isinstance(answer, SegmentDiscarded) and answer.full is not None:
-                    self._query_on_connect.turn_away(carrier.message_hash, now_ms)
-                    self.process(self._sds.refused(message, now_ms), now_ms)
-                elif isinstance(answer, SegmentSetAside):
-                    self.process(self._sds.set_aside(message, now_ms), now_ms)
-                return
-            kept = answer
+        return message
+
+    def _apply_sds(
+        self, message: SdsMessage, plaintext: bytes, transmission: Transmission, now_ms: int, *, from_store: bool
+    ) -> list[SdsOutcome]:
+        """Let SDS take a message in, and return what it found."""
         # Nothing but content is cited, asked for, or turned away.
-        hint = carrier.message_hash if kind is Kind.CONTENT else None
+        hint = transmission.message_hash if message.kind is Kind.CONTENT else None
         outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=from_store)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=from_store)
         if message.causal_history and all(_is_settled(outcome) for outcome in outcomes):
-            self._taken_in.add(carrier.message_hash)
+            self._taken_in.add(transmission.message_hash)
         if hint is not None:
             had_room = not any(isinstance(o, MessageIgnored) and o.why is Ignored.NO_ROOM for o in outcomes)
             if had_room:
                 self._query_on_connect.take_in(hint)
             else:
                 self._query_on_connect.turn_away(hint, now_ms)
+        return outcomes
+
+    def _reassemble(self, message: SdsMessage, transmission: Transmission, now_ms: int) -> Outcome:
+        """Show new content to the reassembler, and return its answer; what it refuses was not received."""
+        answer, events = self._delivering.reassemble(message, now_ms)
+        self._effects.tell(*events)
+        if isinstance(answer, Refused):
+            self._tally.add("not_kept")
+        if isinstance(answer, SegmentDiscarded) and answer.full is not None:
+            self._query_on_connect.turn_away(transmission.message_hash, now_ms)
+            self.process(self._sds.refused(message, now_ms), now_ms)
+        elif isinstance(answer, SegmentSetAside):
+            self.process(self._sds.set_aside(message, now_ms), now_ms)
+        return answer
+
+    def _deliver(
+        self,
+        message: SdsMessage,
+        kept: Kept | None,
+        transmission: Transmission,
+        outcomes: list[SdsOutcome],
+        now_ms: int,
+    ) -> list[SdsOutcome]:
+        """Deliver what need not wait for its causal place; the rest follows when SDS delivers it (`process`)."""
         if kept is not None:
-            self._effects.tell(*self._inbound.arrived(message, kept, carrier))
-        elif kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
-            self._effects.tell(*self._inbound.ephemeral(message, carrier))
+            self._effects.tell(*self._delivering.taken_in(message, kept, transmission))
+        elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
+            self._effects.tell(*self._delivering.deliver_ephemeral(message, transmission))
             if self._options.profile is Profile.LOGOS:
                 # nim-sds logs and cites it like any other, and nobody has to wait for it.
-                outcomes += self._sds.settle([message.message_id], now_ms)
-        self.process(outcomes, now_ms)
+                return self._sds.settle([message.message_id], now_ms)
+        return []
+
+    def process(self, outcomes: list[SdsOutcome], now_ms: int) -> None:
+        """Act on what SDS found, in order; lost segments that need no waiting for may make it find more."""
+        while outcomes:
+            for outcome in outcomes:
+                self._act_on(outcome, now_ms)
+            outcomes = self._lost_segments.release(now_ms)
 
     def _plan_sync(self, outcome: SdsOutcome, now_ms: int, *, from_store: bool) -> None:
         """Let the timer of sync messages know who spoke, and who waits for an acknowledgement.
@@ -192,13 +232,13 @@ class Receiving:
     def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
         match outcome:
             case MessageReady(message=message, dependencies_met=met):
-                self._effects.tell(*self._inbound.released(message, met=met))
+                self._effects.tell(*self._delivering.deliver(message, met=met))
             case MessageReviewed(review=review):
                 self._sending.reviewed(review, now_ms)
             case DependenciesMissing(entries=entries):
-                self._siblings.missed(entry.message_id for entry in entries)
+                self._lost_segments.found_missing(entry.message_id for entry in entries)
             case DependenciesLost(entries=entries, reason=reason):
-                self._effects.tell(*self._inbound.given_up(entries, reason))
+                self._effects.tell(*self._delivering.given_up(entries, reason))
             case SenderIdInUse():
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):

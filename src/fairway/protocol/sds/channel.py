@@ -436,7 +436,7 @@ class MessageChannel:
         return outcomes + self.dependencies.note_missing([missing.entry], now_ms)
 
     def adopt(self, message_id: str, lamport: int, sender_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Enter a message into the history that never came, because its content was rebuilt from its siblings.
+        """Enter a message into the history that never came, because its content was rebuilt from other segments.
 
         Then it is cited and acknowledged like any other, and all logs stay equal.
         """

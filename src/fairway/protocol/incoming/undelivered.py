@@ -1,4 +1,12 @@
-"""Messages that were received and not delivered yet: what of them SDS and the reassembler do not keep."""
+"""What was received and is not delivered yet, as far as neither SDS nor the reassembler keeps it.
+
+Two tables:
+
+* ``arrivals``: how each SDS message came in whose content is not delivered. That is a whole message that waits for
+  what it cites, or a segment of a message that is not whole.
+* ``awaiting``: each message that was put together from segments and waits until SDS delivers the first segment that
+  came.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +35,20 @@ class Arrival:
     """``meta`` of the WakuMessage (14/WAKU2-MESSAGE)."""
 
 
-class Lost(NamedTuple):
+class LostSegment(NamedTuple):
     """A segment that never came, of a message that is whole all the same."""
 
     lamport: int | None
     """Its Lamport timestamp; None if its id is only a guess."""
-    early: bool
-    """Whether no segment before it came either, so that it may have cited what no other does."""
-    untold: bool
-    """Whether in fact no segment that came tells what was sent before the message."""
+    is_before_first: bool
+    """Whether it stands before the first segment that came, so that it may have cited what no other does."""
+    hides_past: bool
+    """Whether in addition no segment that came tells what was sent before the message."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Awaiting:
-    """A whole payload that waits for its causal place."""
+class CompleteMessage:
+    """A message whose payload is complete, on its way to the application."""
 
     sender_id: str
     payload: bytes
@@ -49,22 +57,22 @@ class Awaiting:
     timestamp_ns: int
     recovered: bool
     dependencies_met: bool
-    lost: dict[str, Lost]
-    """Segments that never came, by SDS id, as far as somebody may still wait for them."""
+    lost: dict[str, LostSegment]
+    """Segments that never came, by SDS id, as far as a message here may still wait for them."""
     meta: bytes | None = None
     """``meta`` of the newest WakuMessage that carried it."""
 
 
-class Arrivals:
+class Undelivered:
     """Both tables, journaled."""
 
     def __init__(self, journal: Journal) -> None:
-        self.awaiting: dict[str, Awaiting] = {}
-        """Waiting payloads, oldest first, by the SDS id of the segment whose release they wait for."""
-        self.beheaded: dict[str, Awaiting] = {}
+        self.awaiting: dict[str, CompleteMessage] = {}
+        """Complete messages, oldest first, by the SDS id of the first segment that came, which they wait for."""
+        self.without_beginning: dict[str, CompleteMessage] = {}
         """Those of them whose first segments were lost."""
         self.awaiting_bytes = 0
-        """Bytes of all waiting payloads."""
+        """Bytes of their payloads."""
         self._journal = journal
         self._arrivals: dict[str, Arrival] = {}
 
@@ -81,7 +89,7 @@ class Arrivals:
         self._journal.created(ARRIVALS, sds_id)
 
     def mark(self, sds_id: str, *, met: bool) -> None:
-        """Note that SDS released a segment whose message is not whole yet."""
+        """Note that SDS delivered a segment whose message is not whole yet."""
         self._arrivals[sds_id].met = met
         self._journal.touch(ARRIVALS, sds_id)
 
@@ -91,21 +99,21 @@ class Arrivals:
             if self._arrivals.pop(sds_id, None) is not None:
                 self._journal.deleted(ARRIVALS, sds_id)
 
-    def wait(self, first_id: str, awaiting: Awaiting) -> None:
-        """Keep a payload until the first of its segments that came is released."""
-        self._put(first_id, awaiting)
+    def wait(self, first_id: str, message: CompleteMessage) -> None:
+        """Keep a complete message until SDS delivers the first of its segments that came."""
+        self._put(first_id, message)
         self._journal.created(AWAITING, first_id)
 
-    def release(self, sds_id: str, *, met: bool) -> Awaiting | None:
-        """Note that SDS released a segment; return the payload that waited for it."""
+    def release(self, sds_id: str, *, met: bool) -> CompleteMessage | None:
+        """Note that SDS delivered a segment; return the complete message that waited for it."""
         if sds_id not in self.awaiting:
             return None
-        awaiting = self._take(sds_id)
-        awaiting.dependencies_met &= met
-        return awaiting
+        message = self._take(sds_id)
+        message.dependencies_met &= met
+        return message
 
-    def let_off(self, first_id: str, sds_ids: Iterable[str]) -> None:
-        """Note that nobody waits any more for these lost segments of a payload."""
+    def stop_waiting(self, first_id: str, sds_ids: Iterable[str]) -> None:
+        """Note that nothing waits any more for these lost segments of a complete message."""
         for sds_id in sds_ids:
             del self.awaiting[first_id].lost[sds_id]
         self._journal.touch(AWAITING, first_id)
@@ -118,20 +126,20 @@ class Arrivals:
                 return None
             row = (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, arrival.whole, arrival.met)
             return row if arrival.meta is None else (*row, arrival.meta)
-        awaiting = self.awaiting.get(key)
-        if awaiting is None:
+        message = self.awaiting.get(key)
+        if message is None:
             return None
         waiting = (
-            awaiting.sender_id,
-            awaiting.payload,
-            awaiting.sds_ids,
-            awaiting.message_hashes,
-            awaiting.timestamp_ns,
-            awaiting.recovered,
-            awaiting.dependencies_met,
-            tuple((sds_id, *lost) for sds_id, lost in awaiting.lost.items()),
+            message.sender_id,
+            message.payload,
+            message.sds_ids,
+            message.message_hashes,
+            message.timestamp_ns,
+            message.recovered,
+            message.dependencies_met,
+            tuple((sds_id, *lost) for sds_id, lost in message.lost.items()),
         )
-        return waiting if awaiting.meta is None else (*waiting, awaiting.meta)
+        return waiting if message.meta is None else (*waiting, message.meta)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield everything."""
@@ -158,7 +166,7 @@ class Arrivals:
                 continue
             sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost, *rest = row
             (meta,) = rest or (None,)
-            awaiting = Awaiting(
+            message = CompleteMessage(
                 sender_id=sender_id,
                 payload=payload,
                 sds_ids=tuple(sds_ids),
@@ -166,20 +174,20 @@ class Arrivals:
                 timestamp_ns=timestamp_ns,
                 recovered=recovered,
                 dependencies_met=met,
-                lost={sds_id: Lost(*place) for sds_id, *place in lost},
+                lost={sds_id: LostSegment(*columns) for sds_id, *columns in lost},
                 meta=meta,
             )
-            self._put(key, awaiting)
+            self._put(key, message)
 
-    def _put(self, first_id: str, awaiting: Awaiting) -> None:
-        self.awaiting[first_id] = awaiting
-        if any(lost.early for lost in awaiting.lost.values()):
-            self.beheaded[first_id] = awaiting
-        self.awaiting_bytes += len(awaiting.payload)
+    def _put(self, first_id: str, message: CompleteMessage) -> None:
+        self.awaiting[first_id] = message
+        if any(lost.is_before_first for lost in message.lost.values()):
+            self.without_beginning[first_id] = message
+        self.awaiting_bytes += len(message.payload)
 
-    def _take(self, first_id: str) -> Awaiting:
-        awaiting = self.awaiting.pop(first_id)
-        self.beheaded.pop(first_id, None)
-        self.awaiting_bytes -= len(awaiting.payload)
+    def _take(self, first_id: str) -> CompleteMessage:
+        message = self.awaiting.pop(first_id)
+        self.without_beginning.pop(first_id, None)
+        self.awaiting_bytes -= len(message.payload)
         self._journal.deleted(AWAITING, first_id)
-        return awaiting
+        return message
