@@ -171,6 +171,25 @@ def test_a_world_of_forgers_goes_on_until_nobody_waits_for_what_they_invented():
     assert report.ok, report.violations
 
 
+def test_a_world_in_which_somebody_still_reads_the_store_page_by_page_is_waited_for():
+    """He has everything from others by then, and cannot know it: twelve messages a minute are all that he may read."""
+    plan = replace(
+        CALM,
+        seed=1,
+        participants=2,
+        ephemeral_share=0,
+        duration_ms=3 * MINUTE_MS,
+        messages_per_hour=300,
+        absences_per_hour=20,
+        absence_ms=30_000,
+        store_page=1,
+        tight_quotas=True,
+        settle_ms=2 * MINUTE_MS,
+    )
+    report = simulate(plan)
+    assert report.ok, report.violations
+
+
 def test_progress_goes_from_nothing_to_all():
     seen = []
     simulate(SMALL, lambda passed_ms, total_ms: seen.append((passed_ms, total_ms)))

@@ -36,6 +36,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.protocol.effects import Change, Purpose
+from fairway.protocol.incoming.query_on_connect import CAUGHT_UP
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
@@ -225,6 +226,8 @@ class Ledger(Observer):
         """SDS ids of ephemeral messages."""
         self.noticed_ms: list[int] = []
         """How long after the network lost a message its receiver wrote down that it lacks it, or got it otherwise."""
+        self.read_up_to_ms: dict[str, int] = {}
+        """Up to when each participant has read a store for the time away."""
         self.events: Counter[str] = Counter()
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
@@ -433,7 +436,9 @@ class Ledger(Observer):
             elif change.table == REQUESTS:
                 self._open.setdefault((name, change.key), at_ms)
         for change in changes:
-            if change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
+            if change.table == CAUGHT_UP and change.row is not None:
+                self.read_up_to_ms[name] = change.row[0]
+            elif change.table == SEGMENTS and change.row is not None and change.key not in self._segments:
                 sent = self._by_request.get(change.row[0])
                 if sent is not None:
                     self._segments[change.key] = (sent, change.row[2], self._lives[name])

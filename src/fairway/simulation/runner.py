@@ -282,19 +282,20 @@ class Run:
     def _settle(self, progress: Progress) -> bool:
         """Go on until the world is quiet, or nothing has come for too long; return whether it is quiet.
 
-        Who walks back through what was said while he was away, with no store, takes a while for each step. How long
-        everything took the figures tell.
+        A page of the time away is something, also one that has nothing new. Who walks back through what was said while
+        he was away, with no store, takes a while for each step. How long everything took the figures tell.
         """
         plan, began_ms, patience_ms = self.plan, self.world.now_ms, _patience_ms(self.plan)
         # What was just asked of programs has not reached them yet.
         self._run(_MOMENT_MS)
-        end_ms, least = began_ms + patience_ms, self._to_come()
+        end_ms, least, read = began_ms + patience_ms, self._to_come(), self._being_read()
         while not (quiet := self._is_quiet()) and self.world.now_ms < end_ms:
             progress(plan.duration_ms, plan.duration_ms)
             self._run(min(_SAMPLE_MS, end_ms - self.world.now_ms))
             to_come = self._to_come()
-            if to_come < least:
-                least = to_come
+            before, read = read, self._being_read()
+            if to_come < least or any(up_to_ms > before.get(name, up_to_ms) for name, up_to_ms in read.items()):
+                least = min(least, to_come)
                 end_ms = min(self.world.now_ms, began_ms + _LONGEST_SETTLING * patience_ms) + patience_ms
         return quiet
 
@@ -811,6 +812,20 @@ class Run:
         """Return how many deliveries are lacking, and messages known to be missing."""
         running = (each for each in self.world.participants.values() if each.channel is not None)
         return self._lacking() + sum(each.stack.statistics().missing for each in running)
+
+    def _being_read(self) -> dict[str, int]:
+        """Return how far each participant has read a store that waits for nothing else.
+
+        With small pages, few queries a minute and answers that get lost this takes hours.
+        """
+        return {
+            name: self.ledger.read_up_to_ms[name]
+            for name, participant in self.world.participants.items()
+            if name in self.ledger.read_up_to_ms
+            and participant.channel is not None
+            and participant.channel.status is ChannelStatus.SYNCING
+            and not participant.stack.statistics().missing
+        }
 
     def _lacking(self) -> int:
         return Checks(self.ledger, self.world, self.start_ms).lacking()
