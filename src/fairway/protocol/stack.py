@@ -2,7 +2,7 @@
 
 ::
 
-    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._send_part`
+    out   Segment -> SDS -> Encrypt -> Rate limit -> Dispatch        `Stack.send`, `Stack._pass_down`
     in    Decrypt -> SDS -> Reassemble -> Deliver                    `Stack.receive`, `protocol.incoming.receiving`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
@@ -23,7 +23,7 @@ from fairway.events import ChannelStatus, Limit, MessageDelivered, MessageQueued
 from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.encryption.ciphering import Ciphering, Sealed
 from fairway.protocol.incoming.delivering import Delivering, logical_message_id
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.query_on_connect import QueryOnConnect
@@ -35,11 +35,11 @@ from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.dispatching import Outbound
-from fairway.protocol.outgoing.ephemeral import EphemeralSending
-from fairway.protocol.outgoing.outbox import Outbox, PendingPart
+from fairway.protocol.outgoing.ephemeral import EphemeralSending, LeavingEphemeral
+from fairway.protocol.outgoing.outbox import Outbox
 from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.outgoing.requests import Requests
-from fairway.protocol.outgoing.sending import Sending
+from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.outgoing.want_more import WantMore
 from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, NoProof, Priority, RlnProofProvider, Upstream
@@ -230,7 +230,10 @@ class Stack:
         """
         content = self._ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
-        self._ephemeral.send(content, request_id, message_id, now_ms)
+        leaving = self._ephemeral.apply_sds(content, request_id, message_id, now_ms)
+        sealed = None if leaving is None else self._ephemeral.encrypt(leaving)
+        if leaving is not None and sealed is not None:
+            self._ephemeral.dispatch(leaving, sealed, now_ms)
         return Accepted(request_id, message_id, self._finish(now_ms))
 
     def receive(
@@ -247,7 +250,15 @@ class Stack:
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
-        self._ciphering.done(token, result, now_ms)
+        match self._ciphering.done(token, result, now_ms):
+            case Sealed(Leaving() as leaving, bytes() as sealed):
+                self._limit_and_dispatch(leaving, sealed, now_ms)
+            case Sealed(Leaving() as leaving, Exception() as error):
+                self._sending.not_sealed(leaving, error, now_ms)
+            case Sealed(LeavingEphemeral() as ephemeral, bytes() as sealed):
+                self._ephemeral.dispatch(ephemeral, sealed, now_ms)
+            case Sealed(LeavingEphemeral() as ephemeral, Exception() as error):
+                self._ephemeral.not_sealed(ephemeral, error)
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -279,8 +290,8 @@ class Stack:
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
                 self._receiving.process(self.sds.sweep_incoming(now_ms), now_ms)
-            self._sending.answer_repairs(now_ms)
-            self._sending.retry(now_ms)
+            self._answer_repairs(now_ms)
+            self._send_again(now_ms)
             self._send_sync(now_ms)
             self._effects.add(*self._retrieval.due(self.sds.missing.values(), now_ms))
             self._effects.add(*self._query_on_connect.due(now_ms))
@@ -405,6 +416,8 @@ class Stack:
         self._delivering.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
+        for message in self._sending.never_left():
+            self._pass_down(self._sending.first_time(message, now_ms), now_ms)
         self._sending.resume(now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)
@@ -431,7 +444,7 @@ class Stack:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
         self._sending.dispatch(now_ms)
         while self._outbox and not self._ciphering.sealing_content and self._outbound.has_room_for_content(now_ms):
-            self._send_part(self._outbox.take(), now_ms)
+            self._pass_down(self._sending.apply_sds(self._outbox.take(), now_ms), now_ms)
             self._sending.dispatch(now_ms)
         self._outbound.claim(now_ms)
         pace = self._outbound.limiter.pace.per_second
@@ -478,12 +491,31 @@ class Stack:
         else:
             self._sending.answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
 
-    def _send_part(self, part: PendingPart, now_ms: int) -> None:
-        """Pass one segment down the layers; dispatching is what the rate limit lets happen at once or later."""
-        segment, message = self._sending.apply_sds(part, now_ms)
-        self._sending.encrypt(
-            segment, message, lambda sealed, now: self._sending.rate_limit(segment, message, sealed, now), now_ms
-        )
+    def _pass_down(self, leaving: Leaving | None, now_ms: int) -> None:
+        """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
+        sealed = None if leaving is None else self._sending.encrypt(leaving, now_ms)
+        if leaving is not None and sealed is not None:
+            self._limit_and_dispatch(leaving, sealed, now_ms)
+
+    def _limit_and_dispatch(self, leaving: Leaving, sealed: bytes, now_ms: int) -> None:
+        if self._sending.limit(leaving, sealed, now_ms):
+            self._sending.dispatch(now_ms)
+
+    def _answer_repairs(self, now_ms: int) -> None:
+        """Send originals that others asked for and that it is our turn to send (SDS-R)."""
+        for message_id, encoded in self.sds.sweep_repair(now_ms):
+            self._pass_down(self._sending.repair(message_id, encoded), now_ms)
+
+    def _send_again(self, now_ms: int) -> None:
+        """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries"), what was held first."""
+        due = self._sending.take_due(now_ms)
+        if not (due or self._sending.goes_on_with_held):
+            return
+        while self._sending.goes_on_with_held:
+            self._pass_down(self._sending.repeat_held(now_ms), now_ms)
+        for segment in due:
+            self._pass_down(self._sending.repeat(segment, now_ms), now_ms)
+        self._sending.note_held()
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
@@ -508,10 +540,7 @@ class Stack:
         times = (self.sync_timer.at_ms, self._sync_for_repair_at())
         if any(at is not None and at <= now_ms for at in times):
             self.sync_timer.spoke(now_ms)
-            self._sending.withdraw_sync(now_ms)
-            message = self.sds.send_sync(now_ms)
-            if message is not None:
-                self._sending.sync(message, now_ms)
+            self._pass_down(self._sending.sync(now_ms), now_ms)
 
     def _clock_went_back(self, now_ms: int) -> None:
         """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""

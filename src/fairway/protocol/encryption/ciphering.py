@@ -1,14 +1,15 @@
 """Passing the encryption hook without waiting for it (LIP-173, "Encryption Hook").
 
 A hook may answer at once or give something to await. The protocol never awaits: it hands the awaitable outward and
-continues when `done` brings the result. Both ways look the same to the caller, who says what to do next.
+continues when `done` brings the result. What is sealed is returned: by `seal` if the hook answered at once, and by
+`done` otherwise. What is opened goes to a function that the caller gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairway.errors import DecryptionError, EncryptionError
 from fairway.protocol.effects import AwaitCipher
@@ -24,10 +25,23 @@ MAX_PENDING: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pending:
+class _Opening:
     then: Then
     failed: Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sealing:
+    leaving: object
     is_content: bool
+
+
+class Sealed(NamedTuple):
+    """The result of a seal that was awaited."""
+
+    leaving: object
+    """What `Ciphering.seal` was given."""
+    result: bytes | Exception
 
 
 class Ciphering:
@@ -36,7 +50,7 @@ class Ciphering:
     def __init__(self, encryption: Encryption | None, emit: Callable[[AwaitCipher], None]) -> None:
         self._encryption = encryption
         self._emit = emit
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _Opening | _Sealing] = {}
         self._token = 0
         self._content = 0
 
@@ -45,17 +59,19 @@ class Ciphering:
         """Whether a segment is being sealed; the next one waits, so that segments keep their order."""
         return self._content > 0
 
-    def seal(self, plaintext: bytes, *, then: Then, failed: Failed, now_ms: int, is_content: bool = False) -> None:
-        """Seal what leaves. A failing hook means that it does not leave; there is no fallback to clear text."""
+    def seal(self, plaintext: bytes, leaving: object, *, is_content: bool = False) -> bytes | None:
+        """Return what leaves sealed, or None while the hook is awaited; then `done` returns it with ``leaving``.
+
+        Raises `EncryptionError` if the hook fails: it does not leave, there is no fallback to clear text.
+        """
         if self._encryption is None:
-            then(plaintext, now_ms)
-            return
-        try:
-            sealed = seal(self._encryption, plaintext)
-        except EncryptionError as error:
-            failed(error, now_ms)
-            return
-        self._continue(sealed, _Pending(then=then, failed=failed, is_content=is_content), now_ms)
+            return plaintext
+        sealed = seal(self._encryption, plaintext)
+        if isinstance(sealed, bytes):
+            return sealed
+        self._await(sealed, _Sealing(leaving=leaving, is_content=is_content))
+        self._content += is_content
+        return None
 
     def open(self, ciphertext: bytes, *, then: Then, failed: Failed, now_ms: int) -> None:
         """Open what came. Failing is everyday traffic on a shared topic."""
@@ -70,25 +86,28 @@ class Ciphering:
         except DecryptionError as error:
             failed(error, now_ms)
             return
-        self._continue(opened, _Pending(then=then, failed=failed, is_content=False), now_ms)
-
-    def done(self, token: int, result: bytes | BaseException, now_ms: int) -> None:
-        """Continue with the result of an awaitable; an unknown token is ignored."""
-        pending = self._pending.pop(token, None)
-        if pending is None:
-            return
-        self._content -= pending.is_content
-        if isinstance(result, bytes):
-            pending.then(result, now_ms)
+        if isinstance(opened, bytes):
+            then(opened, now_ms)
         else:
-            error = result if isinstance(result, Exception) else EncryptionError("the encryption hook was cancelled")
-            pending.failed(error, now_ms)
+            self._await(opened, _Opening(then=then, failed=failed))
 
-    def _continue(self, result: bytes | Awaitable[bytes], pending: _Pending, now_ms: int) -> None:
-        if isinstance(result, bytes):
-            pending.then(result, now_ms)
-            return
+    def done(self, token: int, result: bytes | BaseException, now_ms: int) -> Sealed | None:
+        """Take the result of an awaitable, and return it if it is of a seal; an unknown token is ignored."""
+        pending = self._pending.pop(token, None)
+        if isinstance(result, BaseException) and not isinstance(result, Exception):
+            result = EncryptionError("the encryption hook was cancelled")
+        match pending:
+            case _Sealing(leaving=leaving, is_content=is_content):
+                self._content -= is_content
+                return Sealed(leaving, result)
+            case _Opening(then=then, failed=failed):
+                if isinstance(result, bytes):
+                    then(result, now_ms)
+                else:
+                    failed(result, now_ms)
+        return None
+
+    def _await(self, awaitable: Awaitable[bytes], pending: _Opening | _Sealing) -> None:
         self._token += 1
         self._pending[self._token] = pending
-        self._content += pending.is_content
-        self._emit(AwaitCipher(token=self._token, awaitable=result))
+        self._emit(AwaitCipher(token=self._token, awaitable=awaitable))

@@ -6,9 +6,10 @@ each of the others one event says whether it was sent.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnError, RlnErrorKind
+from fairway.errors import EmptyPayloadError, EncryptionError, MessageTooLargeError, RlnError, RlnErrorKind
 from fairway.events import (
     ChunkInfo,
     DropReason,
@@ -28,6 +29,18 @@ from fairway.protocol.statistics import Tally
 _DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
 """Why a message without a proof is dropped, if not because none can be had now."""
 _SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingEphemeral:
+    """An ephemeral SDS message that goes down from SDS: encrypt, dispatch."""
+
+    ids: tuple[str, str]
+    """Request id and message id."""
+    sds_id: str
+    encoded: bytes
+    admitted_ms: int
+    """When the rate limit counted it."""
 
 
 class EphemeralSending:
@@ -65,8 +78,8 @@ class EphemeralSending:
                 return parts[0].content if parts else payload
         raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
 
-    def send(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> None:
-        """Send content at once, or drop it.
+    def apply_sds(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> LeavingEphemeral | None:
+        """Make the SDS message that carries content, or drop it.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
         """
@@ -74,34 +87,43 @@ class EphemeralSending:
         dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
         if dropped is not None:
             self._dropped((request_id, message_id), dropped, now_ms)
-            return
+            return None
         message = self._sds.send_ephemeral(content, now_ms)
-        ids = (request_id, message_id)
-
-        def leave(sealed: bytes, now: int) -> None:
-            outcome = self._outbound.dispatch_ephemeral(
-                Transmission(purpose=Purpose.EPHEMERAL, sds_id=message.message_id, payload=sealed, ephemeral=ids), now
-            )
-            if isinstance(outcome, Publish):
-                self._tally.sent(outcome.purpose, len(outcome.encoded))
-                self._effects.add(outcome)
-                return
-            if isinstance(outcome, RlnError):
-                if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
-                    limiter.exhaust(now)
-                dropped = _DROPPED.get(outcome.kind, DropReason.NOT_READY)
-                limiter.refund_ephemeral(now_ms, dropped)
-                self._dropped(ids, dropped, now)
-            else:
-                limiter.refund_ephemeral(now_ms, DropReason.NOT_READY)
-                self._failed(ids, outcome.reason, outcome.detail)
-
-        def failed(error: Exception, _: int) -> None:
-            limiter.refund_ephemeral(now_ms, DropReason.NOT_READY)
-            self._failed(ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
-
         encoded = self._sds.dialect.codec.encode(message)
-        self._ciphering.seal(encoded, then=leave, failed=failed, now_ms=now_ms)
+        ids = (request_id, message_id)
+        return LeavingEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
+
+    def encrypt(self, leaving: LeavingEphemeral) -> bytes | None:
+        """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
+        try:
+            return self._ciphering.seal(leaving.encoded, leaving)
+        except EncryptionError as error:
+            self.not_sealed(leaving, error)
+            return None
+
+    def not_sealed(self, leaving: LeavingEphemeral, error: Exception) -> None:
+        """Act on a failure of the encryption hook."""
+        self._outbound.limiter.refund_ephemeral(leaving.admitted_ms, DropReason.NOT_READY)
+        self._failed(leaving.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
+
+    def dispatch(self, leaving: LeavingEphemeral, sealed: bytes, now_ms: int) -> None:
+        """Hand out something that is sealed; it was admitted, and never waits."""
+        limiter, ids = self._outbound.limiter, leaving.ids
+        outcome = self._outbound.dispatch_ephemeral(
+            Transmission(purpose=Purpose.EPHEMERAL, sds_id=leaving.sds_id, payload=sealed, ephemeral=ids), now_ms
+        )
+        if isinstance(outcome, Publish):
+            self._tally.sent(outcome.purpose, len(outcome.encoded))
+            self._effects.add(outcome)
+        elif isinstance(outcome, RlnError):
+            if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
+                limiter.exhaust(now_ms)
+            dropped = _DROPPED.get(outcome.kind, DropReason.NOT_READY)
+            limiter.refund_ephemeral(leaving.admitted_ms, dropped)
+            self._dropped(ids, dropped, now_ms)
+        else:
+            limiter.refund_ephemeral(leaving.admitted_ms, DropReason.NOT_READY)
+            self._failed(ids, outcome.reason, outcome.detail)
 
     def answered(
         self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, too_many: bool, detail: str

@@ -1,7 +1,7 @@
 """Everything that leaves and is not ephemeral: new segments, retries, answers to repair requests, sync messages.
 
-All of them pass the same two last steps, encryption and the rate limit; they differ in what they carry, how urgent they
-are and what happens when they cannot be sent.
+All of them go the same way down from SDS on: encrypt, limit, dispatch (`Stack._pass_down`). They differ in what they
+carry, how urgent they are and what happens when they cannot be sent. What is to go down is returned as `Leaving`.
 
 What is in the history was cited, or will be: so a segment enters it only when it was sealed and is known to fit, and
 from then on it leaves, also when its request has ended meanwhile.
@@ -10,10 +10,10 @@ from then on it leaves, also when its request has ended meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import FairwayError
+from fairway.errors import EncryptionError, FairwayError
 from fairway.events import Limit, MessageDelivered, MessageSending, SendErrorReason
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effects, Publish, Purpose
@@ -37,6 +37,19 @@ _ANSWERED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """An SDS message that goes down from SDS: encrypt, limit, dispatch."""
+
+    purpose: Purpose
+    sds_id: str
+    encoded: bytes
+    first_segment: bool = True
+    """Whether it begins a message, or is none (see `Transmission`)."""
+    new: SdsMessage | None = None
+    """The message itself if it is not in the history yet: it enters that when it is sealed."""
 
 
 class Sending:
@@ -73,13 +86,32 @@ class Sending:
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
 
-    def apply_sds(self, part: PendingPart, now_ms: int) -> tuple[SentSegment, SdsMessage]:
-        """Make the SDS message of a segment; SDS tracks it until the request ends."""
+    def apply_sds(self, part: PendingPart, now_ms: int) -> Leaving | None:
+        """Make the SDS message of a segment, which SDS tracks until the request ends; None if that cannot be had."""
         request = self._requests.open[part.request_id]
         beside = self._cited_by_first(request, part.chunk_index)
         message = self._sds.send(part.content, now_ms, beside=beside)
         segment = self._requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
-        return segment, message
+        return self._first_time(segment, message, now_ms)
+
+    def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | None:
+        """Return the message of a segment that was made and never left, or None if its request has ended."""
+        segment = self._requests.segments.get(message.message_id)
+        return None if segment is None else self._first_time(segment, message, now_ms)
+
+    def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | None:
+        try:
+            encoded = self._sds.dialect.codec.encode(message)
+        except FairwayError as error:
+            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
+            return None
+        return Leaving(
+            purpose=Purpose.CONTENT,
+            sds_id=segment.sds_id,
+            encoded=encoded,
+            first_segment=segment.chunk_index == 0,
+            new=message,
+        )
 
     def _cited_by_first(self, request: SendRequest, chunk_index: int) -> tuple[HistoryEntry, ...]:
         """Return what a segment cites because the first one does, which may be lost.
@@ -92,32 +124,45 @@ class Sending:
         first = self._sds.unacknowledged(request.segments[0])
         return () if first is None else first.message.causal_history
 
-    def encrypt(
-        self, segment: SentSegment, message: SdsMessage, then: Callable[[bytes, int], None], now_ms: int
-    ) -> None:
-        """Seal a segment's SDS message, or end its request if that fails (LIP-173, "Encryption Hook")."""
-
-        def failed(error: Exception, now: int) -> None:
-            self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now)
-
+    def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | None:
+        """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
         try:
-            encoded = self._sds.dialect.codec.encode(message)
-        except FairwayError as error:
-            self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
-            return
-        self._ciphering.seal(encoded, then=then, failed=failed, now_ms=now_ms, is_content=True)
+            return self._ciphering.seal(leaving.encoded, leaving, is_content=leaving.new is not None)
+        except EncryptionError as error:
+            self.not_sealed(leaving, error, now_ms)
+            return None
 
-    def rate_limit(self, segment: SentSegment, message: SdsMessage, sealed: bytes, now_ms: int) -> None:
-        """Commit a sealed segment to the history and let it leave when the rate limit allows."""
-        if segment.sds_id not in self._requests.segments:
+    def not_sealed(self, leaving: Leaving, error: Exception, now_ms: int) -> None:
+        """Act on a failure of the encryption hook; it ends the request of a segment that was never sealed before."""
+        segment = self._requests.segments.get(leaving.sds_id)
+        if leaving.new is not None:
+            if segment is not None:
+                self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
             return
-        if self._outbound.is_too_large(sealed):
-            detail = f"{len(sealed)} bytes sealed do not fit the network"
-            self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
-            return
-        self._sds.broadcast(message, None)
-        self._enqueue(Purpose.CONTENT, segment.sds_id, sealed, now_ms, first_segment=segment.chunk_index == 0)
-        self.dispatch(now_ms)
+        self._tally.add("not_sealed")
+        self._active_retries.discard(leaving.sds_id)
+        if leaving.purpose is Purpose.SYNC:
+            self._sync_lost(now_ms)
+        if segment is not None and leaving.purpose in _FOR_REQUESTS:
+            # An attempt like any other, so that a cipher that is broken for good ends the request.
+            self._requests.transmitted(segment, self._retry_at(segment, now_ms))
+
+    def limit(self, leaving: Leaving, sealed: bytes, now_ms: int) -> bool:
+        """Queue something that is sealed until the rate limit lets it leave, and return whether it is queued.
+
+        A segment that leaves for the first time enters the history here, if it fits and its request has not ended.
+        """
+        if leaving.new is not None:
+            segment = self._requests.segments.get(leaving.sds_id)
+            if segment is None:
+                return False
+            if self._outbound.is_too_large(sealed):
+                detail = f"{len(sealed)} bytes sealed do not fit the network"
+                self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
+                return False
+            self._sds.broadcast(leaving.new, None)
+        self._enqueue(leaving, sealed, now_ms)
+        return True
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out everything that may leave now."""
@@ -127,16 +172,17 @@ class Sending:
             else:
                 self._publish(leaving)
 
-    def withdraw_sync(self, now_ms: int) -> None:
-        """Take back a sync message that could not leave yet; the next one is to say what it would have said."""
+    def sync(self, now_ms: int) -> Leaving | None:
+        """Return a sync message, which nobody acknowledges, if there is anything to say; it replaces one that waits."""
         if self._outbound.limiter.queued(Priority.SYNC):
             self._outbound.limiter.discard(lambda _: True, Priority.SYNC)
             self._sync_lost(now_ms)
-
-    def sync(self, message: SdsMessage, now_ms: int) -> None:
-        """Send a sync message, which nobody acknowledges."""
+        message = self._sds.send_sync(now_ms)
+        if message is None:
+            return None
         self._unsent_sync = message
-        self._transmit(Purpose.SYNC, message.message_id, self._sds.dialect.codec.encode(message), now_ms)
+        encoded = self._sds.dialect.codec.encode(message)
+        return Leaving(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
 
     def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
         """Act on the node's answer to a transmission."""
@@ -188,38 +234,43 @@ class Sending:
         segment.attempts = min(1, segment.attempts)
         self._requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
-    def retry(self, now_ms: int) -> None:
-        """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries").
+    def take_due(self, now_ms: int) -> list[SentSegment]:
+        """Return the segments that are to be sent again now (RELIABLE-CHANNEL-API, "Message retries").
 
-        SDS, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly
-        acknowledged ones SHOULD wait longer: here twice as long. When a segment was sent as often as allowed, its
-        request ends with a delivery error.
+        SDS, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly acknowledged
+        ones SHOULD wait longer: here twice as long.
         """
-        due = self._requests.take_due(now_ms)
-        if not (due or self._goes_on_with_held()):
-            return
-        while self._goes_on_with_held():
-            held = self._requests.segments.get(self._held.popitem(last=False)[0])
-            if held is not None and held.retry_at is None:
-                self._repeat(held, now_ms)
-        for segment in due:
-            self._repeat(segment, now_ms)
+        return self._requests.take_due(now_ms)
+
+    @property
+    def goes_on_with_held(self) -> bool:
+        """Whether a segment that waited until fewer others are sent again can be sent again now."""
+        return bool(self._held) and len(self._active_retries) < self._options.max_active_retries
+
+    def repeat_held(self, now_ms: int) -> Leaving | None:
+        """Return the first segment that is held, to be sent again, if it still needs that."""
+        held = self._requests.segments.get(self._held.popitem(last=False)[0])
+        return self.repeat(held, now_ms) if held is not None and held.retry_at is None else None
+
+    def note_held(self) -> None:
+        """Tell whether more segments are to be sent again than may be at once."""
         self._effects.tell(
             *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self._held))
         )
 
     def next_retry_at(self, now_ms: int) -> int | None:
-        """Return when `retry` next has something to do."""
-        return now_ms if self._goes_on_with_held() else self._requests.next_retry_at()
+        """Return when something is to be sent again to do."""
+        return now_ms if self.goes_on_with_held else self._requests.next_retry_at()
 
-    def _goes_on_with_held(self) -> bool:
-        return bool(self._held) and len(self._active_retries) < self._options.max_active_retries
+    def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | None:
+        """Return a segment whose time has come, to be sent again; None if it need not be now, or is not any more.
 
-    def _repeat(self, segment: SentSegment, now_ms: int) -> None:
-        """Send a segment again whose time has come, or let it wait until fewer others are sent again."""
+        It is held while many others are being sent again. When it was sent as often as allowed, its request ends with a
+        delivery error.
+        """
         request = self._requests.open.get(segment.request_id)
         if request is None:
-            return
+            return None
         encoded = self._sds.retained.encoded(segment.sds_id)
         waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is not None:
@@ -238,28 +289,32 @@ class Sending:
             self._effects.add(*self._answers.sought(segment.attempts, now_ms))
             # What never left goes before what is repeated.
             purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
-            self._transmit(purpose, segment.sds_id, encoded, now_ms, first_segment=segment.chunk_index == 0)
+            is_first = segment.chunk_index == 0
+            return Leaving(purpose=purpose, sds_id=segment.sds_id, encoded=encoded, first_segment=is_first)
+        return None
 
-    def answer_repairs(self, now_ms: int) -> None:
-        """Broadcast originals for others whose turn it is (SDS-R)."""
-        for message_id, encoded in self._sds.sweep_repair(now_ms):
-            if not (self._outbound.waits(message_id) or self._outbound.waits_for_others(message_id)):
-                self._transmit(Purpose.REPAIR, message_id, encoded, now_ms)
+    def repair(self, message_id: str, encoded: bytes) -> Leaving | None:
+        """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
+        if self._outbound.waits(message_id) or self._outbound.waits_for_others(message_id):
+            return None
+        return Leaving(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
-    def resume(self, now_ms: int) -> None:
-        """After a restart, send what was accepted and never left, in its order, and plan the retries."""
+    def never_left(self) -> list[SdsMessage]:
+        """After a restart, return the messages of segments that were made and never left, in their order."""
         for segment in self._requests.segments.values():
             if not segment.accepted:
                 # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
                 self._withdraw_hint(segment.sds_id)
         unsent = [
-            (made, segment)
+            made
             for segment in self._requests.segments.values()
             if not segment.attempts and (made := self._sds.unacknowledged(segment.sds_id))
         ]
         # Rows come in any order, so that theirs says nothing of when they were made.
-        for made, segment in sorted(unsent, key=lambda pair: pair[0].sequence):
-            self._seal_again(segment, made.message, now_ms)
+        return [made.message for made in sorted(unsent, key=lambda made: made.sequence)]
+
+    def resume(self, now_ms: int) -> None:
+        """After a restart, plan the retries."""
         for segment in self._requests.segments.values():
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
                 self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
@@ -293,34 +348,13 @@ class Sending:
             self._active_retries.add(sds_id)
         return True
 
-    def _seal_again(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> None:
-        self.encrypt(segment, message, lambda sealed, now: self.rate_limit(segment, message, sealed, now), now_ms)
-
-    def _transmit(
-        self, purpose: Purpose, sds_id: str, encoded: bytes, now_ms: int, *, first_segment: bool = True
-    ) -> None:
-        """Seal and queue something that is no new segment."""
-
-        def then(sealed: bytes, now: int) -> None:
-            self._enqueue(purpose, sds_id, sealed, now, first_segment=first_segment)
-            self.dispatch(now)
-
-        def failed(_: Exception, now: int) -> None:
-            self._tally.add("not_sealed")
-            self._active_retries.discard(sds_id)
-            if purpose is Purpose.SYNC:
-                self._sync_lost(now)
-            segment = self._requests.segments.get(sds_id)
-            if segment is not None and purpose in _FOR_REQUESTS:
-                # An attempt like any other, so that a cipher that is broken for good ends the request.
-                self._requests.transmitted(segment, self._retry_at(segment, now))
-
-        self._ciphering.seal(encoded, then=then, failed=failed, now_ms=now_ms)
-
-    def _enqueue(
-        self, purpose: Purpose, sds_id: str, sealed: bytes, now_ms: int, *, first_segment: bool = True
-    ) -> None:
-        transmission = Transmission(purpose=purpose, sds_id=sds_id, payload=sealed, first_segment=first_segment)
+    def _enqueue(self, leaving: Leaving, sealed: bytes, now_ms: int) -> None:
+        transmission = Transmission(
+            purpose=leaving.purpose,
+            sds_id=leaving.sds_id,
+            payload=sealed,
+            first_segment=leaving.first_segment,
+        )
         accepted, displaced = self._outbound.enqueue(transmission)
         for turned_away in (None if accepted else transmission, displaced):
             if turned_away is not None and turned_away.purpose in _FOR_REQUESTS:
