@@ -609,19 +609,24 @@ class Run:
 
     def _before_epoch(self, begins_ms: int) -> None:
         waiting = {
-            name: participant.lives
+            name: (participant.lives, self._left_around(name, begins_ms))
             for name, participant in self.world.participants.items()
             if participant.channel is not None and participant.stack.statistics().queued
         }
         self.world.at(begins_ms + _EPOCH_NOTICED_MS, partial(self._after_epoch, begins_ms, waiting))
 
-    def _after_epoch(self, begins_ms: int, waiting: dict[str, int]) -> None:
-        for name, lives in waiting.items():
+    def _left_around(self, name: str, begins_ms: int) -> int:
+        """Return what left in an epoch and in the one before: what waits only while a node rests may leave in that."""
+        epochs, epoch = self.ledger.rules.epochs, begins_ms // RATE_EPOCH_MS
+        return epochs[name, epoch - 1] + epochs[name, epoch]
+
+    def _after_epoch(self, begins_ms: int, waiting: dict[str, tuple[int, int]]) -> None:
+        for name, (lives, had_left) in waiting.items():
             participant = self.world.participants.get(name)
             if participant is None or participant.lives != lives or participant.machine.skew_ms:
                 continue
             is_there = self.world.is_reachable(name) and self.ledger.troubled_ms.get(name, 0) < begins_ms - _AT_REST_MS
-            if is_there and self._wall_ms(name) and not self.ledger.rules.epochs[name, begins_ms // RATE_EPOCH_MS]:
+            if is_there and self._wall_ms(name) and self._left_around(name, begins_ms) == had_left:
                 text = (
                     f"{name} let nothing out of what waited for the epoch that began {_EPOCH_NOTICED_MS // 1_000} s ago"
                 )
