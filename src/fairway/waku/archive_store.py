@@ -1,8 +1,7 @@
-"""Store queries answered from an archive, and a store that survives its process: messages in an archive file.
+"""`ArchiveStore`: a message store in an archive file, which a nwaku node and the Spark pipeline can read.
 
-What a local network saw can be read by a nwaku node and by the Spark pipeline. Invariant: while an event loop runs,
-what was put is in the file at most `FLUSH_AFTER_S` later, and at the latest when the store is closed. A file that
-cannot be written (a full disk) costs messages, which are counted as missed, but neither the network nor its memory.
+A message is in the file at most `FLUSH_AFTER_S` after `put` while an event loop runs, and at the latest when the store
+is closed. If the file cannot be written (a full disk), messages are lost and counted; the network goes on.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
 FLUSH_AFTER_S: Final = 0.5
-"""How long a message may wait before it is written."""
+"""Longest time until a message is written."""
 
 _FAULTS: Final = (FairwayError, sqlite3.Error, OSError)
-"""What a file can do to its reader or writer."""
+"""Errors of reading or writing an archive file."""
 
 
 class ArchiveStore(MessageStore):
-    """Answers queries from an archive, and closes it in the end."""
+    """A message store over an archive, which it closes."""
 
     def __init__(self, archive: NwakuArchive) -> None:
         self._archive = archive
@@ -36,7 +35,7 @@ class ArchiveStore(MessageStore):
         self._failing = False
 
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Hand a message to the archive; raises `StorageError` while that cannot be written to."""
+        """Queue a message for the archive; raises `StorageError` while the archive cannot be written."""
         self._plan_flush()
         if self._failing:
             raise StorageError("the archive cannot be written now; the message is not kept")
@@ -49,7 +48,7 @@ class ArchiveStore(MessageStore):
             raise StorageError(f"the archive cannot be written ({error}); the message may not be kept") from error
 
     def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
-        """Return one page of the answer to a query; what may not be seen makes it shorter."""
+        """Return one page of the answer to a query; messages that are not visible are left out."""
         try:
             return page_of(self._archive, query, cursor, visible)
         except StoreQueryError:
@@ -68,7 +67,7 @@ class ArchiveStore(MessageStore):
 
     def _plan_flush(self) -> None:
         loop = asyncio.get_running_loop()
-        # A flush that was planned in a loop that ended meanwhile does not come.
+        # A flush that was scheduled in an ended event loop does not run.
         if self._flush_planned is None or self._loop is not loop:
             self._flush_planned, self._loop = loop.call_later(FLUSH_AFTER_S, self._flush), loop
 
@@ -84,9 +83,9 @@ class ArchiveStore(MessageStore):
 
 
 def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
-    """Return one page of the answer to a query; raises `StoreQueryError` for an unknown cursor, and what reading does.
+    """Return one page of the answer to a query; messages that are not visible are left out.
 
-    What may not be seen makes the page shorter.
+    Raises `StoreQueryError` for an unknown cursor, and the errors of reading the archive.
     """
     place = None if cursor is None else _place(archive, cursor)
     size = page_size(query)
@@ -140,7 +139,7 @@ def _routed(row: ArchivedMessage) -> RoutedMessage:
         timestamp_ns=row.timestamp_ns or None,
         meta=row.meta,
     )
-    # The hash is that of the message as it was published, which may have had no timestamp of its own.
+    # The hash is that of the published message, which may have had no timestamp.
     return RoutedMessage(
         pubsub_topic=row.pubsub_topic,
         message=message,

@@ -1,9 +1,8 @@
-"""What keeps Waku messages and gives pages of them, by time or by hash (13/WAKU2-STORE).
+"""`MessageStore`: keeps Waku messages, and returns pages of them by time or by message hash (13/WAKU2-STORE).
 
-Invariant: messages have one order, (timestamp, hash), as in a nwaku node; a page is a run of it, oldest first, and the
-cursor that leads on is the hash of the message at the end that was reached. A page has at most 100 messages and ends
-early once it has `PAGE_BYTES`, so that an answer fits into one frame. What is kept in memory is bounded by count and
-by bytes; beyond that the oldest messages give way.
+Messages are ordered by (timestamp, message hash), as in nwaku. A page is a run of this order, oldest first; its cursor
+is the message hash at its end. A page has at most 100 messages, and ends early at `PAGE_BYTES`, so that an answer fits
+into one frame. `MemoryStore` is bounded by count and by bytes, and drops the oldest messages.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 MAX_PAGE_SIZE: Final = 100
-"""Most messages on a page, whatever the query asks for; node software has the same limit."""
+"""Most messages in a page; other implementations have the same limit."""
 PAGE_BYTES: Final = 1_048_576
-"""Encoded bytes after which a page ends early; the message that crosses this still belongs to it."""
+"""Encoded bytes after which a page ends; the message that exceeds this is its last."""
 
 _Key = tuple[int, bytes]
 
 Visible = Callable[[bytes], bool]
-"""Whether who asks may see the message with this hash."""
+"""Returns whether the asking node may see the message with this hash."""
 
 
 class MessageStore(ABC):
@@ -44,7 +43,7 @@ class MessageStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Make durable what this store promises to keep. May be called twice."""
+        """Write what is queued, and close the store. Can be called twice."""
 
 
 def page_size(query: StoreQuery) -> int:
@@ -53,14 +52,14 @@ def page_size(query: StoreQuery) -> int:
 
 
 def unknown_cursor(cursor: bytes) -> StoreQueryError:
-    """Return the error for a cursor that leads nowhere, for instance because its message gave way to newer ones."""
+    """Return the error for an unknown cursor; its message may have been dropped."""
     return StoreQueryError(f"the store has no message {cursor.hex()} to go on from; ask again without a cursor")
 
 
 class MemoryStore(MessageStore):
-    """Keeps messages in memory, the newest ones if there are too many.
+    """Keeps the newest messages in memory.
 
-    What a query costs does not depend on how many messages there are that it does not ask for.
+    The cost of a query does not depend on the number of messages that do not match it.
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
@@ -80,7 +79,7 @@ class MemoryStore(MessageStore):
         return len(self._messages)
 
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Keep a message; the oldest ones give way if the bounds are crossed."""
+        """Keep a message; beyond the bounds the oldest ones are dropped."""
         if message.message_hash in self._messages:
             return False
         timestamp_ns = message.message.timestamp_ns or received_ns
@@ -116,14 +115,14 @@ class MemoryStore(MessageStore):
         return StorePage(messages=tuple(reversed(found) if query.newest_first else found), cursor=reached)
 
     def close(self) -> None:
-        """Nothing is promised beyond the life of the process."""
+        """Do nothing: the messages are in memory only."""
         self._messages.clear()
         self._order.clear()
         self._orders.clear()
         self._bytes = 0
 
     def _leave_orders(self, message: RoutedMessage) -> None:
-        """Take the oldest message out of the orders, each of which it is the first of."""
+        """Remove the oldest message from the orders, where it is always the first."""
         of_pubsub_topic = self._orders[message.pubsub_topic]
         for topic in (None, message.message.content_topic):
             order = of_pubsub_topic[topic]
@@ -134,7 +133,7 @@ class MemoryStore(MessageStore):
             del self._orders[message.pubsub_topic]
 
     def _matching(self, query: StoreQuery, cursor: bytes | None) -> Iterable[RoutedMessage]:
-        """Yield what answers a query behind its cursor, in the direction of the query."""
+        """Yield the messages that answer a query after its cursor, in its direction."""
         if cursor is not None and cursor not in self._messages:
             raise unknown_cursor(cursor)
         place = None if cursor is None else (self._messages[cursor][0], cursor)
@@ -143,7 +142,7 @@ class MemoryStore(MessageStore):
             yield self._messages[message_hash][1]
 
     def _orders_of(self, query: StoreQuery) -> list[list[_Key]]:
-        """Return orders that together have what a query asks for, whatever its times, and nothing else."""
+        """Return the orders that hold exactly the messages with the topics of a query."""
         if query.message_hashes:
             wanted = {message_hash for message_hash in query.message_hashes if message_hash in self._messages}
             return [sorted((self._messages[message_hash][0], message_hash) for message_hash in wanted)]
@@ -156,7 +155,7 @@ class MemoryStore(MessageStore):
 
 
 def _run(order: list[_Key], query: StoreQuery, place: _Key | None) -> Iterator[_Key]:
-    """Yield the part of an order that lies within the query's times and behind a place, in the query's direction."""
+    """Yield the keys within the query's times and after ``place``, in the query's direction."""
     first, end = _range(order, query)
     if place is not None and query.newest_first:
         end = min(end, bisect_left(order, place))
@@ -167,7 +166,7 @@ def _run(order: list[_Key], query: StoreQuery, place: _Key | None) -> Iterator[_
 
 
 def _range(order: list[_Key], query: StoreQuery) -> tuple[int, int]:
-    """Return where the query's times begin and end; a look-up by hash has none."""
+    """Return the first and last index of the query's times; a query by hash has all."""
     first, end = 0, len(order)
     if not query.message_hashes:
         if query.start_ns is not None:

@@ -1,4 +1,4 @@
-"""Filter, the client side: the same subscriptions at two service nodes, looked after (12/WAKU2-FILTER).
+"""`FilterClient`: keeps the same filter subscriptions at two service nodes (12/WAKU2-FILTER).
 
 `FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail; whatever changes it
 says as an event. Invariants: a message is handed on once, however many nodes push it, and only if it is wanted and
@@ -45,18 +45,18 @@ _MAX_SEEN: Final = 100_000
 _TICK_S: Final = 1.0
 _PUSHES_PER_TURN: Final = 64
 _PUSH_STREAMS: Final = 512
-"""Of one node: go-waku opens one for each message, and all those of a burst at once."""
+"""Push streams of one node; go-waku opens one for each message of a burst at once."""
 
 
 class FilterChange(Enum):
-    """What became of a subscription."""
+    """A change of a subscription at a node."""
 
     MADE = "made"
-    """A node took it."""
+    """The node accepted it."""
     LOST = "lost"
-    """A node forgot it, went away or does not answer; what was sent meanwhile may be missing."""
+    """The node forgot it, disconnected or does not answer; messages sent since then may be missing."""
     REFUSED = "refused"
-    """A node would not take it."""
+    """The node refused it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class FilterEvent:
 
 @dataclass(slots=True)
 class _Holder:
-    """A node that was asked for subscriptions."""
+    """A node with a subscription request."""
 
     held: set[Criterion] = field(default_factory=set)
     ping_due_s: float = 0.0
@@ -104,39 +104,39 @@ class FilterClient:
         self._look: Final = asyncio.Event()
         self._looking: Final = asyncio.Lock()
         self.unwanted = 0
-        """Pushes that nobody asked for, or that could not be read."""
+        """Pushes without a matching subscription, or that could not be decoded."""
         host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=_PUSH_STREAMS)
 
     @property
     def holders(self) -> int:
-        """Nodes that have every subscription that is wanted, but for those that were not asked for yet."""
+        """Number of nodes that have all wanted subscriptions, apart from new ones not yet requested."""
         wanted = self._wanted.keys() - self._unasked
         return sum(wanted <= holder.held for holder in self._holders.values())
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is wanted that was asked for."""
+        """Whether there is no wanted subscription that was requested."""
         return self._wanted.keys() <= self._unasked
 
     def want(self, criteria: Iterable[Criterion]) -> None:
-        """Subscribe, soon."""
+        """Add criteria; the next `look` subscribes to them."""
         new = set(criteria)
         self._unasked |= new - self._wanted.keys()
         self._wanted.update(new)
         self._look.set()
 
     def unwant(self, criteria: Iterable[Criterion]) -> None:
-        """Take a subscription back that was asked for with `want`."""
+        """Remove criteria that `want` added."""
         self._wanted.subtract(criteria)
         self._wanted = +self._wanted
         self._look.set()
 
     def peers_changed(self) -> None:
-        """Look at the peers now: some came, went, or said what they serve."""
+        """Check the peers now, because they or their services changed."""
         self._look.set()
 
     async def run(self) -> None:
-        """Keep the subscriptions alive, for ever."""
+        """Keep the subscriptions alive until cancelled."""
         while True:
             self._look.clear()
             await self.look()
@@ -147,7 +147,7 @@ class FilterClient:
                 continue
 
     async def look(self) -> None:
-        """Do what is due now."""
+        """Subscribe, unsubscribe and ping as far as due."""
         async with self._looking:
             asked = set(self._wanted)
             await self._do_what_is_due()
@@ -165,7 +165,7 @@ class FilterClient:
         await asyncio.gather(*(self._bring_up(peer, now_s) for peer in chosen))
 
     async def close(self) -> None:
-        """Tell the nodes that nothing is wanted any more, if they hear it soon."""
+        """Unsubscribe at all nodes, within a short time."""
         peers = [peer for peer, holder in self._holders.items() if holder.held]
         self._wanted.clear()
         self._holders.clear()
@@ -239,7 +239,7 @@ class FilterClient:
         *,
         timeout_s: float | None = None,
     ) -> str | None:
-        """Return None if a node did what it was asked for, else why not."""
+        """Return None if a node carried out a request, else the reason."""
         request = FilterSubscribeRequest(
             request_id=str(uuid.uuid4()),
             filter_subscribe_type=kind,
@@ -261,7 +261,7 @@ class FilterClient:
         return None if response.is_success else f"{response.status_code} {response.status_desc or ''}".rstrip()
 
     def _give_up(self, peer: PeerId, fault: str, change: FilterChange) -> None:
-        """Let another peer take the place of one that fails."""
+        """Replace a peer that fails by another one."""
         self._pool.failed(peer, FILTER_SUBSCRIBE_PROTOCOL)
         if self._holders.pop(peer, None) is not None:
             self._changed(FilterEvent(peer_id=peer, change=change, detail=fault))
@@ -279,7 +279,7 @@ class FilterClient:
             self._take(stream.peer_id, frame)
             frames += 1
             if frames % _PUSHES_PER_TURN == 0:
-                await asyncio.sleep(0)  # what is here already is read without waiting: others want their turn
+                await asyncio.sleep(0)  # reading buffered data does not yield, so let other tasks run
         await stream.close()
 
     def _take(self, peer: PeerId, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Light push, the client side: a message through two service nodes at a time, and others when those fail.
+"""`PushClient`: sends a message by light push through two service nodes, and through others if those fail.
 
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
@@ -40,7 +40,7 @@ from fairway.wire.lightpush import (
 )
 
 PUSH_PROTOCOLS: Final = (LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL)
-"""What a message can be pushed by, the better one first."""
+"""Protocols of light push, the preferred one first."""
 
 _MAX_ATTEMPTS: Final = 6
 """Requests made for one message before it counts as not sent."""
@@ -53,7 +53,7 @@ _SAID_BY_V2: Final = (
     (("message size exceed",), StatusCode.PAYLOAD_TOO_LARGE),
     (("invalid request", "decode_rpc_failure", "empty_request_body_failure"), StatusCode.BAD_REQUEST),
 )
-"""Words of go-waku and nwaku, and what version 3 has for them; any other failure is the node's own."""
+"""Error texts of go-waku and nwaku -> status code of version 3; other texts are failures of the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class _Answer:
 
     @property
     def relayed(self) -> bool:
-        """Whether the message reached somebody, or the node does not say to how many it relayed."""
+        """Whether the node relayed the message to a peer, or does not say."""
         return self.taken and self.response is not None and self.response.relay_peer_count != 0
 
     @property
@@ -75,7 +75,7 @@ class _Answer:
 
     @property
     def too_many(self) -> bool:
-        """Whether the node takes it when it comes later."""
+        """Whether the node accepts the message later (429)."""
         return self.response is not None and self.response.action is ClientAction.RETRY_LATER
 
     @property
@@ -93,7 +93,7 @@ class PushClient:
         self._options: Final = options
 
     async def push(self, message: RoutedMessage, *, avoiding: Iterable[PeerId] = ()) -> SendResult:
-        """Send a message; peers to avoid are used when there is no other."""
+        """Send a message; peers in ``avoiding`` are used only if there is no other."""
         avoided = set(avoiding)
         peers = sorted(self._pool.serving(*PUSH_PROTOCOLS), key=lambda peer: peer in avoided)
         peers = peers[:_MAX_ATTEMPTS]
@@ -149,7 +149,7 @@ def _response_v2(encoded: bytes) -> LightPushResponse:
 
 
 def _status_of(response: PushResponseV2) -> StatusCode:
-    """Return what version 3 would have said."""
+    """Return the status code of version 3 for a response of version 2."""
     if response.is_success:
         return StatusCode.SUCCESS
     if response.request_id == _NO_REQUEST_ID:
@@ -165,7 +165,7 @@ _VERSIONS: Final[dict[str, tuple[Callable[[str, RoutedMessage], bytes], Callable
     LIGHTPUSH_PROTOCOL: (_request, decode_lightpush_response),
     LIGHTPUSH_V2_PROTOCOL: (_request_v2, _response_v2),
 }
-"""By protocol: the request for a message, and the response in its bytes."""
+"""Protocol -> encoder of requests, and decoder of responses."""
 
 
 def _result(answers: Sequence[_Answer]) -> SendResult:
@@ -174,7 +174,7 @@ def _result(answers: Sequence[_Answer]) -> SendResult:
     if not answers:
         return SendResult(accepted=False, detail="no light push peer is connected")
     detail = "; ".join(f"{answer.peer}: {answer.detail}".strip() for answer in answers)
-    # One node that refuses for good does not speak for those that could not take it just now.
+    # A permanent refusal of one node does not hold for nodes that failed for other reasons.
     told = [answer.permanent for answer in answers if answer.response is not None]
     return SendResult(
         accepted=False,

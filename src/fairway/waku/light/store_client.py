@@ -1,4 +1,4 @@
-"""Store, the client side: queries to several store nodes, their answers united (13/WAKU2-STORE).
+"""`StoreClient`: queries several store nodes, and joins their answers (13/WAKU2-STORE).
 
 Each node pages with a cursor of its own, so the cursor of a united page holds those of all nodes that have more.
 Invariants: a message comes once on a page, and on some page if any of the nodes that answered has it; a node that fails
@@ -74,7 +74,7 @@ class StoreClient:
         return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES])
 
     async def _look_up(self, query: StoreQuery, peers: list[PeerId]) -> StorePage:
-        """Ask one node after the other for what the ones before did not have."""
+        """Query nodes one after the other, each for the messages that the earlier ones lack."""
         missing = dict.fromkeys(query.message_hashes)
         found: list[RoutedMessage] = []
         faults: list[StoreQueryError] = []
@@ -117,10 +117,10 @@ class StoreClient:
             try:
                 message = entry.message()
             except DecodeError:
-                continue  # one bad entry of a node costs itself
+                continue  # skip only the malformed entry
             topic = entry.pubsub_topic or query.pubsub_topic
             if message_hash(topic, message) != entry.message_hash or not (by_hash or _asked_for(query, topic, message)):
-                continue  # under a false hash it would take the place of another node's message
+                continue  # with a wrong hash it would hide the message of another node
             messages.append(
                 RoutedMessage(
                     pubsub_topic=topic,
@@ -172,9 +172,9 @@ class StoreClient:
 
 
 def _asked_for(query: StoreQuery, pubsub_topic: str, message: WakuMessage) -> bool:
-    """Return whether a message is one that a query without hashes is about."""
+    """Return whether a message matches a query without hashes."""
     if query.end_ns is not None and (message.timestamp_ns or 0) >= query.end_ns:
-        return False  # to nwaku the end of a range is in it
+        return False  # nwaku includes the end of a range, the specification does not
     return (not query.pubsub_topic or pubsub_topic == query.pubsub_topic) and (
         not query.content_topics or message.content_topic in query.content_topics
     )
@@ -192,7 +192,7 @@ async def _told(questions: Sequence[Callable[[], Coroutine[Any, Any, _Said]]]) -
 
     async def ask(question: Callable[[], Coroutine[Any, Any, _Said]]) -> _Said | StoreQueryError:
         try:
-            return await question()  # begun here: who is cancelled before that leaves no question that nobody awaits
+            return await question()  # made here, so that a cancelled task leaves no coroutine that is never awaited
         except StoreQueryError as error:
             return error
 

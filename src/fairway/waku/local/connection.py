@@ -1,7 +1,7 @@
-"""One client of a local network's server: a `LocalNode` on one side, frames on the other.
+"""`Connection`: one client of a `NetworkServer`, between frames and a `LocalNode`.
 
-Invariant: whatever a client does costs its own connection at most. Requests in flight and bytes waiting for a slow
-reader are bounded; what is pushed to one who does not keep up is dropped and counted, as a network would.
+A misbehaving client loses its own connection, and harms no other. Requests under way and bytes that wait for a slow
+reader are bounded; pushes beyond that are dropped and counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, max_waiting_bytes: int) -> None:
         self.pushes_dropped = 0
-        """Messages that this client was too slow for."""
+        """Messages that were dropped because this client reads too slowly."""
         self._reader = reader
         self._writer = writer
         self._max_waiting_bytes = max_waiting_bytes
@@ -59,7 +59,7 @@ class Connection:
         self._tasks: Final = OwnedTasks(failed=self._failed)
 
     async def hello(self) -> Hello:
-        """Return how the client introduces itself; raises `DecodeError` or `EOFError` if it does not."""
+        """Return the client's first frame; raises `DecodeError` or `EOFError` if it is not a `Hello`."""
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 hello = await read_frame(self._reader, FROM_CLIENT)
@@ -72,7 +72,7 @@ class Connection:
         return hello
 
     async def serve(self, node: LocalNode, hello: Hello) -> None:
-        """Carry out what the client asks for; raises `DecodeError` or `EOFError` in the end."""
+        """Carry out the client's requests; ends with `DecodeError` or `EOFError`."""
         for wanted in hello.filters:
             await self._subscribe(node, wanted)
         status = node.status
@@ -99,14 +99,14 @@ class Connection:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """End everything that was begun for this client."""
+        """End all tasks for this client."""
         self.abort()
         for subscription in list(self._filters.values()):
             subscription.close()
         await self._tasks.close()
 
     def _failed(self, error: BaseException) -> None:
-        # An answer will be missing: let the client begin anew.
+        # An answer is missing: the client must connect again.
         self.abort()
         if not isinstance(error, FairwayError | OSError):
             report(error)
@@ -175,7 +175,7 @@ class Connection:
             await self._answer(Status(health=status.health, store=status.store, quota=quota, detail=status.detail))
 
     async def _answer(self, frame: FromServer) -> None:
-        """Write what the client waits for, as soon as it has read most of what came before."""
+        """Write an answer, as soon as the client has read most of the earlier frames."""
         await self._writer.drain()
         self._write(frame)
 

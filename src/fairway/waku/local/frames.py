@@ -1,11 +1,10 @@
-"""What a local network's server and its clients say to each other over a socket.
+"""The frames between a `NetworkServer` and its clients.
 
-A frame is its length, 4 bytes big-endian, and that many bytes of msgpack: one of the structs below, told apart by its
-tag. A client begins with `Hello`; after the `Welcome` requests and answers go by number, and what was subscribed to is
-pushed. Invariant: a frame longer than `MAX_FRAME_BYTES`, or one that is none of the structs, is a `DecodeError`, which
-costs the connection that it came on and nothing else.
+A frame is its length, 4 bytes big-endian, and that many bytes of MessagePack: one of the structs below, with a tag. A
+client begins with `Hello`; after the `Welcome`, answers name the number of their request, and messages for filters are
+pushed. A frame longer than `MAX_FRAME_BYTES`, or of no known kind, is a `DecodeError` and ends its connection.
 
-This is an arrangement between processes of one machine, not a protocol of the Waku network.
+This is a private format between processes of one machine, not a protocol of the Waku network.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, 
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, decode_waku_message
 
 VERSION: Final = 1
-"""Of this arrangement; a server refuses another one."""
+"""Version of this format; a server refuses other versions."""
 
 MAX_FRAME_BYTES: Final = 4_194_304
 """Longer frames are not read: room for a store page, which ends after 1 MiB and one more message."""
@@ -29,7 +28,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True):
-    """A routed message: its very bytes and the hash under which stores know it."""
+    """A `RoutedMessage`: its encoding and its message hash."""
 
     pubsub_topic: str
     encoded: bytes
@@ -41,7 +40,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
         return cls(message.pubsub_topic, message.encoded, message.message_hash)
 
     def unpack(self) -> RoutedMessage:
-        """Return the message; raises `DecodeError` for bytes that are none."""
+        """Return the message; raises `DecodeError` if the bytes are not a WakuMessage."""
         if len(self.message_hash) != MESSAGE_HASH_BYTES:
             raise DecodeError(f"a message hash has {MESSAGE_HASH_BYTES} bytes, not {len(self.message_hash)}")
         return RoutedMessage(
@@ -61,7 +60,7 @@ class Filter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Quota(msgspec.Struct, frozen=True, array_like=True):
-    """The rate limit of a node; what is left changes with every message and is not told."""
+    """The rate limit of a node, without the remaining messages, which change with every send."""
 
     limit: int
     epoch_ms: int
@@ -73,11 +72,11 @@ class Quota(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """A client comes, or comes back; nothing else is read before this."""
+    """The first frame of a client that connects, or connects again."""
 
     version: int
     token: bytes
-    """Tells a client that comes back from another one of the same name."""
+    """Identifies a client that connects again, among others of the same name."""
     name: str | None = None
     filters: tuple[Filter, ...] = ()
 
@@ -112,7 +111,7 @@ class Query(msgspec.Struct, frozen=True, tag="query"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The client is in, and its filters are at work."""
+    """The server accepted the client and its filters."""
 
     name: str
     health: NodeHealth
@@ -122,7 +121,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 class Status(msgspec.Struct, frozen=True, tag="status"):
-    """How the client's node is now."""
+    """The status of the client's node."""
 
     health: NodeHealth
     store: bool
@@ -137,7 +136,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """What became of a publication."""
+    """The result of a `Publish`."""
 
     request: int
     accepted: bool
@@ -190,7 +189,7 @@ def pack(frame: FromClient | FromServer) -> bytes:
 
 
 async def read_frame(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[Frame]) -> Frame:
-    """Return the next frame; raises `DecodeError` for what is none, `EOFError` when the other side is gone."""
+    """Return the next frame; raises `DecodeError` for a malformed one, `EOFError` at the end of the connection."""
     length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
     if not 0 < length <= MAX_FRAME_BYTES:
         raise DecodeError(f"a frame has 1..{MAX_FRAME_BYTES} bytes, not {length}")

@@ -1,8 +1,8 @@
-"""A local network offered to other processes of this machine, over a loopback socket.
+"""`NetworkServer`: offers a local network to other processes of this machine, over a loopback socket.
 
-Each connection is one node of the network (`RemoteNode` is its other end). Invariant: nothing that a client sends, or
-does not read, harms the others; whoever can connect can take part, so only loopback addresses are served. The process
-may be killed at any moment and started again on the same port: clients come back by themselves.
+Each connection is one node of the network; `RemoteNode` is its client. A client that sends garbage or does not read
+harms no other client. There is no authentication, so only loopback addresses are served. The process can be killed and
+started again on the same port: clients reconnect by themselves.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _READ_AHEAD_BYTES: Final = 262_144
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatistics:
-    """What happened at a server so far."""
+    """Counts of a server."""
 
     connections: int
     """Clients that are connected now."""
     accepted: int
-    """Clients that introduced themselves, each time they came."""
+    """Connections with a valid `Hello`."""
     malformed: int
-    """Connections that ended because of something that is no frame, or was not expected."""
+    """Connections that ended because of a malformed or unexpected frame."""
     turned_away: int
-    """Connections beyond the bound, or that came while the server was closing."""
+    """Connections that were refused: beyond the bound, or while the server was closing."""
     pushes_dropped: int
-    """Messages that did not reach a client because it was too slow."""
+    """Messages that were dropped because a client reads too slowly."""
 
 
 @dataclass(slots=True)
@@ -96,17 +96,17 @@ class NetworkServer:
 
     @property
     def address(self) -> str:
-        """What to give to `connect`."""
+        """The address for `connect`."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"local://{host}:{self.port}"
 
     @property
     def port(self) -> int:
-        """Where the server listens; 0 before `start` if any port will do."""
+        """The port that the server listens on; 0 before `start` if any free port is taken."""
         return self._port
 
     def statistics(self) -> ServerStatistics:
-        """Return what happened so far."""
+        """Return the counts so far."""
         return ServerStatistics(
             connections=len(self._clients),
             accepted=self._accepted,
@@ -116,7 +116,7 @@ class NetworkServer:
         )
 
     async def start(self) -> None:
-        """Listen; raises `NodeUnavailableError` if the port is taken."""
+        """Listen; raises `NodeUnavailableError` if the port is in use."""
         try:
             self._server = await asyncio.start_server(
                 self._accept, self._host, self._port, limit=_READ_AHEAD_BYTES, backlog=self._max_connections
@@ -156,7 +156,7 @@ class NetworkServer:
         except FairwayError:
             self._malformed += 1
         except (OSError, EOFError):
-            return  # the client left; it comes back when it likes
+            return  # the client left
         finally:
             self._connections.discard(connection)
             self._pushes_dropped += connection.pushes_dropped
@@ -177,7 +177,7 @@ class NetworkServer:
         name = hello.name
         former = self._clients.get(name) if name is not None else None
         if former is not None and former.token == hello.token:
-            # The same client, whose former connection has not been found dead yet.
+            # The same client, whose former connection has not ended yet.
             former.connection.abort()
             former.node.leave()
         client = _Client(hello.token, self.network.node(self._free_name(name)), connection)
@@ -185,7 +185,7 @@ class NetworkServer:
         return client
 
     def _free_name(self, name: str | None) -> str | None:
-        """Return a name that no node has: one who is called like somebody else gets a number."""
+        """Return an unused name: a name that is in use gets a number."""
         taken = {node.name for node in self.network.nodes}
         if name is None or name not in taken:
             return name
@@ -213,10 +213,10 @@ async def serve_until_stopped(
     port: int = 0,
     until_stdin_closes: bool = False,
 ) -> None:
-    """Serve a network, call ``on_ready`` when clients may come, and close both in the end.
+    """Serve a network until the process should stop, then close both.
 
-    What was published is in the archive's file when this returns. For ``until_stdin_closes`` see `stop_event`. Raises
-    `NodeUnavailableError` if the port is taken.
+    ``on_ready`` is called when clients can connect. When this returns, the archive file has all published messages. For
+    ``until_stdin_closes`` see `stop_event`. Raises `NodeUnavailableError` if the port is in use.
     """
     async with stop_event(until_stdin_closes=until_stdin_closes) as stopped:
         with network:

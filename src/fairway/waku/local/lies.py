@@ -1,8 +1,7 @@
-"""What a store that does not say how it is makes of an answer (13/WAKU2-STORE names no proof that one is complete).
+"""False answers of a store, for tests (13/WAKU2-STORE has no proof that an answer is complete).
 
-A lie is about one answer: the store keeps what it has, and says it when it is asked again and tells the truth. It omits
-messages, ends before the end, leads back to where it was, adds what nobody asked for, or gives a message whose bytes
-are not those that its hash is of.
+A false answer omits messages, ends early, repeats an earlier cursor, adds messages that the query does not ask for, or
+returns a message with a wrong message hash. The next answer can be right.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MOST_ADDED = 3
 
 
 class Lie(Enum):
-    """A way in which an answer is false."""
+    """The kinds of false answers."""
 
     OMITS = "omits messages"
     ENDS_EARLY = "ends before the end"
@@ -36,9 +35,9 @@ def false_page(
     anything: Callable[[], Sequence[RoutedMessage]],
     dice: random.Random,
 ) -> StorePage:
-    """Return what a store says instead of ``page``, its answer to ``query`` at ``cursor``.
+    """Return a false answer in place of ``page``, the answer to ``query`` at ``cursor``.
 
-    ``anything`` returns some messages that the store has, asked for or not.
+    ``anything`` returns messages of the store that the query may not ask for.
     """
     messages = page.messages
     match dice.choice(list(Lie)):
@@ -63,7 +62,7 @@ def false_page(
 
 
 def _forged(message: RoutedMessage, dice: random.Random) -> RoutedMessage:
-    """Return a message with one bit of its payload turned, under the hash that it had."""
+    """Return a message with one bit of its payload flipped, and the unchanged message hash."""
     payload = bytearray(message.message.payload or b"\0")
     payload[dice.randrange(len(payload))] ^= 1 << dice.randrange(8)
     altered = replace(message.message, payload=bytes(payload))

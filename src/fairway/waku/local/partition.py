@@ -1,8 +1,8 @@
-"""A network that fell apart: who reaches whom, and what the store shows to whom.
+"""`Partition`: which nodes of a split network reach each other, and which messages the store shows them.
 
-Invariant: nobody sees anything of another side before the network has healed, not even by way of the store; what was
-published before the network fell apart everybody sees. A network may fall apart anew before it healed: then who reaches
-a publisher now sees what that one published, and who saw a message goes on seeing it.
+Until the partition heals, a node sees no message of another side, not even from the store. Messages from before the
+partition stay visible to all. After a new partition, a node sees the messages of publishers that it now reaches, and
+those that it saw before.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from fairway.errors import ConfigurationError
 
 _THE_OTHERS: Final = -1
-"""The side of everybody who was not named."""
+"""The side of all nodes that are not named."""
 _MAX_NOTED: Final = 100_000
-"""Publications whose side is on record; of the oldest ones beyond that it is forgotten."""
+"""Messages whose publishers are remembered; beyond that the oldest are forgotten."""
 
 
 class Partition:
@@ -33,7 +33,7 @@ class Partition:
                     raise ConfigurationError(f"node {name!r} stands on two sides of the partition; name it once")
                 self._side_of[name] = number
         self._publishers: dict[bytes, dict[str, None]] = {}
-        """Who published a message while the network was cut in this way."""
+        """Message hash -> names of its publishers during this partition."""
 
     def connects(self, one: str, other: str) -> bool:
         """Return whether two nodes reach each other."""
@@ -46,13 +46,13 @@ class Partition:
             del self._publishers[next(iter(self._publishers))]
 
     def publishers(self, message_hash: bytes) -> Iterator[str]:
-        """Yield who published a message since the network fell apart."""
+        """Yield the publishers of a message since the partition."""
         yield from self._publishers.get(message_hash, ())
         if self._former is not None:
             yield from self._former.publishers(message_hash)
 
     def saw(self, message_hash: bytes) -> bool:
-        """Return whether a message was published since the network fell apart."""
+        """Return whether a message was published since the partition."""
         return next(self.publishers(message_hash), None) is not None
 
     def shows(self, message_hash: bytes, asker: str) -> bool:

@@ -1,9 +1,8 @@
-"""A node of a local network that another process serves.
+"""`RemoteNode`: a node of a local network that another process serves.
 
-Invariant: the connection may break at any moment and the server may start anew on the same port; the node then comes
-back by itself, as long as it is not closed, with all its subscriptions. While it is away its status is unhealthy, sends
-are not accepted and queries raise; what others sent meanwhile only the store can tell. No request waits longer than
-its timeout.
+If the connection breaks, the node reconnects by itself and restores its subscriptions. While it is disconnected its
+status is unhealthy, sends are not accepted and queries raise; only the store has the messages of that time. No request
+waits longer than its timeout.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _HANDSHAKE_TIMEOUT_S: Final = 5.0
 _READ_AHEAD_BYTES: Final = 262_144
 _TOKEN_BYTES: Final = 16
 _NOBODY: Final = 0
-"""Number of a request whose answer nobody waits for."""
+"""Number of a request whose answer is not awaited."""
 
 
 class RemoteNode(WatchedNode):
@@ -61,11 +60,11 @@ class RemoteNode(WatchedNode):
     def __init__(self, host: str, port: int, *, name: str | None = None, request_timeout_s: float = 10.0) -> None:
         super().__init__()
         self.name = name
-        """How the network calls this node; None before the first connection if none was wished for."""
+        """Name of the node in its network; None before the first connection if none was given."""
         self.connections = 0
-        """How often the node was connected."""
+        """Number of connections so far."""
         self.undecodable = 0
-        """Messages that came and were none."""
+        """Pushes that were not WakuMessages."""
         self._wanted_name = name
         self._host = host
         self._port = port
@@ -91,11 +90,11 @@ class RemoteNode(WatchedNode):
         connect_timeout_s: float | None = 10.0,
         request_timeout_s: float = 10.0,
     ) -> Self:
-        """Return a node at the server there.
+        """Return a node of the network that a server offers.
 
         Raises `NodeUnavailableError` if no server answers within ``connect_timeout_s``. With None it returns at once,
-        and the node is unhealthy until it gets through. ``name`` is how the network calls the node; one who is called
-        like somebody else gets a number.
+        and the node is unhealthy until it is connected. ``name`` is the name of the node in the network; a name that is
+        in use gets a number.
         """
         node = cls(host, port, name=name, request_timeout_s=request_timeout_s)
         node._tasks.spawn(node._run())
@@ -121,11 +120,11 @@ class RemoteNode(WatchedNode):
 
     @property
     def quota(self) -> NodeQuota | None:
-        """The rate limit among the network's faults, as last heard."""
+        """The rate limit among the network's faults, as last received."""
         return None if self._quota is None else NodeQuota(limit=self._quota.limit, epoch_ms=self._quota.epoch_ms)
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Broadcast a message; not accepted while there is no connection, or no answer."""
+        """Send a message; not accepted without a connection or an answer."""
         try:
             answer = await self._ask(
                 lambda number: Publish(request=number, pubsub_topic=message.pubsub_topic, encoded=message.encoded)
@@ -142,9 +141,9 @@ class RemoteNode(WatchedNode):
         )
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics, also after the connection was made anew.
+        """Return the messages of others on content topics, also after a reconnection.
 
-        While there is no connection this returns at once. Raises `NodeUnavailableError` if the node is closed,
+        Without a connection this returns at once. Raises `NodeUnavailableError` if the node is closed,
         `ConfigurationError` without a content topic.
         """
         if self._closed:
@@ -157,7 +156,7 @@ class RemoteNode(WatchedNode):
         )
         self._filters[number] = (wanted, subscription)
         try:
-            # Without a connection, or if it breaks now, the next one begins with this filter.
+            # Without a connection, or if it breaks now, the next `Hello` has this filter.
             with suppress(NodeUnavailableError):
                 await self._ask(lambda request: Subscribe(request=request, filter=wanted))
         except BaseException:
@@ -166,7 +165,7 @@ class RemoteNode(WatchedNode):
         return subscription
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of what the network's store keeps; raises `StoreQueryError` if that cannot be had now."""
+        """Return a page of the network's store; raises `StoreQueryError` if it does not answer."""
         try:
             answer = await self._ask(lambda number: Query(request=number, query=query, cursor=cursor))
         except (NodeUnavailableError, MessageTooLargeError, OverflowError) as error:
@@ -179,7 +178,7 @@ class RemoteNode(WatchedNode):
             raise StoreQueryError(f"the store's page cannot be read: {error}") from error
 
     async def close(self) -> None:
-        """Leave the network; subscriptions end. May be called twice."""
+        """Leave the network; subscriptions end. Can be called twice."""
         self._closed = True
         self._board.close()
         for _, subscription in list(self._filters.values()):
@@ -187,7 +186,7 @@ class RemoteNode(WatchedNode):
         await self._tasks.close()
 
     async def _run(self) -> None:
-        """Connect, and connect again, until cancelled: after pauses that grow until a connection lasts for a while."""
+        """Connect again and again until cancelled, with growing pauses until a connection lasts for a while."""
         loop = asyncio.get_running_loop()
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -203,7 +202,7 @@ class RemoteNode(WatchedNode):
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _session(self) -> None:
-        """Live through one connection; raises what ended it."""
+        """Serve one connection; raises the error that ends it."""
         async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(self._host, self._port, limit=_READ_AHEAD_BYTES)
         try:
@@ -219,7 +218,7 @@ class RemoteNode(WatchedNode):
             writer.transport.abort()
 
     async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Say hello, and take up work when the server knows the filters."""
+        """Send `Hello`, and begin when the server has the filters."""
         filters = tuple(wanted for wanted, _ in self._filters.values())
         writer.write(pack(Hello(version=VERSION, token=self._token, name=self._wanted_name, filters=filters)))
         async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
@@ -235,7 +234,7 @@ class RemoteNode(WatchedNode):
         self._board.show(status_of(welcome))
 
     def _bring_up_to_date(self, announced: set[int]) -> None:
-        """Tell the server what was subscribed to, or no longer, while it was reading the hello."""
+        """Send the changes of subscriptions since the `Hello`."""
         for number in announced - self._filters.keys():
             self._tell(Unsubscribe(number=number))
         for number in self._filters.keys() - announced:
@@ -268,7 +267,7 @@ class RemoteNode(WatchedNode):
     async def _ask(self, make: Callable[[int], FromClient]) -> Answer:
         """Send a request and return its answer.
 
-        Raises `NodeUnavailableError` without a connection or an answer, `MessageTooLargeError` for what no frame holds.
+        Raises `NodeUnavailableError` without a connection or an answer, `MessageTooLargeError` beyond a frame's length.
         """
         writer = self._writer
         if writer is None:
@@ -281,7 +280,7 @@ class RemoteNode(WatchedNode):
         self._pending[number] = waiting
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                # Room first: what a server that stopped reading was not sent must not pile up here.
+                # Wait for room first, so that requests to a server that does not read are not buffered here.
                 await writer.drain()
                 writer.write(frame)
                 answer = await waiting
@@ -299,6 +298,6 @@ class RemoteNode(WatchedNode):
         self._tell(Unsubscribe(number=number))
 
     def _tell(self, frame: FromClient) -> None:
-        """Send what needs no answer, if there is a connection."""
+        """Send a frame that needs no answer, if there is a connection."""
         if self._writer is not None and not self._writer.transport.is_closing():
             self._writer.write(pack(frame))

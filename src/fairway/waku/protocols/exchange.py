@@ -1,8 +1,7 @@
-"""A request and its response on a stream of their own, the shape of all Waku protocols but relay and filter push.
+"""One request and its response on a libp2p stream, as in all Waku protocols except relay and filter push.
 
-The client closes its side after the request and reads until the node closes: js-waku does not look at a response before
-that. Clients open streams ahead of need, so a stream on which no request comes is waited for as long as the peer keeps
-it, which the host bounds in number.
+The client closes its side after the request and reads until the node closes: js-waku processes a response only then.
+Clients open streams in advance, so a stream without a request stays open; the host bounds their number.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fairway.waku.protocols.pending_responses import PendingResponses
 _BEGINNING_BYTES: Final = 512
 
 Respond = Callable[[str, bytes], Awaitable[bytes]]
-"""From a peer's id as text and the bytes of its request to the bytes of the response."""
+"""(peer id as text, bytes of the request) -> bytes of the response."""
 
 
 def answering(
@@ -33,8 +32,8 @@ def answering(
 ) -> Callable[[Stream], Awaitable[None]]:
     """Return a stream handler that answers the one request on each stream.
 
-    ``pending`` bounds what waits for peers that do not read; handlers may share one. ``refuse`` answers a request that
-    is too long, of which it gets the beginning; without it the stream is reset.
+    ``pending`` bounds the responses that peers do not read; handlers can share it. ``refuse`` gets the beginning of a
+    request that is too long, and returns the response; without it the stream is reset.
     """
     responses = PendingResponses() if pending is None else pending
 
@@ -44,7 +43,7 @@ def answering(
         except FrameTooLongError:
             if refuse is None:
                 raise
-            # The rest is thrown away as it comes: a peer that is made to stop does not look at the response.
+            # Read and drop the rest: a peer that is interrupted does not read the response.
             await responses.write(stream, await refuse(str(stream.peer_id), await _beginning(stream)))
             request = None
         if request is not None:

@@ -1,9 +1,8 @@
-"""Filter, the service side: who wants which messages (12/WAKU2-FILTER).
+"""`FilterService`: the filter subscriptions of peers (12/WAKU2-FILTER).
 
-Pure: a table of subscriptions that turns requests into responses and a message into the peers that want it; the time
-is an argument. Invariants: what all peers together can make it remember is bounded by `FilterLimits`; looking up the
-subscribers of a message costs as many steps as there are of them, however many subscriptions there are; a subscription
-outlasts its peer's connection, for clients reconnect, but gives way when a peer that is here finds no room.
+Pure; time is an argument. It turns requests into responses, and a message into the peers that subscribed to it.
+`FilterLimits` bounds its memory. Finding the subscribers of a message takes time proportional to their number. A
+subscription outlasts the connection of its peer, because clients reconnect, until a connected peer needs the room.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Criterion = tuple[str, str]
 
 
 class FilterStatus(IntEnum):
-    """Codes of filter responses."""
+    """Status codes of filter responses."""
 
     OK = 200
     BAD_REQUEST = 400
@@ -41,16 +40,16 @@ class FilterStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterLimits:
-    """How much of the service there is."""
+    """Bounds of a filter service."""
 
     subscribers: int = 1_000
     """Peers with a subscription."""
     criteria: int = 1_000
     """Pairs of pubsub and content topic of one peer."""
     total_criteria: int = 100_000
-    """Those of all peers together."""
+    """Such pairs of all peers together."""
     silence_s: float = 300.0
-    """How long a subscription lasts without any request of its peer; clients ping each minute."""
+    """How long a subscription lasts without a request of its peer; clients ping every minute."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,7 @@
-"""Of which cluster a node and its peers are: telling who asks, asking in turn, and parting (66/WAKU2-METADATA).
+"""`Introductions`: exchanges cluster ids with peers, and disconnects peers of another cluster (66/WAKU2-METADATA).
 
-Other nodes ask whoever connects, within milliseconds, and close the connection if there is no answer: so a light client
-answers, too. Invariant: a peer is asked once at a time, however often it says what it serves; one that tells nothing is
-left alone.
+Other nodes query each new peer within milliseconds, and close the connection without an answer: so a light client
+answers, too. One query per peer is under way at a time. A peer that does not answer stays connected.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Introductions:
-    """Gets to know the peers of one host."""
+    """The metadata protocol of one host."""
 
     def __init__(
         self,
@@ -37,14 +36,14 @@ class Introductions:
         admitted: Callable[[], None] = lambda: None,
         pending: PendingResponses | None = None,
     ) -> None:
-        """Answer who asks ``host`` from now on.
+        """Answer metadata requests at ``host`` from now on.
 
-        ``ours`` without a cluster is for a node of whatever cluster its peers are of: each is told its own, none is
-        asked.
-        ``admitted`` is called when another peer turned out to be of our cluster; ``parting`` is a level of logs.
+        Without a cluster in ``ours`` all clusters are accepted: each peer gets its own as the answer, and none is
+        queried. ``admitted`` is called when a peer is found to be of our cluster; ``parting`` is the log level of
+        disconnections.
         """
         self.parted: str | None = None
-        """Why a peer was parted with at last."""
+        """Why the last peer was disconnected."""
         self._host: Final = host
         self._ours: Final = ours
         self._timeout_s: Final = timeout_s
@@ -56,11 +55,11 @@ class Introductions:
         host.handle(METADATA_PROTOCOL, answering(self._tell, max_request_bytes=MAX_METADATA_BYTES, pending=pending))
 
     def admits(self, peer: PeerId) -> bool:
-        """Return whether a connected peer said that it is of our cluster, or any cluster is ours."""
+        """Return whether a connected peer is of our cluster, or all clusters are accepted."""
         return self._ours.cluster_id is None or peer in self._known
 
     def take(self, event: HostEvent) -> None:
-        """Take note of what a host tells those who watch it."""
+        """Process an event of the host."""
         match event:
             case PeerIdentified(peer_id=peer, protocols=protocols) if METADATA_PROTOCOL in protocols:
                 if self._ours.cluster_id is not None and peer not in self._asking:
@@ -70,7 +69,7 @@ class Introductions:
                 self._known.discard(peer)
 
     async def close(self) -> None:
-        """Ask nobody any more. May be called twice."""
+        """Cancel all queries. Can be called twice."""
         await self._tasks.close()
 
     async def _tell(self, peer: str, request: bytes) -> bytes:
@@ -107,7 +106,7 @@ class Introductions:
 
 
 def mismatch(ours: WakuMetadata, data: bytes) -> str | None:
-    """Return why the peer that said ``data`` is of no use to us, or None if it belongs to our cluster."""
+    """Return why the metadata in ``data`` does not match ours, or None if it does."""
     try:
         theirs = decode_metadata(data)
     except DecodeError as error:

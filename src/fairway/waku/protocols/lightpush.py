@@ -1,8 +1,7 @@
-"""Light push, the service side: publish what a client asks to, and say what became of it (WAKU-LIGHTPUSH).
+"""`LightPushService`: publishes the messages of clients (WAKU-LIGHTPUSH).
 
-`LightPushService` turns the bytes of a request into the bytes of a response and knows nothing of streams. Invariant:
-every request whose id can be read is answered, with the status code of WAKU-LIGHTPUSH that says why it failed; only
-200 means that the message was relayed.
+It turns the bytes of a request into the bytes of a response. Every request whose id can be decoded gets a response with
+a status code of WAKU-LIGHTPUSH; only 200 means that the message was relayed.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What became of a message that passed the rules."""
+    """The outcome of publishing a message."""
 
     relay_peer_count: int
-    """Relay peers that it was handed to."""
+    """Relay peers that the message was sent to."""
 
 
 Publish = Callable[[str, bytes, WakuMessage], Awaitable[Published]]
@@ -61,10 +60,10 @@ class LightPushService:
         sharding: Sharding,
         needs_relay_peers: bool,
     ) -> None:
-        """With ``needs_relay_peers`` a message that no relay peer took is refused with 505.
+        """With ``needs_relay_peers`` a message without a relay peer is refused with 505.
 
-        Without, a node that is the network by itself says 200 and a ``relay_peer_count`` of 0. ``sharding`` is
-        for requests that name no pubsub topic.
+        Otherwise the response is 200 with a ``relay_peer_count`` of 0, for a node that is a network of its own.
+        ``sharding`` finds the pubsub topic for requests that name none.
         """
         self._rules: Final = rules
         self._limiter: Final = limiter
@@ -75,7 +74,7 @@ class LightPushService:
     async def respond(self, peer: str, data: bytes, *, now_s: float, now_ns: int) -> bytes:
         """Return the response to a request of version 3.
 
-        ``now_s`` is a steady clock in seconds, ``now_ns`` the time of day.
+        ``now_s`` is a monotonic clock in seconds, ``now_ns`` is Unix nanoseconds.
         """
         try:
             request = decode_lightpush_request(data, max_bytes=self.max_request_bytes)
@@ -101,7 +100,7 @@ class LightPushService:
         )
 
     async def push(self, peer: str, request: LightPushRequest, *, now_s: float, now_ns: int) -> LightPushResponse:
-        """Publish what a request holds, and return the response."""
+        """Publish the message of a request, and return the response."""
 
         def refuse(status: StatusCode, detail: str) -> LightPushResponse:
             return _answer(request.request_id, status, detail)
@@ -133,7 +132,7 @@ class LightPushService:
         )
 
     def refuse_length(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
-        """Return the response to a request of version 3 that is longer than any is read, from its beginning."""
+        """Return the response to a request of version 3 beyond the longest allowed, given its first bytes."""
         return encode_lightpush_response(self._too_long(peer, beginning, now_s))
 
     def refuse_length_v2(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:

@@ -1,8 +1,7 @@
-"""Responses that are being written: what peers who ask and do not read can make a node hold.
+"""`PendingResponses`: bounds the responses that peers request and do not read.
 
-Invariant: responses that wait for their readers have at most ``max_bytes`` together, or there is only one of them. The
-one that was begun first gives way, for an honest reader is done in moments and whoever is first has long done nothing;
-none is waited for longer than ``timeout_s``.
+Responses under way have at most ``max_bytes`` together, or there is only one. Beyond that the oldest is dropped: an
+honest peer reads quickly. A response waits at most ``timeout_s``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class PendingResponses:
         self.size_bytes = 0
         """Bytes of the responses that are being written."""
         self.given_up = 0
-        """Responses that gave way to later ones."""
+        """Responses that were dropped for later ones."""
         self._max_bytes: Final = max_bytes
         self._timeout_s: Final = timeout_s
         self._sizes: dict[Stream, int] = {}
@@ -35,7 +34,7 @@ class PendingResponses:
         return len(self._sizes)
 
     async def write(self, stream: Stream, response: bytes) -> None:
-        """Write a response; raises `StreamResetError` if it had to give way, and `TimeoutError`."""
+        """Write a response; raises `StreamResetError` if it was dropped, and `TimeoutError`."""
         frame = length_prefixed(response)
         del response  # the frame is a copy, and one is enough to hold
         self._sizes[stream] = len(frame)

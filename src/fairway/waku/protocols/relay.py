@@ -1,9 +1,8 @@
-"""Relay: messages of a node's shards among nodes that pass them on (11/WAKU2-RELAY), over gossipsub.
+"""`Relay`: relays the messages of a node's shards over gossipsub (11/WAKU2-RELAY).
 
-Invariants: what does not pass the network's `MessageRules` is neither delivered nor passed on; only bytes that no
-implementation takes for a message cost their bringer score. Other nodes have looser rules than ours (nwaku relays
-messages without payload, and topics that are no UTF-8): whoever publishes what they pass and we do not could otherwise
-have us part with every honest peer that brings it.
+A message that breaks the network's `MessageRules` is neither delivered nor relayed. It lowers the score of its sending
+peer only if no implementation can decode it: nwaku, for instance, relays messages without payload and topics that are
+not UTF-8, and an attacker could otherwise make us disconnect honest peers.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ class Relay:
         self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(chosen, rng=rng), options=chosen)
 
     def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
-        """Join a shard; what others send on it arrives in the subscription."""
+        """Join a shard; return the messages of others on it."""
         return self._pubsub.subscribe(pubsub_topic, self.judge)
 
     async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
-        """Send a message that passed the rules, and return the number of peers that it was handed to."""
+        """Send a message that passed the rules; return the number of peers that it was sent to."""
         publication = await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
         return len(publication.peers)
 
     def passed_on(self, pubsub_topic: str, encoded: bytes) -> bool:
-        """Return whether a message came by relay, or went to somebody: to publish it does nothing."""
+        """Return whether a message came by relay or was sent to a peer, so that publishing it has no effect."""
         return self._pubsub.passed_on(Message(topic=pubsub_topic, data=encoded))
 
     def peers_of(self, pubsub_topic: str) -> frozenset[PeerId]:
@@ -73,11 +72,11 @@ class Relay:
         return len(self._pubsub.mesh_of(pubsub_topic))
 
     def statistics(self) -> RouterStatistics:
-        """Return what the router holds and has done."""
+        """Return the counts and sizes of the router."""
         return self._pubsub.statistics()
 
     def outbox_statistics(self) -> PubSubStatistics:
-        """Return what waits for peers that are slower than what is sent to them."""
+        """Return counts of messages that wait for slow peers."""
         return self._pubsub.outbox_statistics()
 
     async def __aenter__(self) -> Self:
@@ -92,7 +91,7 @@ class Relay:
         await self._pubsub.close()
 
     def judge(self, message: Message) -> Verdict:
-        """Return whether a message is to be passed on."""
+        """Return whether a message is accepted, ignored or rejected."""
         if not isinstance(self._rules.judge(message.topic, message.data, self._now_ns()), Refusal):
             return Verdict.ACCEPT
         return Verdict.IGNORE if _is_protobuf(message.data) else Verdict.REJECT

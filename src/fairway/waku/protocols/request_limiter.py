@@ -1,9 +1,7 @@
-"""How many requests a peer may make: a token bucket each (WAKU-LIGHTPUSH, "Security Considerations").
+"""`RequestLimiter`: a token bucket per peer (WAKU-LIGHTPUSH, "Security Considerations").
 
-Pure: the time is an argument. Invariant: of one peer no more than ``burst`` requests pass at once and no more than
-``per_second`` a second in the long run, and whatever the number of peers, memory holds at most ``max_peers`` buckets.
-The one that has not asked for longest is forgotten first: until then it would have filled up anyway, or somebody makes
-identities faster than the bound, against whom limits for each peer are no help.
+Pure; time is an argument. A peer can make ``burst`` requests at once and ``per_second`` requests a second in the long
+run. At most ``max_peers`` buckets are kept; the least recently used is forgotten first, because it is most likely full.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from fairway.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRate:
-    """What a peer may ask."""
+    """The limit of requests per peer."""
 
     per_second: float
-    """In the long run."""
+    """Requests a second in the long run."""
     burst: int
-    """At once."""
+    """Requests at once."""
 
     def __post_init__(self) -> None:
         if self.per_second <= 0 or self.burst < 1:
@@ -40,14 +38,14 @@ class RequestLimiter:
         self._max_peers: Final = max_peers
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when that was
         self.refused = 0
-        """Requests that did not pass."""
+        """Requests that were refused."""
 
     def __len__(self) -> int:
-        """Return of how many peers it is known what they asked for."""
+        """Return the number of buckets."""
         return len(self._buckets)
 
     def admit(self, peer: str, now_s: float) -> bool:
-        """Return whether a request of a peer passes now, and count it if it does."""
+        """Return whether a request of a peer is allowed now, and count it if it is."""
         if self._rate is None:
             return True
         tokens, then_s = self._buckets.pop(peer, (float(self._rate.burst), now_s))

@@ -1,8 +1,7 @@
-"""What a network lets pass: the judgement that relay, lightpush and the REST API share.
+"""`MessageRules`: the rules for messages that relay, light push and the REST API share.
 
-Pure: the time is an argument. A message is judged as the bytes that would be relayed, because those are what other
-nodes judge. Sources: 64/WAKU2-NETWORK, "Message Attributes" and "Message Size"; 14/WAKU2-MESSAGE; WAKU-LIGHTPUSH for
-the codes.
+Pure; time is an argument. The rules apply to the bytes that would be relayed, as in other nodes. Sources:
+64/WAKU2-NETWORK, "Message Attributes" and "Message Size"; 14/WAKU2-MESSAGE; WAKU-LIGHTPUSH for the status codes.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ MAX_RELAYED_BYTES: Final = 153_600
 MAX_CLOCK_OFFSET_NS: Final = 20_000_000_000
 """64/WAKU2-NETWORK: relayed messages whose timestamp is more than 20 s off are dropped."""
 WAKU_NETWORK_CLUSTER: Final = 1
-"""The Waku Network, the one with those rules."""
+"""Cluster id of The Waku Network, which has these rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a message may not pass."""
+    """Why a message is refused."""
 
     status: StatusCode
     detail: str
@@ -35,20 +34,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRules:
-    """What a node relays, keeps and hands out."""
+    """The rules for messages that a node accepts."""
 
     pubsub_topics: frozenset[str]
-    """The shards that it serves."""
+    """Pubsub topics that the node serves."""
     max_message_bytes: int = MAX_RELAYED_BYTES
-    """Length of the encoded WakuMessage."""
+    """Longest encoded WakuMessage."""
     max_clock_offset_ns: int | None = None
-    """How far a timestamp may be from now, either way; None where the network has no such rule."""
+    """Largest difference between a timestamp and now; None: no rule about timestamps."""
 
     @classmethod
     def of_network(cls, cluster_id: int, pubsub_topics: Collection[str]) -> Self:
-        """Return the rules of a cluster: only The Waku Network (cluster 1) looks at timestamps.
+        """Return the rules of a cluster; only The Waku Network (cluster 1) has a rule about timestamps.
 
-        Raises `ConfigurationError` for no topic, or one that is no shard of the cluster.
+        Raises `ConfigurationError` without a topic, or for one that is no shard of the cluster.
         """
         if not pubsub_topics:
             raise ConfigurationError("a node serves at least one shard; none was given")
@@ -59,7 +58,7 @@ class MessageRules:
         return cls(pubsub_topics=frozenset(pubsub_topics), max_clock_offset_ns=MAX_CLOCK_OFFSET_NS if strict else None)
 
     def judge(self, pubsub_topic: str, encoded: bytes, now_ns: int) -> WakuMessage | Refusal:
-        """Return the message in ``encoded`` if it may pass, or why it may not."""
+        """Return the message in ``encoded``, or why it is refused."""
         if pubsub_topic not in self.pubsub_topics:
             served = ", ".join(sorted(self.pubsub_topics))
             return Refusal(

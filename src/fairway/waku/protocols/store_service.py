@@ -1,8 +1,8 @@
-"""Store, the service side: a page of the archive for each query (13/WAKU2-STORE).
+"""`StoreService`: answers store queries from an archive (13/WAKU2-STORE).
 
-Turns the bytes of a request into the bytes of a response. Invariants: a response has at most `MAX_PAGE_SIZE` entries
-and stays below `RESPONSE_BYTES`, for js-waku reads nothing longer than 4 MiB; a page that ends early for that has a
-cursor, so nobody takes it for the last; one peer occupies the archive with at most `MAX_UNDER_WAY` queries.
+It turns the bytes of a request into the bytes of a response. A response has at most `MAX_PAGE_SIZE` entries and stays
+below `RESPONSE_BYTES`, because js-waku reads at most 4 MiB; a page that ends early has a cursor. At most
+`MAX_UNDER_WAY` queries of a peer are answered at once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fairway.wire.store import (
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 MAX_PAGE_SIZE: Final = 100
-"""Most entries on a page, whatever the query asks for; node software has the same limit."""
+"""Most entries in a page; other implementations have the same limit."""
 DEFAULT_PAGE_SIZE: Final = 20
-"""Entries on a page for a query that does not say."""
+"""Entries in a page if the query does not say."""
 RESPONSE_BYTES: Final = 3_670_016
 """3.5 MiB of entries, after which a page ends: js-waku reads at most 4 MiB."""
 MAX_HASHES: Final = 1_000
@@ -37,7 +37,7 @@ MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics in one query."""
 _LATEST_NS: Final = 2**63 - 1
 MAX_UNDER_WAY: Final = 16
-"""Queries of one peer that are being answered: an archive answers a few at a time, and others want their turn."""
+"""Queries of one peer that are answered at once, so that other peers are served, too."""
 
 _ENTRY_OVERHEAD_BYTES: Final = 6
 """Tag and length of an entry in the response."""
@@ -45,7 +45,7 @@ _OK, _BAD_REQUEST, _TOO_MANY_REQUESTS, _FAILED = 200, 400, 429, 500
 _LOG: Final = logging.getLogger(__name__)
 
 Archive = Callable[[StoreQuery, bytes | None], Awaitable[StorePage]]
-"""Returns the page of an answer behind a cursor; raises `StoreQueryError` for a query that has none."""
+"""Returns the page after a cursor; raises `StoreQueryError` if the query cannot be answered."""
 
 
 class StoreService:
@@ -106,10 +106,10 @@ class StoreService:
 
 
 def _problem(request: StoreQueryRequest) -> str | None:
-    """Return why a query is refused.
+    """Return why a query is refused, or None.
 
-    js-waku names the pubsub topic in a look-up by hash, and asks for content topics without one; both say what they
-    want clearly enough. So of the rules of 13/WAKU2-STORE on combinations only the others are enforced.
+    js-waku names the pubsub topic in a query by hash, and content topics without a pubsub topic; both are accepted,
+    although 13/WAKU2-STORE forbids the combinations.
     """
     if not request.request_id:
         return "a store query needs a request_id"
@@ -141,10 +141,10 @@ def _query_of(request: StoreQueryRequest) -> StoreQuery:
 
 
 def _end_of(request: StoreQueryRequest) -> int | None:
-    """Return the first nanosecond that is not asked for.
+    """Return the end of the time range, exclusive.
 
-    By 13/WAKU2-STORE, "Filter matching", the end of a range is not in it. For nwaku it is, and clients ask as
-    nwaku answers; a client that gets a message more than it expects loses nothing.
+    By 13/WAKU2-STORE, "Filter matching", a range excludes its end. nwaku includes it and clients expect that; for
+    others one message more does no harm.
     """
     return None if request.time_end_ns is None else min(request.time_end_ns + 1, _LATEST_NS)
 
@@ -158,7 +158,7 @@ def _entry(message: RoutedMessage, *, include_data: bool) -> StoredMessage:
 
 
 def _first_bytes(entries: list[StoredMessage], *, forward: bool) -> list[StoredMessage]:
-    """Return what of a page fits into one response, from the end at which paging began; one entry always does."""
+    """Return the entries that fit into one response, from the end where paging began; at least one."""
     size = 0
     for count, entry in enumerate(entries if forward else reversed(entries)):
         size += len(encode_stored_message(entry)) + _ENTRY_OVERHEAD_BYTES

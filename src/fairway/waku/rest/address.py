@@ -10,34 +10,34 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from fairway.errors import ConfigurationError
 
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~"
-"""What a path may have besides letters, digits, and ``_.-`` (RFC 3986); the rest is written as ``%XX``."""
+"""Characters of a path besides letters, digits and ``_.-`` (RFC 3986); others are written as ``%XX``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestAddress:
-    """Where requests go, and what goes with each of them."""
+    """The parts of an address."""
 
     secure: bool
-    """Whether over TLS."""
+    """Whether to use TLS."""
     host: str
-    """As the name system and HTTP know it: in ASCII."""
+    """Host name in ASCII, as DNS and HTTP use it."""
     port: int | None
-    """None for the usual one of http or https."""
+    """Port; None for the default of http or https."""
     base_path: str
-    """Goes before every path; without a slash at its end."""
+    """Prefix of every path, without a slash at its end."""
     name: str
-    """The address for people, without credentials."""
+    """The address without credentials, for people."""
     headers: dict[str, str] = field(repr=False)
-    """Of every request; with the credentials."""
+    """Headers of every request, with the credentials."""
     peer: str | None
-    """Multiaddr of the store node that the node shall ask (``?peerAddr=``)."""
+    """Multiaddr of the store node that the node queries (``?peerAddr=``)."""
 
     @classmethod
     def parse(cls, address: str) -> Self:
         """Return the parts of an address, or raise `ConfigurationError`."""
         try:
             parts = urlsplit(address)
-            # A name that the name system cannot hold, like a..b, is an error here, too.
+            # A name that DNS cannot hold, like a..b, is an error here, too.
             host, port = (parts.hostname or "").encode("idna").decode(), parts.port
             base_path = quote(parts.path.rstrip("/"), safe=_PATH_CHARACTERS)
         except ValueError:

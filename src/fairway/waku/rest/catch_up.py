@@ -1,8 +1,7 @@
-"""What a feed missed, from the store: the hashes of a time range first, then the messages that were never seen.
+"""`CatchUp`: reads messages that a feed missed from the store: first their hashes, then the unknown messages.
 
-Invariant: when `CatchUp.run` returns, every message of the criterion that the store has from `covered_ns` on was handed
-on once, and `covered_ns` has moved to ``overlap`` before the beginning of the run. Timestamps are the senders'; the
-overlap is for clocks that differ and for messages that were under way.
+`CatchUp.run` passes on each message of the criterion the store has from `covered_ns` on, once. `covered_ns` is then
+``overlap`` before the beginning of the run, because clocks of senders differ and messages take time.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from fairway.waku.rest.store_reader import StoreReader
 
 _PAGE: Final = 100
 _FETCH: Final = 50
-"""Hashes in one question: 3,400 characters of its address."""
+"""Hashes in one query: 3,400 characters of its URL."""
 
 
 class CatchUp:
-    """The gaps of one pubsub and content topic."""
+    """Reads the gaps of one pubsub topic and content topic."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class CatchUp:
         """Where the next run begins."""
 
     async def begin(self) -> None:
-        """Note what was there before anybody asked, so that it is not handed on; raise `StoreQueryError`."""
+        """Note the messages before the subscription, which are not passed on; raise `StoreQueryError`."""
         async for page in self._hashes():
             for message_hash in page:
                 self._seen.add(message_hash)
@@ -54,11 +53,11 @@ class CatchUp:
         self.covered_ns = max(self.covered_ns, self._now_ns() - self._overlap_ns)
 
     def reach_back(self, duration_ns: int) -> None:
-        """Have the next run begin earlier."""
+        """Make the next run begin earlier."""
         self.covered_ns = min(self.covered_ns, self._now_ns() - duration_ns)
 
     async def run(self) -> int:
-        """Hand on what was missed, and return how many messages that were; raise `StoreQueryError`."""
+        """Pass on missed messages, and return their number; raise `StoreQueryError`."""
         begun_ns = self._now_ns()
         found = 0
         async for page in self._hashes():

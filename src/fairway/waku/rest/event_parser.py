@@ -1,7 +1,6 @@
 """Server-sent events from bytes (WHATWG HTML, "Parsing an event stream").
 
-Pure: bytes in, events out, in whatever pieces they come. Invariant: at most ``max_bytes`` of an event are held; a
-longer one is a `DecodeError`.
+Pure: bytes in, events out. At most ``max_bytes`` of an event are held; a longer one is a `DecodeError`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class ServerEvent:
     """``message`` unless the stream names another."""
     data: bytes
     event_id: str
-    """That of the last event that had one."""
+    """Id of this event, or of the last one that had an id."""
 
 
 class EventParser:
@@ -65,7 +64,7 @@ class EventParser:
             case b"id" if b"\0" not in value:
                 self._event_id = value.decode(errors="replace")
             case _:
-                return None  # a comment, which says that the stream is alive, or a field that nobody knows
+                return None  # a comment, which says that the stream is alive, or an unknown field
         return None
 
     def _dispatched(self) -> ServerEvent | None:

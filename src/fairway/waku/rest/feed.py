@@ -1,8 +1,8 @@
-"""The messages of one content topic, whatever happens to the node: received, or fetched from the store if missed.
+"""`TopicFeed`: the messages of one content topic, received from the node or, if missed, read from its store.
 
-Two tasks. One receives, in the first way that the node offers, and begins again when that ends. The other looks through
-the store: when the first one began again, when something may have given way in a cache, and, where messages are asked
-for, every now and then. Invariant: a message that the store keeps and that came after the feed began is handed on once.
+One task receives by the first endpoint that the node offers, and starts again when that ends. A second task reads the
+store: after each new start, after a possible overflow of the node's cache, and while polling at intervals. Each message
+that the store keeps and that came after the start of the feed is passed on once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _RECEIVERS: Final[dict[ReceiveWay, Callable[..., Awaitable[None]]]] = {
     ReceiveWay.FILTER: receive_by_filter,
 }
 _SLOW_READER_NS: Final = 300_000_000_000
-"""What a node dropped because this program read too slowly may have been under way for so long."""
+"""How far to read back after a node dropped messages because this program read too slowly."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class TopicFeed:
-    """One pubsub and content topic of one node."""
+    """The messages of one pubsub topic and content topic of one node."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class TopicFeed:
     ) -> None:
         self.criterion: Final = criterion
         self.live = False
-        """Whether messages come in now."""
+        """Whether messages are being received."""
         self.broken = False
-        """Whether they do not, though they were asked for."""
+        """Whether receiving failed."""
         self.way: ReceiveWay | None = None
-        """In which way, at last."""
+        """The endpoint that was used last."""
         self.caught_up = 0
-        """Messages that came by the store."""
+        """Messages that were read from the store."""
         self._http: Final = http
         self._options: Final = options
         self._changed: Final = changed
@@ -89,7 +89,7 @@ class TopicFeed:
         self._tasks.spawn(self._complete())
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when messages come in, when the feed was closed, or after ``timeout_s``."""
+        """Wait until messages are being received or the feed is closed, at most ``timeout_s``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
@@ -104,7 +104,7 @@ class TopicFeed:
         await self._tasks.close()
 
     async def _receive(self) -> None:
-        """Receive, and begin again when that ends: after pauses that grow until one lasts for a while."""
+        """Receive, and start again when that ends, with growing pauses until it lasts for a while."""
         with suppress(StoreQueryError):
             await self._catch_up.begin()
         loop = asyncio.get_running_loop()
@@ -160,7 +160,7 @@ class TopicFeed:
             await self._due.wait()
 
     def _begun(self) -> None:
-        # Also the first time: what came between `CatchUp.begin` and now is in the store alone.
+        # Also the first time: only the store has the messages since `CatchUp.begin`.
         self._fall_behind()
         self.live, self.broken = True, False
         self._settled.set()

@@ -1,4 +1,4 @@
-"""What ``GET /health`` says, as a status.
+"""Turns the answer of ``GET /health`` into a `NodeStatus`.
 
 Pure. nwaku, ``waku/node/health_monitor``: a state of the node and one of each protocol. Older versions answer with a
 sentence, and go-waku that it has none to give. Invariant: whatever the answer is, it is a status.
@@ -29,7 +29,7 @@ def status_of(status: int, body: bytes) -> NodeStatus:
     try:
         report = read_json(body, _Report)
     except DecodeError:
-        # No report: the node is there, and says no more than whether it is well.
+        # No report: the status code of the answer is all that is known.
         known = 200 <= status < 300
         missing = status in {400, 404, 405, 501}
         return _status(NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY, store=True)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 to one server over asyncio streams, h11 doing the protocol: requests, and answers that do not end.
+"""`HttpClient`: HTTP/1.1 to one server over asyncio streams and h11, with requests and endless answers.
 
-Invariant: an answer is whole or one `NodeUnavailableError`; heads, bodies, connections and times are bounded; after
-`HttpClient.close` no connection is left. A connection that the server had closed meanwhile is replaced without a word.
+An answer is whole, or a `NodeUnavailableError`. Heads, bodies, connections and times are bounded. After
+`HttpClient.close` no connection is left. A connection that the server has closed is replaced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HttpReply:
 
 
 class _Connection:
-    """One connection, and what h11 knows of it."""
+    """One connection, with its state in h11."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader: Final = reader
@@ -55,7 +55,7 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may go over it."""
+        """Whether the connection can carry another request."""
         return not self.reader.at_eof() and time.monotonic() - self.used_s < _IDLE_S
 
     async def send(self, request: h11.Request, body: bytes) -> None:
@@ -87,14 +87,14 @@ class _Connection:
         return bytes(body)
 
     async def close(self) -> None:
-        # Not politely: what the server did not read, or a farewell that TLS waits for, would keep us here.
+        # Abort: an orderly end would wait for the server to read, or for the end of TLS.
         self.writer.transport.abort()
         with suppress(OSError):
             await self.writer.wait_closed()
 
 
 class HttpStream:
-    """An answer that goes on: its head, and its body as it comes. An async context manager."""
+    """An endless answer: its head, and its body as it arrives. An async context manager."""
 
     def __init__(self, connection: _Connection, status: int, headers: Mapping[str, str], name: str) -> None:
         self.status: Final = status
@@ -103,7 +103,7 @@ class HttpStream:
         self._name: Final = name
 
     async def read(self, timeout_s: float) -> bytes:
-        """Return what comes next, ``b""`` at the end; raise `NodeUnavailableError` if nothing does in time."""
+        """Return the next bytes, ``b""`` at the end; raise `NodeUnavailableError` after ``timeout_s`` without any."""
         try:
             async with asyncio.timeout(timeout_s):
                 event = await self._connection.next_event()
@@ -181,7 +181,7 @@ class HttpClient:
                 try:
                     return await self._over(connection, method, path, body)
                 except (OSError, h11.ProtocolError, EOFError):
-                    continue  # the server had closed it; asking twice does no harm, messages are known by their hash
+                    continue  # the server had closed it; repeating is safe, because nodes drop known message hashes
             await connection.close()
         return await self._over(await self._connect(), method, path, body)
 

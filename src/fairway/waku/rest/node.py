@@ -1,9 +1,8 @@
-"""A node behind nwaku's REST API as a `WakuNode`: a channel runs over an existing nwaku as it is, or over one of ours.
+"""`RestNode`: a `WakuNode` over the REST API of nwaku or of ``fairway node``.
 
-Messages leave by light push or relay, come in by an event stream where the node has one and else by asking at least
-once a second, and what was missed in between (a full cache, another program that emptied it, a node that was away)
-comes from the store. Invariant: whatever the node does, nothing is raised but by `RestNode.start`, `RestNode.subscribe`
-on a closed node, and `RestNode.query`; what is held in memory is bounded.
+It sends by light push or relay, and receives by an event stream or by polling at least once a second. Messages missed
+in between (a full cache, another program that emptied it, a node that was offline) come from the store. Failures of the
+node raise only in `RestNode.start` and `RestNode.query`. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class RestNode(WatchedNode):
-    """A client of one node. Made by `RestNode.start`.
+    """A client of one node; made by `RestNode.start`.
 
-    Unhealthy while the node is away, has no peers, or a subscription is not in force.
+    It is unhealthy while the node does not answer, has no peers, or lacks a subscription.
     """
 
     def __init__(self, address: RestAddress, options: RestNodeOptions) -> None:
@@ -53,9 +52,9 @@ class RestNode(WatchedNode):
         self._feeds: dict[Criterion, TopicFeed] = {}
         self._listeners: Final = Listeners(gone=self._unsubscribed)
         self._reached: NodeStatus | None = None
-        """What the node said of itself at last; None while it does not answer."""
+        """The last status that the node reported; None while it does not answer."""
         self._fault = ""
-        """Why it did not at last."""
+        """Why the node did not answer."""
         self._answered: Final = asyncio.Event()
         self._look: Final = asyncio.Event()
         self._tasks: Final = OwnedTasks()
@@ -66,11 +65,11 @@ class RestNode(WatchedNode):
     async def start(
         cls, address: str, options: RestNodeOptions | None = None, *, connect_timeout_s: float | None = 10.0
     ) -> Self:
-        """Reach the node at an address like ``http://127.0.0.1:8645``, and stay in touch with it.
+        """Connect to the node at an address like ``http://127.0.0.1:8645``.
 
-        Returns when it answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` behind the address has
-        the node ask another store node. Raises `ConfigurationError` for an address that is none, `NodeUnavailableError`
-        if nobody answers in time.
+        Returns when the node answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` after the
+        address makes the node query another store node. Raises `ConfigurationError` for an invalid address,
+        `NodeUnavailableError` if the node does not answer in time.
         """
         node = cls(RestAddress.parse(address), options or RestNodeOptions())
         node._tasks.spawn(node._watch())
@@ -88,7 +87,7 @@ class RestNode(WatchedNode):
 
     @property
     def feeds(self) -> tuple[TopicFeed, ...]:
-        """What is received, each content topic by itself."""
+        """The feeds of the subscribed content topics."""
         return tuple(self._feeds.values())
 
     async def send(self, message: RoutedMessage) -> SendResult:
@@ -98,9 +97,9 @@ class RestNode(WatchedNode):
         return await self._sender.send(message)
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics.
+        """Return the messages of others on content topics.
 
-        Returns when the node took the subscription, or does not answer in time: then it is made later. Raises
+        Waits until the node has the subscription, or until the timeout: then the node gets it later. Raises
         `NodeUnavailableError` if this client is closed, `ConfigurationError` without a content topic.
         """
         if self._closed:
@@ -128,19 +127,19 @@ class RestNode(WatchedNode):
         return subscription
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of the node's store, or of the one it asks; raises `StoreQueryError`."""
+        """Return a page of the node's store, or of the store that it queries; raises `StoreQueryError`."""
         if self._closed:
             raise StoreQueryError("the node is closed; connect again")
         return await self._store.page(query, cursor)
 
     async def close(self) -> None:
-        """Let go of the node; subscriptions end. May be called twice."""
+        """Disconnect from the node; subscriptions end. Can be called twice."""
         if self._closed:
             return
         self._closed = True
         self._board.close()
         self._listeners.close()
-        async with AsyncExitStack() as exits:  # the rest ends, whatever becomes of a part or of whoever waits for it
+        async with AsyncExitStack() as exits:  # closes all even if one fails or the caller is cancelled
             for close in (self._http.close, self._ending.wait, *(feed.close for feed in self._feeds.values())):
                 exits.push_async_callback(close)
             exits.push_async_callback(self._tasks.close)
@@ -156,7 +155,7 @@ class RestNode(WatchedNode):
             ) from None
 
     async def _watch(self) -> None:
-        """Ask how the node is, now and then; at once when something broke; in growing intervals while it is away."""
+        """Query the node's health: at intervals, at once after a failure, at growing intervals while it is offline."""
         pause_s = self._options.first_pause_s
         while True:
             self._look.clear()
@@ -185,7 +184,7 @@ class RestNode(WatchedNode):
             self._listeners.hear(message)
 
     def _feed_changed(self) -> None:
-        """Take note of a subscription that came into force or broke; in doubt, look at the node at once."""
+        """Note a subscription that began or failed; after a failure, query the node's health at once."""
         self._look.set()
         self._show()
 

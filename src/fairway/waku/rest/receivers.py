@@ -1,7 +1,7 @@
-"""The ways in which messages of one content topic come in over HTTP: a stream of events, or questions again and again.
+"""The receivers of one content topic over HTTP: by an event stream, or by polling.
 
-A receiver begins, says so, hands on what comes, and ends only with an error: `NotOfferedError` if the node has no such
-endpoint, `NodeUnavailableError` if it went away or forgot what was asked of it.
+A receiver reports its start and each message, and ends only with an error: `NotOfferedError` if the node has no such
+endpoint, `NodeUnavailableError` if the node does not answer or lost the subscription.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairway.wire.topics import StaticShard, autoshard
 
 _NOT_THERE: Final = frozenset({400, 404, 405, 501})
 _NOTHING: Final = b"null"
-"""What go-waku says of an empty cache."""
+"""go-waku's answer for an empty cache."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -34,15 +34,15 @@ class NotOfferedError(NetworkError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where a receiver's news go."""
+    """The callbacks of a receiver."""
 
     begun: Callable[[], None]
-    """What is sent from now on will come."""
+    """Called when messages sent from now on will be received."""
     hand_on: Callable[[RoutedMessage], None]
     alive: Callable[[], None]
-    """Nothing is missing up to now."""
+    """Called when no message is missing up to now."""
     gap: Callable[[], None]
-    """Something may be."""
+    """Called when messages may be missing."""
 
 
 async def receive_events(http: HttpClient, criterion: Criterion, sink: Sink, options: RestNodeOptions) -> None:
@@ -54,7 +54,7 @@ async def receive_events(http: HttpClient, criterion: Criterion, sink: Sink, opt
     async with await http.stream(f"/events?{query}") as stream:
         kind = stream.headers.get("content-type", "")
         if stream.status != 200 or not kind.startswith("text/event-stream"):
-            # 503: too many others read streams; messages can be asked for all the same.
+            # 503: the node has too many streams; polling still works.
             refused = NotOfferedError if stream.status in {200, 503, *_NOT_THERE} else NodeUnavailableError
             raise refused(f"/events: {stream.status} {await stream.text(options.request_timeout_s)}")
         sink.begun()
@@ -71,7 +71,7 @@ async def receive_events(http: HttpClient, criterion: Criterion, sink: Sink, opt
 
 
 async def receive_by_relay(http: HttpClient, criterion: Criterion, sink: Sink, options: RestNodeOptions) -> None:
-    """Receive from ``/relay/v1``: by content topic if the node's autosharding means our shard, else the whole shard."""
+    """Receive from ``/relay/v1``: by content topic if the node's autosharding agrees with ours, else by shard."""
     pubsub_topic, content_topic = criterion
     if _is_automatic(pubsub_topic, content_topic, options.shard_count):
         path, topic = "/relay/v1/auto", content_topic
@@ -103,7 +103,7 @@ async def _poll(http: HttpClient, path: str, pubsub_topic: str, sink: Sink, opti
     while True:
         reply = await http.request("GET", path)
         if reply.status != 200:
-            # 404 and 400: the node was started anew and knows of no subscription.
+            # 404 and 400: the node has restarted and lost the subscription.
             raise NodeUnavailableError(f"{path}: {reply.status} {reply.text}")
         try:
             shapes = [] if reply.body == _NOTHING else read_json(reply.body, list[JsonMessage])

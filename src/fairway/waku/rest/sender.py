@@ -1,8 +1,8 @@
-"""Sending over HTTP: by light push, by relay where a node has no light push, or by the light push of older nodes.
+"""`Sender`: sends over HTTP by light push, by relay, or by the light push of older nodes.
 
-nwaku's light push needs a service peer or the service itself, its relay endpoints need relay; what a node does not have
-it answers with 404, and the next way is taken from then on until the node was away. go-waku has relay, and light push
-only as nwaku had it before version 3: with words in place of codes.
+nwaku's light push needs a service peer or the service itself; its relay endpoints need relay. After a 404 the next
+endpoint is used, until the node reconnects. go-waku has relay, and light push as in nwaku before version 3: with texts
+in place of status codes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fairway.wire.lightpush import ClientAction, StatusCode, client_action
 
 _NO_SERVICE_PEER: Final = "no suitable service peer"
 _RATE_LIMIT: Final = "rate limit"
-"""In the words of a service node that go-waku asks, whose answer it hands on with a 503."""
+"""Part of the text with which go-waku passes on a refusal of its service node, with status 503."""
 _NOT_SUBSCRIBED: Final = "not subscribed to topic"
 
 
 class Sender:
-    """One node's way out."""
+    """Sends messages to one node."""
 
     def __init__(self, http: HttpClient, ways: Sequence[SendWay]) -> None:
         self._http: Final = http
@@ -38,11 +38,11 @@ class Sender:
         }
 
     def reset(self) -> None:
-        """Forget which way the node offers: it may be another one now."""
+        """Forget which endpoints the node offers: they may have changed."""
         self._first = 0
 
     async def send(self, message: RoutedMessage) -> SendResult:
-        """Send a message by the first way that the node offers."""
+        """Send a message by the first endpoint that the node offers."""
         said: list[str] = []
         for index in range(self._first, len(self._ways)):
             way = self._ways[index]
@@ -76,7 +76,7 @@ class Sender:
         path = f"/relay/v1/messages/{quote(message.pubsub_topic, safe='')}"
         body = json_of(relay_shape(message.message))
         reply = await self._http.request("POST", path, body)
-        # go-waku says nothing at all of a shard that it does not relay.
+        # go-waku gives no error text for a shard that it does not relay.
         said_nothing = reply.status == StatusCode.INTERNAL_SERVER_ERROR and not reply.body
         if said_nothing or (reply.status == StatusCode.BAD_REQUEST and _NOT_SUBSCRIBED in reply.text.lower()):
             await self._http.request("POST", "/relay/v1/subscriptions", json_of([message.pubsub_topic]))

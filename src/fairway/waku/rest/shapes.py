@@ -1,8 +1,7 @@
-"""The JSON of nwaku's REST API for a message and what is asked about messages; both sides of the API use it.
+"""The JSON of nwaku's REST API for messages and requests; client and server use it.
 
-Pure. Sources: nwaku, ``waku/rest_api/endpoint/{relay,lightpush,filter,store}/types.nim``: bytes are base64, times
-nanoseconds, and which fields are left out when they are empty differs between relay, filter and store. Invariant: what
-is not of these shapes is one `DecodeError`.
+Pure. Source: nwaku, ``waku/rest_api/endpoint/{relay,lightpush,filter,store}/types.nim``. Bytes are base64, times are
+nanoseconds; relay, filter and store leave out different empty fields. JSON of another shape is a `DecodeError`.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class StoredPage(msgspec.Struct, rename="camel"):
 
 
 def json_of(shape: Any) -> bytes:
-    """Return a shape, or anything that JSON knows, as JSON."""
+    """Return a struct, or any JSON value, as JSON."""
     return msgspec.json.encode(shape)
 
 
@@ -124,9 +123,9 @@ def store_shape(message: WakuMessage) -> JsonMessage:
 
 
 def message_of(shape: JsonMessage) -> WakuMessage:
-    """Return the message that a shape stands for, without a timestamp if it has none.
+    """Return the message of a struct.
 
-    Raises `DecodeError` for one without payload or content topic, and for bytes that are not base64.
+    Raises `DecodeError` if payload or content topic are missing, and for bytes that are not base64.
     """
     if not shape.payload.strip():
         raise DecodeError("Field `payload` is missing or empty")
@@ -145,7 +144,7 @@ def message_of(shape: JsonMessage) -> WakuMessage:
 
 
 def bytes_of(text: str) -> bytes:
-    """Return what base64 stands for, with its padding or without, or raise `DecodeError`."""
+    """Decode base64, with padding or without; raise `DecodeError`."""
     try:
         # Some clients leave the padding out.
         return a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)

@@ -1,10 +1,10 @@
-"""A client of the store behind nwaku's REST API: pages, tried again until they come, and resumable at any of them.
+"""`StoreClient`: a blocking client of the store endpoint of nwaku's REST API, with retries.
 
-For the Spark pipeline, whose tasks wait for each page; ``http.client`` of the standard library, because one connection
-is kept for all pages and an executor then needs no further package. `fairway.waku.rest.store_messages` has the format.
+The Spark pipeline uses it; ``http.client`` keeps one connection for all pages and needs no further package on an
+executor. `fairway.waku.rest.store_messages` has the format.
 
-Invariant: a page comes whole or as one error of the house; what may pass (no connection, 429, a server's 5xx) is tried
-again with growing pauses, a few times and never longer than a bounded wait; what will not pass is not tried again.
+A page is whole, or a `NetworkError`. Temporary failures (no connection, 429, 5xx) are retried a few times, with growing
+pauses; other failures are not.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.store_messages import StoreAnswer, store_answer, store_request
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-"""Without a byte of an answer; nwaku itself gives a store node 5 s."""
+"""Longest wait without a byte of an answer; nwaku itself waits 5 s for a store node."""
 DEFAULT_ATTEMPTS: Final = 6
-"""For one page; with the pauses between them about half a minute."""
+"""Attempts for one page; with pauses about half a minute."""
 FIRST_PAUSE_S: Final = 1.0
-"""Before the second attempt; each further pause is twice as long."""
+"""Pause before the second attempt; each further pause is twice as long."""
 LONGEST_PAUSE_S: Final = 60.0
-"""Also when the node asks for more (``Retry-After``)."""
+"""Longest pause, even if the node asks for a longer one (``Retry-After``)."""
 MAX_RESPONSE_BYTES: Final = 67_108_864
 """A page of 100 messages of 150 KiB has 20 MB as JSON; longer answers are not read."""
 
@@ -38,8 +38,8 @@ _SHOWN_CHARACTERS: Final = 200
 class StoreClient:
     """A context manager over one node, ``http://127.0.0.1:8645`` or ``https://user:password@example.org/waku``.
 
-    ``?peerAddr=/ip4/...`` behind the address has the node ask another store node. Raises `ConfigurationError` for an
-    address that is none.
+    ``?peerAddr=/ip4/...`` after the address makes the node query another store node. Raises `ConfigurationError` for an
+    invalid address.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class StoreClient:
         self._connection.close()
 
     def page(self, query: StoreQuery, cursor: bytes | None = None) -> StoreAnswer:
-        """Return one page: the first, or the one that ``cursor`` of the page before leads to.
+        """Return the first page, or the page after ``cursor`` of an earlier page.
 
-        Raises `NodeUnavailableError` if the node was not reached, `StoreQueryError` if it did not give a page.
+        Raises `NodeUnavailableError` if the node cannot be reached, `StoreQueryError` if it does not return a page.
         """
         path = self._base_path + store_request(query, cursor, peer=self._peer)
         pause_s = FIRST_PAUSE_S
@@ -102,9 +102,9 @@ class StoreClient:
         raise ConfigurationError(f"attempts must be at least 1, not {self._attempts}")
 
     def pages(self, query: StoreQuery, cursor: bytes | None = None) -> Iterator[StoreAnswer]:
-        """Yield all pages, from the first or from behind ``cursor``, which any page before has; raise as `page` does.
+        """Yield all pages, from the first or after ``cursor`` of an earlier page.
 
-        Raises `StoreQueryError` also if the node leads in a circle.
+        Raises as `page` does, and `StoreQueryError` if the node repeats a cursor.
         """
         seen: set[bytes] = set()
         while True:

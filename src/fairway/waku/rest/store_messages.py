@@ -1,7 +1,6 @@
-"""The JSON of nwaku's store endpoint: the query string that it takes and the answer that it gives.
+"""The query string and the JSON answers of nwaku's store endpoint.
 
-Pure, so that any client can use it, waiting or not. Invariant: an answer of the wrong shape is one `StoreQueryError`;
-an entry of the wrong shape costs itself and is handed on as it came.
+Pure. An answer of the wrong shape is a `StoreQueryError`; an entry of the wrong shape is returned undecoded.
 
 nwaku's ``rest_api/endpoint/store``: hashes and cursors are 32 bytes in hexadecimal behind ``0x``, payload, meta and
 proof base64, timestamps nanoseconds, both ends of a time range included, times that are not positive ignored, pages of
@@ -23,7 +22,7 @@ from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
 STORE_PATH: Final = "/store/v3/messages"
 MAX_PAGE_SIZE: Final = 100
-"""Messages on one page; nwaku gives no more, whatever is asked for."""
+"""Most messages in a page of nwaku."""
 MAX_CONTENT_TOPICS: Final = 10
 """Content topics in one query; nwaku refuses the second page of a query with more."""
 
@@ -36,7 +35,7 @@ class StoreEntry:
     """One message of an answer."""
 
     message_hash: bytes
-    """As the node tells it, 32 bytes."""
+    """Message hash as the node reports it, 32 bytes."""
     pubsub_topic: str
     message: WakuMessage
 
@@ -48,9 +47,9 @@ class StoreAnswer:
     entries: tuple[StoreEntry, ...]
     """Oldest first."""
     cursor: bytes | None = None
-    """What to ask the next page with; None if this was the last one."""
+    """Cursor of the next page; None if this is the last one."""
     undecodable: tuple[bytes, ...] = ()
-    """Entries that are no messages, as JSON."""
+    """Entries that cannot be decoded, as JSON."""
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -86,11 +85,11 @@ _ENTRY: Final = msgspec.json.Decoder(_Entry)
 def store_request(
     query: StoreQuery, cursor: bytes | None = None, *, peer: str | None = None, include_data: bool = True
 ) -> str:
-    """Return path and query string that ask for a page, with messages or only with their hashes.
+    """Return path and query string for a page, with messages or only with their hashes.
 
-    ``peer`` is the multiaddress of the store node that the node shall ask; without it, it asks itself if it keeps
-    messages. More than `MAX_CONTENT_TOPICS` content topics, or one with a comma, cannot be asked for: then the page is
-    of all of them, and the caller selects.
+    ``peer`` is the multiaddr of the store node that the node queries; by default it uses its own store. If there are
+    more than `MAX_CONTENT_TOPICS` content topics, or one with a comma, the page has all content topics and the caller
+    selects.
     """
     parameters: dict[str, str] = {"includeData": "true" if include_data else "false"}
     if peer:

@@ -1,4 +1,4 @@
-"""Store queries over HTTP, for a program that does not block: pages of messages, and pages of their hashes alone."""
+"""`StoreReader`: store queries over asyncio HTTP, for pages of messages or of message hashes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fairway.waku.rest.store_messages import store_answer, store_hashes, store_r
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_STORE: Final = frozenset({404, 405, 412, 501})
-"""nwaku: 412 if it neither keeps messages nor knows who does; and no such endpoint."""
+"""Status codes of a node without a store: 412 from nwaku that knows no store node either, others without endpoint."""
 _NO_PEER: Final = "no suitable peers"
-"""The same from go-waku, with a 500."""
+"""Text of go-waku without a store node, with status 500."""
 
 
 class StoreReader:
     """The store behind one node."""
 
     def __init__(self, http: HttpClient, *, told: Callable[[bool], None] = lambda _: None) -> None:
-        """Call ``told`` with whether the node has a store to ask, whenever an answer shows it."""
+        """``told`` is called with whether the node has a store, whenever an answer shows it."""
         self._http: Final = http
         self._told: Final = told
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page, without entries that are not the message that they claim to be; raise `StoreQueryError`."""
+        """Return a page, without messages whose hash is wrong; raise `StoreQueryError`."""
         answer = store_answer(await self._body(query, cursor, include_data=True), query)
         messages = []
         for entry in answer.entries:
@@ -36,13 +36,13 @@ class StoreReader:
             except ConfigurationError as error:
                 _LOG.debug("a message of the store was left out: %s", error)
                 continue
-            # Under a false hash it would take the place of the message that has it.
+            # With a wrong hash it would hide the message that has it.
             if message.message_hash == entry.message_hash:
                 messages.append(message)
         return StorePage(messages=tuple(messages), cursor=answer.cursor)
 
     async def hashes(self, query: StoreQuery, cursor: bytes | None = None) -> tuple[tuple[bytes, ...], bytes | None]:
-        """Return the hashes on a page, and what leads to the next one; raise `StoreQueryError`."""
+        """Return the message hashes of a page, and the cursor of the next one; raise `StoreQueryError`."""
         return store_hashes(await self._body(query, cursor, include_data=False))
 
     async def _body(self, query: StoreQuery, cursor: bytes | None, *, include_data: bool) -> bytes:
