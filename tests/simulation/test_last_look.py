@@ -222,8 +222,8 @@ def test_a_message_that_is_lost_while_it_is_handled_is_seen(monkeypatch):
 def test_a_send_that_is_given_up_too_soon_is_seen(monkeypatch):
     made = Sending.__init__
 
-    def impatient(self, *arguments):
-        made(self, *arguments)
+    def impatient(self, *arguments, **named):
+        made(self, *arguments, **named)
         self._max_retries = 1
 
     monkeypatch.setattr(Sending, "__init__", impatient)

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.events import ChannelStatus, Limit, MessageDelivered, MessageQueued, StatusChanged
-from fairway.options import IdRule, ReliableChannelOptions
+from fairway.errors import EmptyPayloadError
+from fairway.events import ChannelStatus, StatusChanged
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphering, Sealed
@@ -34,15 +34,12 @@ from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.notices import Notices
-from fairway.protocol.outgoing.dispatching import Outbound
-from fairway.protocol.outgoing.ephemeral import EphemeralSending, LeavingEphemeral
-from fairway.protocol.outgoing.outbox import Outbox
-from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
+from fairway.protocol.outgoing.ephemeral import LeavingEphemeral
+from fairway.protocol.outgoing.request import SendRequest, wanted_names
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
-from fairway.protocol.outgoing.want_more import WantMore
-from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, NoProof, Priority, RlnProofProvider, Upstream
+from fairway.protocol.ratelimit import Membership, NoProof, RlnProofProvider
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.segmentation.reassembler import Reassembler
@@ -106,8 +103,6 @@ class Stack:
         reassembler = Reassembler(
             options.segmentation, dialect.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
-        self._requests = requests = Requests(journal)
-        self._outbox = outbox = Outbox(journal)
         undelivered = Undelivered(journal)
         lost_segments = LostSegments(options, sds, segmenter, undelivered)
         self._limits = limits = LimitWatch()
@@ -115,18 +110,20 @@ class Stack:
             content_topic, options, sds, reassembler, undelivered, lost_segments, limits
         )
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
-        self._outbound = outbound = Outbound(
+        self._sending = sending = Sending(
             content_topic,
             options,
-            waku_version_of(encryption),
-            rln or NoProof(),
-            journal,
-            membership,
-            upstream=self._content_upstream,
+            sds=sds,
+            segmenter=segmenter,
+            ciphering=ciphering,
+            waku_version=waku_version_of(encryption),
+            rln=rln or NoProof(),
+            membership=membership,
+            journal=journal,
+            effects=effects,
+            tally=tally,
+            limits=limits,
         )
-        self._sending = sending = Sending(options, sds, requests, outbound, outbox, ciphering, effects, tally, limits)
-        self._want_more = WantMore(sds, requests, sending.ended)
-        self._ephemeral = EphemeralSending(options, segmenter, sds, outbound, ciphering, effects, tally)
         self.sync_timer = sync = SyncTimer(
             options.sync_min_interval_ms, self._jitter, now_ms, speak_after=max(1, options.sds.bloom_capacity // 4)
         )
@@ -138,7 +135,7 @@ class Stack:
             delivering=delivering,
             lost_segments=lost_segments,
             ciphering=ciphering,
-            outbound=outbound,
+            outbound=sending.outbound,
             sending=sending,
             sync=sync,
             query_on_connect=query_on_connect,
@@ -152,11 +149,11 @@ class Stack:
         self._now_ms = now_ms
         self._state = StackState(
             sds=sds,
-            requests=requests,
+            requests=sending.requests,
             undelivered=undelivered,
             reassembler=reassembler,
-            outbound=outbound,
-            outbox=outbox,
+            outbound=sending.outbound,
+            outbox=sending.outbox,
             query_on_connect=query_on_connect,
             jitter=self._jitter,
             journal=journal,
@@ -184,9 +181,9 @@ class Stack:
         names = wanted_names(required_count, required_from, self.sds.sender_id)
         parts = self._segmenter.split(payload).parts
         message_id = logical_message_id(payload)
-        request = self._under_way(message_id, request_id)
+        request = self._sending.under_way(message_id, request_id)
         if request is not None:
-            self._requests.want_more(request, required_count, names)
+            self._sending.requests.want_more(request, required_count, names)
             return Accepted(request.request_id, message_id, self._finish(now_ms))
         request = SendRequest(
             request_id=self._jitter.identifier() if request_id is None else request_id,
@@ -196,11 +193,9 @@ class Stack:
             required_from=names,
             part_count=len(parts),
         )
-        self._sending.ended.forget(request.request_id)
-        self._requests.add(request)
-        self._outbox.extend(request.request_id, parts)
+        self._sending.begin(request, parts)
         self._leave(now_ms)
-        self._tell_what_waits(request, now_ms)
+        self._sending.tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(now_ms))
 
@@ -214,12 +209,7 @@ class Stack:
         that is unknown or ended undelivered, or whose content is not retained any more: send it again.
         """
         names = wanted_names(required_count, required_from, self.sds.sender_id)
-        answer = self._want_more.want(request_id, required_count, names, now_ms)
-        if isinstance(answer, MessageDelivered):
-            self._effects.tell(answer)
-        else:
-            for segment in answer:
-                self._sending.begin_anew(segment, now_ms)
+        self._sending.want_more(request_id, required_count, names, now_ms)
         return self._finish(now_ms)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
@@ -228,12 +218,12 @@ class Stack:
         It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event. Raises
         `EmptyPayloadError`, and `MessageTooLargeError` if it does not fit one segment.
         """
-        content = self._ephemeral.content_of(payload)
+        content = self._sending.ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
-        leaving = self._ephemeral.apply_sds(content, request_id, message_id, now_ms)
-        sealed = None if leaving is None else self._ephemeral.encrypt(leaving)
+        leaving = self._sending.ephemeral.apply_sds(content, request_id, message_id, now_ms)
+        sealed = None if leaving is None else self._sending.ephemeral.encrypt(leaving)
         if leaving is not None and sealed is not None:
-            self._ephemeral.dispatch(leaving, sealed, now_ms)
+            self._sending.ephemeral.dispatch(leaving, sealed, now_ms)
         return Accepted(request_id, message_id, self._finish(now_ms))
 
     def receive(
@@ -256,9 +246,9 @@ class Stack:
             case Sealed(Leaving() as leaving, Exception() as error):
                 self._sending.not_sealed(leaving, error, now_ms)
             case Sealed(LeavingEphemeral() as ephemeral, bytes() as sealed):
-                self._ephemeral.dispatch(ephemeral, sealed, now_ms)
+                self._sending.ephemeral.dispatch(ephemeral, sealed, now_ms)
             case Sealed(LeavingEphemeral() as ephemeral, Exception() as error):
-                self._ephemeral.not_sealed(ephemeral, error)
+                self._sending.ephemeral.not_sealed(ephemeral, error)
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -277,7 +267,7 @@ class Stack:
         What it did not take goes again, newly stamped, before what comes after it; ``too_many`` if the node asks for
         less (429), which slows down everything that leaves through it.
         """
-        self._answered(token, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail)
+        self._sending.answered(token, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail)
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -285,7 +275,7 @@ class Stack:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
         self._effects.tell(*self._delivering.expire(now_ms))
-        if self._outbound.connected:
+        if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
@@ -295,8 +285,8 @@ class Stack:
             self._send_sync(now_ms)
             self._effects.add(*self._retrieval.due(self.sds.missing.values(), now_ms))
             self._effects.add(*self._query_on_connect.due(now_ms))
-            for token in self._outbound.unanswered(now_ms):
-                self._answered(token, now_ms, accepted=False, detail="the node did not answer")
+            for token in self._sending.outbound.unanswered(now_ms):
+                self._sending.answered(token, now_ms, accepted=False, detail="the node did not answer")
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -306,11 +296,11 @@ class Stack:
         RELIABLE-CHANNEL-API, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nothing is
         declared lost meanwhile either, since nothing can come.
         """
-        if not (connected and self._outbound.connected):
+        if not (connected and self._sending.outbound.connected):
             self._query_on_connect.was_offline(now_ms)
             # Others may not know yet what was said here, or we what they said.
             self.sync_timer.returned(now_ms)
-        self._outbound.connected = connected
+        self._sending.outbound.connected = connected
         self._say_what_can_come(now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)
@@ -346,7 +336,7 @@ class Stack:
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
-        self._outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        self._sending.outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -356,7 +346,7 @@ class Stack:
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
         times = [self._delivering.next_deadline(), self._notices.next_deadline()]
-        if self._outbound.connected:
+        if self._sending.outbound.connected:
             times += [
                 self._sweep_at(),
                 self.sync_timer.at_ms,
@@ -365,7 +355,7 @@ class Stack:
                 self._sending.next_retry_at(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
-                self._outbound.next_send_at(self._now_ms),
+                self._sending.outbound.next_send_at(self._now_ms),
             ]
         return min([at for at in times if at is not None], default=None)
 
@@ -387,19 +377,19 @@ class Stack:
     @property
     def requests(self) -> Requests:
         """What was sent and has not ended, and how far it came."""
-        return self._requests
+        return self._sending.requests
 
     @property
     def backlog(self) -> int:
         """Segments that were accepted and cannot leave yet although the node is there; 0 while it is not."""
-        return len(self._outbox) if self._outbound.connected else 0
+        return len(self._sending.outbox) if self._sending.outbound.connected else 0
 
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
         return self._tally.statistics(
             sds=self.sds.statistics(),
-            open_requests=len(self._requests.open),
-            queued=self._outbound.limiter.queued() + len(self._outbox),
+            open_requests=len(self._sending.requests.open),
+            queued=self._sending.outbound.limiter.queued() + len(self._sending.outbox),
             reassembly=self._delivering.reassembler.statistics(),
         )
 
@@ -422,74 +412,13 @@ class Stack:
         self._leave(now_ms)
         return self._finish(now_ms)
 
-    def _under_way(self, message_id: str, request_id: str | None) -> SendRequest | None:
-        """Return the send that has not ended and that a new one would repeat."""
-        if request_id is not None:
-            request = self._requests.open.get(wanted_id(request_id))
-            if request is not None and request.message_id != message_id:
-                raise ConfigurationError(
-                    f"request_id {request_id!r} stands for another payload that is being sent; choose an id per message"
-                )
-            if request is not None:
-                return request
-        # With that rule equal payloads are one message.
-        return self._requests.of_payload(message_id) if self.options.sds.id_rule is IdRule.PAYLOAD else None
-
-    def _content_upstream(self) -> Upstream:
-        if self._ciphering.sealing_content:
-            return NOTHING_WAITS
-        return self._outbox.upstream(first_segment_only=self.options.rate_limit.first_segment_only)
-
     def _leave(self, now_ms: int) -> None:
         """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
         self._sending.dispatch(now_ms)
-        while self._outbox and not self._ciphering.sealing_content and self._outbound.has_room_for_content(now_ms):
-            self._pass_down(self._sending.apply_sds(self._outbox.take(), now_ms), now_ms)
+        while (segment := self._sending.next_segment(now_ms)) is not None:
+            self._pass_down(self._sending.apply_sds(segment, now_ms), now_ms)
             self._sending.dispatch(now_ms)
-        self._outbound.claim(now_ms)
-        pace = self._outbound.limiter.pace.per_second
-        bites = pace is not None and len(self._outbox) > 0
-        self._effects.tell(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
-
-    def _tell_what_waits(self, request: SendRequest, now_ms: int) -> None:
-        """Tell of the segments of a new request that the rate limit holds back, or the lack of a node."""
-        if not self._outbox or self._ciphering.sealing_content or not self._outbound.holds_back(now_ms):
-            return
-        limiter, connected = self._outbound.limiter, self._outbound.connected
-        for behind, part in self._outbox.waiting(request.request_id):
-            expected_ms = limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None
-            self._effects.tell(
-                MessageQueued(
-                    request_id=request.request_id,
-                    message_id=request.message_id,
-                    chunk_info=request.chunk_info(part.chunk_index, is_parity=part.is_parity),
-                    expected_ms=expected_ms,
-                )
-            )
-
-    def _answered(
-        self,
-        token: int,
-        now_ms: int,
-        *,
-        accepted: bool,
-        permanent: bool = False,
-        too_many: bool = False,
-        detail: str = "",
-    ) -> None:
-        in_flight = self._outbound.answered(token)
-        if in_flight is None:
-            return
-        if accepted or permanent:
-            self._outbound.taken(now_ms)
-        else:
-            self._outbound.refused(in_flight, now_ms, too_many=too_many)
-        if in_flight.ephemeral is not None:
-            self._ephemeral.answered(
-                in_flight, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail
-            )
-        else:
-            self._sending.answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+        self._sending.claim(now_ms)
 
     def _pass_down(self, leaving: Leaving | None, now_ms: int) -> None:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
@@ -533,7 +462,7 @@ class Stack:
 
     def _say_what_can_come(self, now_ms: int) -> None:
         """Nothing is given up while we are offline, or read a store that may have it."""
-        possible = self._outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
+        possible = self._sending.outbound.connected and not self._query_on_connect.may_bring_more(now_ms)
         self.sds.can_come(possible, now_ms)
 
     def _send_sync(self, now_ms: int) -> None:
@@ -561,7 +490,7 @@ class Stack:
         for limit, bound, bites in self.sds.limits():
             self._effects.tell(*self._limits.note(limit, bound, bites=bites))
         self._effects.tell(*self._notices.take(now_ms))
-        is_behind = missing or not self._outbound.connected or self._query_on_connect.pending
+        is_behind = missing or not self._sending.outbound.connected or self._query_on_connect.pending
         status = ChannelStatus.SYNCING if is_behind else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status

@@ -1,4 +1,4 @@
-"""Everything that leaves and is not ephemeral: new segments, retries, answers to repair requests, sync messages.
+"""The way out: new segments, retries, answers to repair requests, sync messages, and what a send goes through.
 
 All of them go the same way down from SDS on: encrypt, limit, dispatch (`Stack._pass_down`). They differ in what they
 carry, how urgent they are and what happens when they cannot be sent. What is to go down is returned as `Leaving`.
@@ -10,24 +10,28 @@ from then on it leaves, also when its request has ended meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fairway.errors import EncryptionError, FairwayError
-from fairway.events import Limit, MessageDelivered, MessageSending, SendErrorReason
-from fairway.options import ReliableChannelOptions
+from fairway.errors import ConfigurationError, EncryptionError, FairwayError
+from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSending, SendErrorReason
+from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effects, Publish, Purpose
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.retrieval import LostAnswers
+from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
+from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.outbox import Outbox, PendingPart
-from fairway.protocol.outgoing.request import SendRequest, SentSegment
+from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
-from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests
-from fairway.protocol.ratelimit import Priority
+from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
+from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, RlnProofProvider, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -53,16 +57,20 @@ class Leaving:
 
 
 class Sending:
-    """The outgoing half of a channel."""
+    """The outgoing half of a channel, which owns the outbox, the requests and the queue of the rate limit."""
 
     def __init__(
         self,
+        content_topic: str,
         options: ReliableChannelOptions,
+        *,
         sds: MessageChannel,
-        requests: Requests,
-        outbound: Outbound,
-        outbox: Outbox,
+        segmenter: Segmenter,
         ciphering: Ciphering,
+        waku_version: int,
+        rln: RlnProofProvider,
+        membership: Membership | None,
+        journal: Journal,
         effects: Effects,
         tally: Tally,
         limits: LimitWatch,
@@ -70,15 +78,19 @@ class Sending:
         self._options = options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._sds = sds
-        self._requests = requests
-        self._outbound = outbound
-        self._outbox = outbox
         self._ciphering = ciphering
+        self.requests = Requests(journal)
+        self.outbox = Outbox(journal)
+        self.outbound = Outbound(
+            content_topic, options, waku_version, rln, journal, membership, upstream=self._waits_above
+        )
+        self.ephemeral = EphemeralSending(options, segmenter, sds, self.outbound, ciphering, effects, tally)
+        self._ended = EndedRequests()
+        self._want_more = WantMore(sds, self.requests, self._ended)
         self._effects = effects
         self._tally = tally
         self._answers = LostAnswers(options)
         self._limits = limits
-        self.ended = EndedRequests()
         self._active_retries: set[str] = set()
         """SDS ids of segments whose retransmission is queued or in flight."""
         self._held: OrderedDict[str, None] = OrderedDict()
@@ -86,17 +98,74 @@ class Sending:
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
 
+    def under_way(self, message_id: str, request_id: str | None) -> SendRequest | None:
+        """Return the send that has not ended and that a new one would repeat."""
+        if request_id is not None:
+            request = self.requests.open.get(wanted_id(request_id))
+            if request is not None and request.message_id != message_id:
+                raise ConfigurationError(
+                    f"request_id {request_id!r} stands for another payload that is being sent; choose an id per message"
+                )
+            if request is not None:
+                return request
+        # With that rule equal payloads are one message.
+        return self.requests.of_payload(message_id) if self._options.sds.id_rule is IdRule.PAYLOAD else None
+
+    def begin(self, request: SendRequest, segments: Iterable[SegmentPart]) -> None:
+        """Begin a send; its segments wait in the outbox for their turn."""
+        self._ended.forget(request.request_id)
+        self.requests.add(request)
+        self.outbox.extend(request.request_id, segments)
+
+    def want_more(self, request_id: str, required_count: int, names: frozenset[str], now_ms: int) -> None:
+        """Ask more of a send (`fairway.protocol.outgoing.want_more`)."""
+        answer = self._want_more.want(request_id, required_count, names, now_ms)
+        if isinstance(answer, MessageDelivered):
+            self._effects.tell(answer)
+        else:
+            for segment in answer:
+                self._begin_anew(segment, now_ms)
+
+    def next_segment(self, now_ms: int) -> PendingPart | None:
+        """Take the next segment from the outbox if it can leave at once, and the one before it is sealed."""
+        if self.outbox and not self._ciphering.sealing_content and self.outbound.has_room_for_content(now_ms):
+            return self.outbox.take()
+        return None
+
+    def claim(self, now_ms: int) -> None:
+        """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
+        self.outbound.claim(now_ms)
+        pace = self.outbound.limiter.pace.per_second
+        bites = pace is not None and len(self.outbox) > 0
+        self._effects.tell(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
+
+    def tell_what_waits(self, request: SendRequest, now_ms: int) -> None:
+        """Tell of the segments of a new request that the rate limit holds back, or the lack of a node."""
+        if not self.outbox or self._ciphering.sealing_content or not self.outbound.holds_back(now_ms):
+            return
+        limiter, connected = self.outbound.limiter, self.outbound.connected
+        for behind, part in self.outbox.waiting(request.request_id):
+            expected_ms = limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None
+            self._effects.tell(
+                MessageQueued(
+                    request_id=request.request_id,
+                    message_id=request.message_id,
+                    chunk_info=request.chunk_info(part.chunk_index, is_parity=part.is_parity),
+                    expected_ms=expected_ms,
+                )
+            )
+
     def apply_sds(self, part: PendingPart, now_ms: int) -> Leaving | None:
         """Make the SDS message of a segment, which SDS tracks until the request ends; None if that cannot be had."""
-        request = self._requests.open[part.request_id]
+        request = self.requests.open[part.request_id]
         beside = self._cited_by_first(request, part.chunk_index)
         message = self._sds.send(part.content, now_ms, beside=beside)
-        segment = self._requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
+        segment = self.requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
         return self._first_time(segment, message, now_ms)
 
     def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | None:
         """Return the message of a segment that was made and never left, or None if its request has ended."""
-        segment = self._requests.segments.get(message.message_id)
+        segment = self.requests.segments.get(message.message_id)
         return None if segment is None else self._first_time(segment, message, now_ms)
 
     def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | None:
@@ -134,7 +203,7 @@ class Sending:
 
     def not_sealed(self, leaving: Leaving, error: Exception, now_ms: int) -> None:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never sealed before."""
-        segment = self._requests.segments.get(leaving.sds_id)
+        segment = self.requests.segments.get(leaving.sds_id)
         if leaving.new is not None:
             if segment is not None:
                 self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
@@ -145,7 +214,7 @@ class Sending:
             self._sync_lost(now_ms)
         if segment is not None and leaving.purpose in _FOR_REQUESTS:
             # An attempt like any other, so that a cipher that is broken for good ends the request.
-            self._requests.transmitted(segment, self._retry_at(segment, now_ms))
+            self.requests.transmitted(segment, self._retry_at(segment, now_ms))
 
     def limit(self, leaving: Leaving, sealed: bytes, now_ms: int) -> bool:
         """Queue something that is sealed until the rate limit lets it leave, and return whether it is queued.
@@ -153,10 +222,10 @@ class Sending:
         A segment that leaves for the first time enters the history here, if it fits and its request has not ended.
         """
         if leaving.new is not None:
-            segment = self._requests.segments.get(leaving.sds_id)
+            segment = self.requests.segments.get(leaving.sds_id)
             if segment is None:
                 return False
-            if self._outbound.is_too_large(sealed):
+            if self.outbound.is_too_large(sealed):
                 detail = f"{len(sealed)} bytes sealed do not fit the network"
                 self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
                 return False
@@ -166,7 +235,7 @@ class Sending:
 
     def dispatch(self, now_ms: int) -> None:
         """Hand out everything that may leave now."""
-        for leaving in self._outbound.dispatch(now_ms):
+        for leaving in self.outbound.dispatch(now_ms):
             if isinstance(leaving, Refused):
                 self._refused(leaving, now_ms)
             else:
@@ -174,8 +243,8 @@ class Sending:
 
     def sync(self, now_ms: int) -> Leaving | None:
         """Return a sync message, which nobody acknowledges, if there is anything to say; it replaces one that waits."""
-        if self._outbound.limiter.queued(Priority.SYNC):
-            self._outbound.limiter.discard(lambda _: True, Priority.SYNC)
+        if self.outbound.limiter.queued(Priority.SYNC):
+            self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
             self._sync_lost(now_ms)
         message = self._sds.send_sync(now_ms)
         if message is None:
@@ -184,10 +253,34 @@ class Sending:
         encoded = self._sds.dialect.codec.encode(message)
         return Leaving(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
 
-    def answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
-        """Act on the node's answer to a transmission."""
+    def answered(
+        self,
+        token: int,
+        now_ms: int,
+        *,
+        accepted: bool,
+        permanent: bool = False,
+        too_many: bool = False,
+        detail: str = "",
+    ) -> None:
+        """Act on the node's answer to what was handed out under a token."""
+        in_flight = self.outbound.answered(token)
+        if in_flight is None:
+            return
+        if accepted or permanent:
+            self.outbound.taken(now_ms)
+        else:
+            self.outbound.refused(in_flight, now_ms, too_many=too_many)
+        if in_flight.ephemeral is not None:
+            self.ephemeral.answered(
+                in_flight, now_ms, accepted=accepted, permanent=permanent, too_many=too_many, detail=detail
+            )
+        else:
+            self._answered(in_flight, now_ms, accepted=accepted, permanent=permanent, detail=detail)
+
+    def _answered(self, in_flight: InFlight, now_ms: int, *, accepted: bool, permanent: bool, detail: str) -> None:
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
-        segment = self._requests.segments.get(sds_id)
+        segment = self.requests.segments.get(sds_id)
         if accepted:
             if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
                 self._unsent_sync = None
@@ -197,7 +290,7 @@ class Sending:
             return
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
-        if not permanent and self._is_still_wanted(purpose, segment) and self._outbound.put_back(in_flight):
+        if not permanent and self._is_still_wanted(purpose, segment) and self.outbound.put_back(in_flight):
             return
         self._active_retries.discard(sds_id)
         if purpose is Purpose.SYNC:
@@ -207,32 +300,32 @@ class Sending:
         if permanent:
             self._fail(segment, SendErrorReason.REJECTED, detail, now_ms)
         else:
-            self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
+            self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
     def reviewed(self, review: Review, now_ms: int) -> None:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
-        segment = self._requests.segments.get(review.message_id)
+        segment = self.requests.segments.get(review.message_id)
         if segment is None:
             return
         first_sign = review.evidence is None and not (segment.possibly or segment.acknowledged_by)
-        for event in self._requests.review(review, now_ms):
+        for event in self.requests.review(review, now_ms):
             self._effects.tell(event)
             if isinstance(event, MessageDelivered):
                 self._close(event.request_id, now_ms, delivered=True)
                 return
-        if first_sign and segment.retry_at is not None and self._requests.waits_longer(segment):
-            self._requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
-        if segment.attempts and self._outbound.waits(segment.sds_id) and not self._requests.needs_retry(segment):
-            self._outbound.discard(segment.sds_id)
+        if first_sign and segment.retry_at is not None and self.requests.waits_longer(segment):
+            self.requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
+        if segment.attempts and self.outbound.waits(segment.sds_id) and not self.requests.needs_retry(segment):
+            self.outbound.discard(segment.sds_id)
             self._active_retries.discard(segment.sds_id)
-            self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+            self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
 
-    def begin_anew(self, segment: SentSegment, now_ms: int) -> None:
+    def _begin_anew(self, segment: SentSegment, now_ms: int) -> None:
         """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
-        if self._outbound.waits(segment.sds_id):
+        if self.outbound.waits(segment.sds_id):
             return
         segment.attempts = min(1, segment.attempts)
-        self._requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
+        self.requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments that are to be sent again now (RELIABLE-CHANNEL-API, "Message retries").
@@ -240,7 +333,7 @@ class Sending:
         SDS, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly acknowledged
         ones SHOULD wait longer: here twice as long.
         """
-        return self._requests.take_due(now_ms)
+        return self.requests.take_due(now_ms)
 
     @property
     def goes_on_with_held(self) -> bool:
@@ -249,7 +342,7 @@ class Sending:
 
     def repeat_held(self, now_ms: int) -> Leaving | None:
         """Return the first segment that is held, to be sent again, if it still needs that."""
-        held = self._requests.segments.get(self._held.popitem(last=False)[0])
+        held = self.requests.segments.get(self._held.popitem(last=False)[0])
         return self.repeat(held, now_ms) if held is not None and held.retry_at is None else None
 
     def note_held(self) -> None:
@@ -260,7 +353,7 @@ class Sending:
 
     def next_retry_at(self, now_ms: int) -> int | None:
         """Return when something is to be sent again to do."""
-        return now_ms if self.goes_on_with_held else self._requests.next_retry_at()
+        return now_ms if self.goes_on_with_held else self.requests.next_retry_at()
 
     def repeat(self, segment: SentSegment, now_ms: int) -> Leaving | None:
         """Return a segment whose time has come, to be sent again; None if it need not be now, or is not any more.
@@ -268,19 +361,19 @@ class Sending:
         It is held while many others are being sent again. When it was sent as often as allowed, its request ends with a
         delivery error.
         """
-        request = self._requests.open.get(segment.request_id)
+        request = self.requests.open.get(segment.request_id)
         if request is None:
             return None
         encoded = self._sds.retained.encoded(segment.sds_id)
         waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is not None:
             encoded = self._sds.dialect.codec.encode(waiting.message)
-        queued = self._outbound.waits(segment.sds_id)
-        if encoded is None or queued or not self._requests.needs_retry(segment):
-            self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+        queued = self.outbound.waits(segment.sds_id)
+        if encoded is None or queued or not self.requests.needs_retry(segment):
+            self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         elif segment.attempts > self._max_retries:
             self._effects.tell(
-                self._requests.delivery_error(request, f"not acknowledged after {self._max_retries} retransmissions")
+                self.requests.delivery_error(request, f"not acknowledged after {self._max_retries} retransmissions")
             )
             self._close(request.request_id, now_ms)
         elif segment.attempts and not self._may_repeat(segment.sds_id):
@@ -295,19 +388,19 @@ class Sending:
 
     def repair(self, message_id: str, encoded: bytes) -> Leaving | None:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
-        if self._outbound.waits(message_id) or self._outbound.waits_for_others(message_id):
+        if self.outbound.waits(message_id) or self.outbound.waits_for_others(message_id):
             return None
         return Leaving(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
     def never_left(self) -> list[SdsMessage]:
         """After a restart, return the messages of segments that were made and never left, in their order."""
-        for segment in self._requests.segments.values():
+        for segment in self.requests.segments.values():
             if not segment.accepted:
                 # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
                 self._withdraw_hint(segment.sds_id)
         unsent = [
             made
-            for segment in self._requests.segments.values()
+            for segment in self.requests.segments.values()
             if not segment.attempts and (made := self._sds.unacknowledged(segment.sds_id))
         ]
         # Rows come in any order, so that theirs says nothing of when they were made.
@@ -315,17 +408,23 @@ class Sending:
 
     def resume(self, now_ms: int) -> None:
         """After a restart, plan the retries."""
-        for segment in self._requests.segments.values():
+        for segment in self.requests.segments.values():
             if segment.attempts and segment.retry_at is None and not segment.is_parity:
-                self._requests.plan_retry(segment, self._retry_at(segment, now_ms))
+                self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         self.clock_went_back(now_ms)
 
     def clock_went_back(self, now_ms: int) -> None:
         """Bring forward the retries that were planned by a clock that was ahead, in this life or an earlier one."""
         latest = 2 * (self._options.retry_interval_ms or _ANSWERED_WITHIN_MS)
-        self._requests.bring_forward(now_ms + latest)
+        self.requests.bring_forward(now_ms + latest)
         self._answers.clock_went_back(now_ms)
-        self._outbound.clock_went_back(now_ms)
+        self.outbound.clock_went_back(now_ms)
+
+    def _waits_above(self) -> Upstream:
+        """Return what the rate limit needs to know of the outbox; while a segment is sealed nothing of it can leave."""
+        if self._ciphering.sealing_content:
+            return NOTHING_WAITS
+        return self.outbox.upstream(first_segment_only=self._options.rate_limit.first_segment_only)
 
     def _sync_lost(self, now_ms: int) -> None:
         if self._unsent_sync is not None:
@@ -336,9 +435,9 @@ class Sending:
         """Return whether something that the node did not take still has to leave."""
         if purpose is Purpose.SYNC:
             # The newest tells all that older ones did.
-            return not self._outbound.limiter.queued(Priority.SYNC)
+            return not self.outbound.limiter.queued(Priority.SYNC)
         # New content was cited already, and others asked for repairs.
-        return purpose is not Purpose.RETRY or (segment is not None and self._requests.needs_retry(segment))
+        return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
 
     def _may_repeat(self, sds_id: str) -> bool:
         """Return whether a segment is among those whose retransmission may be under way, and note it if so."""
@@ -355,24 +454,24 @@ class Sending:
             payload=sealed,
             first_segment=leaving.first_segment,
         )
-        accepted, displaced = self._outbound.enqueue(transmission)
+        accepted, displaced = self.outbound.enqueue(transmission)
         for turned_away in (None if accepted else transmission, displaced):
             if turned_away is not None and turned_away.purpose in _FOR_REQUESTS:
                 self._active_retries.discard(turned_away.sds_id)
-                segment = self._requests.segments.get(turned_away.sds_id)
+                segment = self.requests.segments.get(turned_away.sds_id)
                 if segment is not None:
-                    self._requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
+                    self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
     def _publish(self, leaving: Publish) -> None:
         self._tally.sent(leaving.purpose, len(leaving.encoded))
-        segment = self._requests.segments.get(leaving.sds_id)
+        segment = self.requests.segments.get(leaving.sds_id)
         if segment is not None and leaving.purpose in _FOR_REQUESTS:
-            request = self._requests.open[segment.request_id]
+            request = self.requests.open[segment.request_id]
             self._effects.tell(
                 MessageSending(
                     request_id=request.request_id,
                     message_id=request.message_id,
-                    chunk_info=self._requests.chunk_info(segment),
+                    chunk_info=self.requests.chunk_info(segment),
                     attempt=segment.attempts,
                 )
             )
@@ -381,10 +480,10 @@ class Sending:
 
     def _retry_at(self, segment: SentSegment, now_ms: int) -> int:
         interval = self._options.retry_interval_ms or _ANSWERED_WITHIN_MS
-        return now_ms + interval * (2 if self._requests.waits_longer(segment) else 1)
+        return now_ms + interval * (2 if self.requests.waits_longer(segment) else 1)
 
     def _refused(self, refused: Refused, now_ms: int) -> None:
-        segment = self._requests.segments.get(refused.transmission.sds_id)
+        segment = self.requests.segments.get(refused.transmission.sds_id)
         if segment is not None and refused.transmission.purpose in _FOR_REQUESTS:
             self._fail(segment, refused.reason, refused.detail, now_ms)
         else:
@@ -400,8 +499,8 @@ class Sending:
             if segment is not None:
                 # Parity is not repeated: whoever lacks data segments gets those. Time counts from now on, for before
                 # the node took it nobody could have received it.
-                self._requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
-            self._effects.tell(*self._requests.accepted(sds_id, message_hash))
+                self.requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
+            self._effects.tell(*self.requests.accepted(sds_id, message_hash))
 
     def _withdraw_hint(self, sds_id: str) -> None:
         record = self._sds.record(sds_id)
@@ -409,16 +508,16 @@ class Sending:
             self._sds.withdraw_hint(sds_id, record.retrieval_hint)
 
     def _fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> None:
-        if segment.sds_id not in self._requests.segments:
+        if segment.sds_id not in self.requests.segments:
             return
-        self._effects.tell(*self._requests.send_error(segment, reason, detail))
+        self._effects.tell(*self.requests.send_error(segment, reason, detail))
         self._close(segment.request_id, now_ms, failed=True)
 
     def _close(self, request_id: str, now_ms: int, *, delivered: bool = False, failed: bool = False) -> None:
-        request = self._requests.open[request_id]
+        request = self.requests.open[request_id]
         if len(request.segments) < request.part_count:
-            self._outbox.drop(request_id)
-        segments = self._requests.close(request_id)
+            self.outbox.drop(request_id)
+        segments = self.requests.close(request_id)
         acknowledged: dict[str, Acknowledged] = {}
         for segment in segments:
             waiting = self._sds.forget_outgoing(segment.sds_id)
@@ -429,8 +528,8 @@ class Sending:
             self._active_retries.discard(segment.sds_id)
             self._held.pop(segment.sds_id, None)
             if failed or segment.attempts:
-                self._outbound.discard(segment.sds_id)
+                self.outbound.discard(segment.sds_id)
         if delivered:
-            self.ended.delivered(EndedRequest(request, tuple(segments), acknowledged))
+            self._ended.delivered(EndedRequest(request, tuple(segments), acknowledged))
         else:
-            self.ended.failed(request_id)
+            self._ended.failed(request_id)
