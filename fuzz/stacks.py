@@ -30,7 +30,7 @@ from fairway.protocol.outgoing.outbox import OUTBOX
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
-from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
+from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.stack import Stack
 from fairway.protocol.stack_state import JITTER

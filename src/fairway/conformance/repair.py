@@ -8,7 +8,7 @@ from typing import Any, Final
 from fairway.conformance.cases import Case, case_list, replay_tables, same
 from fairway.conformance.report import Check
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair import WAKU_REPAIR, in_response_group, request_offset, response_groups_for
+from fairway.protocol.sds.repair_times import WAKU_REPAIR, in_response_group, request_offset, response_groups_for
 
 _GROUPS: Final = "js-waku has max(1, n div 128) response groups; fairway follows SDS-R, n div 128 + 1"
 _JS_DEFAULTS: Final = {"tMin": 30_000, "tMax": 120_000}

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair import (
+from fairway.protocol.sds.repair import RepairBuffer
+from fairway.protocol.sds.repair_times import (
     NIM_REPAIR,
     WAKU_REPAIR,
-    RepairBuffer,
     backed_off,
     in_response_group,
     request_offset,

@@ -8,7 +8,7 @@ import pytest
 from fairway.options import RepairConfig
 from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
 from fairway.protocol.sds.outcome import RepairRequested, RepairScheduled, ResponseScheduled
-from fairway.protocol.sds.repair import in_response_group, request_offset
+from fairway.protocol.sds.repair_times import in_response_group, request_offset
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
 
 LATER = 600_000

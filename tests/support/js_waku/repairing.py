@@ -8,8 +8,8 @@ from collections.abc import Callable
 from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
-from fairway.protocol.sds.repair import RepairBuffer, RepairHash, Scheduled
-from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.repair import Repair, RepairBuffer, Scheduled
+from fairway.protocol.sds.repair_times import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from js_waku.faults import Fault, Notice
 

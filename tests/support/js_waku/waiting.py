@@ -13,7 +13,7 @@ from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.incoming import Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
-from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.repair import Repair
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 from js_waku.faults import Fault, Notice
 

@@ -55,7 +55,7 @@ from fairway.protocol.sds.outcome import (
     SenderIdInUse,
 )
 from fairway.protocol.sds.owed import OwedCitations, fitting_beside
-from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.wire.bloom import BloomParameters

@@ -25,7 +25,7 @@ from fairway.protocol.sds.outcome import (
     RepairScheduled,
     SdsOutcome,
 )
-from fairway.protocol.sds.repairing import Repair
+from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.waiting import WaitingClock
 from fairway.wire.sds import HistoryEntry, SdsMessage
 

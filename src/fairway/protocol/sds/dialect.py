@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.options import Profile
-from fairway.protocol.sds.repair import NIM_REPAIR, WAKU_REPAIR, RepairHash
+from fairway.protocol.sds.repair_times import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, SegmentFormat
 

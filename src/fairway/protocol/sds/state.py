@@ -20,8 +20,7 @@ from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS,
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming import MissingMessage
-from fairway.protocol.sds.repair import RepairBuffer
-from fairway.protocol.sds.repairing import REPAIR_REQUESTS, REPAIR_RESPONSES
+from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES, RepairBuffer
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.waiting import STORED_STEP_MS
 from fairway.wire.sds import HistoryEntry
