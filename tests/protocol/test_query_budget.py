@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
-from fairway.protocol.incoming.query_budget import QueryBudget
+from fairway.protocol.incoming.retrieval import QueryBudget
 
 
 def test_while_there_are_fewer_nobody_waits_and_then_for_the_minute_of_the_oldest():

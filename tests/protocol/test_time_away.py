@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.incoming.time_away import PageRead, Step, TimeAway
+from fairway.protocol.incoming.catching_up import PageRead, Step, TimeAway
 
 START, END, NOW = 1_000, 10_000, 5_000
 

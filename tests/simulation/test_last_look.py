@@ -14,8 +14,8 @@ from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.incoming.query_budget import QueryBudget
-from fairway.protocol.incoming.query_on_connect import QueryOnConnect
+from fairway.protocol.incoming.catching_up import QueryOnConnect
+from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.journal import Journal
 from fairway.protocol.outgoing.request import SendRequest
 from fairway.protocol.outgoing.requests import Requests

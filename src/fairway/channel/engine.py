@@ -30,7 +30,7 @@ from fairway.events import (
     NodeStatusChanged,
 )
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
-from fairway.protocol.incoming.query_budget import QueryBudget
+from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Outcome, StoredRequest, TracePoint, Write
 from fairway.visible import visible

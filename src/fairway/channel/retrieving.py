@@ -1,7 +1,7 @@
 """`Retriever`: sends the protocol's store queries, page by page, within the allowed rate.
 
-The time offline is read oldest first (`fairway.protocol.incoming.time_away`). If the channel refuses messages of a page
-for want of room, the page is read again after growing pauses. Other queries run between these pages, because their
+The time offline is read oldest first (`fairway.protocol.incoming.catching_up`). If the channel refuses messages of a
+page for want of room, the page is read again after growing pauses. Other queries run between these pages, because their
 answers may make room; queries that wait together become one.
 
 A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
@@ -23,8 +23,8 @@ from fairway.channel.clock import Clock
 from fairway.errors import NetworkError
 from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.incoming.query_budget import QueryBudget
-from fairway.protocol.incoming.time_away import PageRead, Step, TimeAway
+from fairway.protocol.incoming.catching_up import PageRead, Step, TimeAway
+from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
 _NS_PER_MS: Final = 1_000_000

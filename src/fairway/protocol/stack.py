@@ -24,9 +24,9 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphering, Sealed
+from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, logical_message_id
 from fairway.protocol.incoming.lost_segments import LostSegments
-from fairway.protocol.incoming.query_on_connect import QueryOnConnect
 from fairway.protocol.incoming.receiving import Receiving
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered

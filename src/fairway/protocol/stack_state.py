@@ -11,7 +11,7 @@ from typing import Final
 
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
-from fairway.protocol.incoming.query_on_connect import CAUGHT_UP, QueryOnConnect
+from fairway.protocol.incoming.catching_up import CAUGHT_UP, QueryOnConnect
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING, Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row

@@ -36,7 +36,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.protocol.effects import Change, Purpose
-from fairway.protocol.incoming.query_on_connect import CAUGHT_UP
+from fairway.protocol.incoming.catching_up import CAUGHT_UP
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED

@@ -20,9 +20,9 @@ from fairway.errors import DecodeError
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.effects import Effects
 from fairway.protocol.encryption.ciphering import Ciphering
+from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, Transmission
 from fairway.protocol.incoming.lost_segments import LostSegments
-from fairway.protocol.incoming.query_on_connect import QueryOnConnect
 from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, Outbound
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer

@@ -1,17 +1,21 @@
-"""Which missing messages to ask a store for, and when (RELIABLE-CHANNEL-API, "Missing message retrieval").
+"""Asking a store for what is missing: for which messages, when, and how often at most.
+
+RELIABLE-CHANNEL-API, "Missing message retrieval" and "Security/Privacy Considerations". `Retrieval` plans the queries,
+`LostAnswers` those for acknowledgements that got lost, and `QueryBudget` bounds how often a store is asked at all.
 
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
 the time when it was noticed?". Questions about one message that were answered in vain are spaced ever further; how many
-messages are asked about at once, and how often by time, is bounded (RELIABLE-CHANNEL-API, "Security/Privacy
-Considerations").
+messages are asked about at once, and how often by time, is bounded.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.sds.incoming import MissingMessage
@@ -26,6 +30,7 @@ _MAX_RANGE_DOUBLINGS: Final = 4
 _VAIN_ATTEMPTS: Final = 2
 """Transmissions of a message after which the silence is suspicious."""
 _NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+_MINUTE_MS: Final = 60_000
 
 
 class _Asked(NamedTuple):
@@ -146,3 +151,28 @@ class LostAnswers:
         return [
             QueryStore(start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=now_ms * _NANOSECONDS_PER_MILLISECOND)
         ]
+
+
+class QueryBudget:
+    """How often a store may be asked: the queries of the last minute.
+
+    Within any 60 seconds no more queries are made than allowed, and while there are fewer none waits.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        """Begin with nothing spent; ``per_minute`` is at least 1."""
+        if per_minute < 1:
+            raise ConfigurationError(f"per_minute must be at least 1, not {per_minute}")
+        self.per_minute = per_minute
+        self._spent: deque[int] = deque(maxlen=per_minute)
+
+    def next_at(self, now_ms: int) -> int:
+        """Return when the next query may be made, in milliseconds since the Unix epoch; ``now_ms`` if at once."""
+        if len(self._spent) < self.per_minute:
+            return now_ms
+        # Of a clock that was set back nobody waits for more than a minute.
+        return max(now_ms, min(self._spent[0], now_ms) + _MINUTE_MS)
+
+    def spend(self, now_ms: int) -> None:
+        """Note that a query is made now."""
+        self._spent.append(now_ms)
