@@ -74,8 +74,18 @@ def test_a_wall_clock_that_was_behind_for_longer_is_followed_once_that_has_laste
     clocks.wall_ahead_ns -= 60 * SECOND
     now_ms()
     clocks.passed_ns += 10 * SECOND
+    now_ms()
     clocks.wall_ahead_ns += 60 * SECOND
     assert off_by_ms(now_ms, clocks) == -60_000
+
+
+def test_a_wall_clock_that_was_read_once_while_it_was_behind_is_believed_when_it_is_right_again(clocks):
+    now_ms = clock.steady_clock()
+    clocks.wall_ahead_ns -= 60 * SECOND
+    now_ms()
+    clocks.passed_ns += 600 * SECOND
+    clocks.wall_ahead_ns += 60 * SECOND
+    assert off_by_ms(now_ms, clocks) == 0
 
 
 def test_small_corrections_never_make_it_go_back(clocks):

@@ -30,19 +30,19 @@ def steady_clock() -> Clock:
     machine = environment()
     offset_ns = machine.time_ns() - machine.monotonic_ns()
     ahead_since: int | None = None
-    before_ns, back_since = offset_ns, 0
+    before_ns, back_since, seen = offset_ns, 0, 0
 
     def now_ms() -> int:
-        nonlocal offset_ns, ahead_since, before_ns, back_since
+        nonlocal offset_ns, ahead_since, before_ns, back_since, seen
         monotonic = machine.monotonic_ns()
         by_the_wall = machine.time_ns() - monotonic
         if by_the_wall <= offset_ns + _UNNOTICED_NS:
-            ahead_since = None
+            ahead_since, seen = None, monotonic
             if by_the_wall < offset_ns - _UNNOTICED_NS:
                 before_ns, back_since, offset_ns = offset_ns, monotonic, by_the_wall
             elif by_the_wall > offset_ns:
                 offset_ns = by_the_wall
-        elif abs(by_the_wall - before_ns) <= _UNNOTICED_NS and monotonic - back_since < _LASTING_NS:
+        elif abs(by_the_wall - before_ns) <= _UNNOTICED_NS and seen - back_since < _LASTING_NS:
             offset_ns, ahead_since = by_the_wall, None
         elif ahead_since is None:
             ahead_since = monotonic
