@@ -123,7 +123,7 @@ def command(
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
 
-    Without options a tour of small worlds meets every kind of trouble, within some ten seconds of CPU time.
+    Without options a tour of small worlds meets every kind of trouble, within some 20 seconds of CPU time.
     Options of a world alone, such as [bold]--seed[/bold], run that world and print tables of what happened.
 
     Participants talk, join, leave, crash, go offline and fall apart, all drawn from the seed.
