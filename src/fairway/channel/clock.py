@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 from fairway.environment import environment
+from fairway.units import NS_PER_MS
 
 Clock = Callable[[], int]
 """Returns milliseconds since the Unix epoch."""
 
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _UNNOTICED_NS: Final = 1_000_000_000
 """Jumps back up to this are ignored."""
 _LASTING_NS: Final = 5_000_000_000
@@ -48,6 +48,6 @@ def steady_clock() -> Clock:
             ahead_since = monotonic
         elif monotonic - ahead_since >= _LASTING_NS:
             offset_ns, ahead_since = by_the_wall, None
-        return (monotonic + offset_ns) // _NANOSECONDS_PER_MILLISECOND
+        return (monotonic + offset_ns) // NS_PER_MS
 
     return now_ms

@@ -2,30 +2,16 @@
 
 The whole state of a channel is a set of rows: a table, a key within it, and a tuple of plain values. A snapshot is all
 of them; an operation dirties a few, and only those are persisted. A layer owns its tables: it tells the journal which
-keys it touched, and renders a row when asked (`RowSource`). Folding all changes since a snapshot into that snapshot
+keys it touched, and renders a row when asked. Folding all changes since a snapshot into that snapshot
 gives the next snapshot; the tests hold every layer to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 Row = tuple[Any, ...]
 """Values of one row: int, float, str, bytes, bool, None, and tuples of them."""
-
-
-class RowSource(Protocol):
-    """A layer whose state is rows."""
-
-    def row(self, table: str, key: str) -> Row | None:
-        """Return the present row, or None if there is none (any more)."""
-
-    def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield (table, key, row) of the whole state."""
-
-    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
-        """Replace the state by rows that `rows` once yielded."""
 
 
 class Journal:

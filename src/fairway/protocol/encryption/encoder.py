@@ -33,28 +33,30 @@ if TYPE_CHECKING:
     from fairway.protocol.encryption.entropy import RandomBytes
 
 
-def _require(content_topic: str, encryption: Encryption | None) -> None:
-    if not content_topic:
-        raise ConfigurationError("a content topic must be given, e.g. /my-app/1/team/proto")
-    waku_version_of(encryption)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TopicAndCipher:
+    """What an encoder and its decoder have in common."""
+
+    content_topic: str
+    """Where the messages go, and come from."""
+    encryption: Encryption | None = None
+    """What seals and opens them; None sends and takes plaintext."""
+
+    def __post_init__(self) -> None:
+        if not self.content_topic:
+            raise ConfigurationError("a content topic must be given, e.g. /my-app/1/team/proto")
+        waku_version_of(self.encryption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoder:
+class Encoder(_TopicAndCipher):
     """Makes sealed WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
 
     `symmetric` and `ecies` make one for 26/WAKU2-PAYLOAD; any other cipher goes in as ``encryption``.
     """
 
-    content_topic: str
-    """Where the messages go."""
-    encryption: Encryption | None = None
-    """What seals them; None sends plaintext."""
     ephemeral: bool = False
     """Whether stores are asked not to keep the messages."""
-
-    def __post_init__(self) -> None:
-        _require(self.content_topic, self.encryption)
 
     @classmethod
     def symmetric(
@@ -107,16 +109,8 @@ class Encoder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class Decoder(_TopicAndCipher):
     """Opens the WakuMessages of one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
-
-    content_topic: str
-    """Where the messages come from."""
-    encryption: Encryption | None = None
-    """What opens them; None takes plaintext."""
-
-    def __post_init__(self) -> None:
-        _require(self.content_topic, self.encryption)
 
     @classmethod
     def symmetric(cls, content_topic: str, key: bytes, *, trusted_signers: Iterable[bytes] | None = None) -> Self:

@@ -46,6 +46,7 @@ from typing import Final
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.journal import Journal, Row
+from fairway.units import NS_PER_MS
 
 CAUGHT_UP: Final = "caught_up"
 
@@ -59,7 +60,6 @@ _READ_AGAIN_AFTER_MS: Final = 60_000
 """When to read what was said since the last time, after a message found no room: mostly room is made before."""
 _MAX_TURNED_AWAY: Final = 10_000
 """WakuMessages remembered as not taken in."""
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _MAX_NOTED: Final = 10_000
 """Cursors remembered; a circle of more pages is not noticed."""
 _MAX_DOUBLINGS: Final = 16
@@ -118,8 +118,8 @@ class QueryOnConnect:
             # What a clock that was ahead noted tells nothing of when that was.
             start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
         return QueryStore(
-            start_ns=max(0, start_ms) * _NANOSECONDS_PER_MILLISECOND,
-            end_ns=(now_ms + _MARGIN_MS) * _NANOSECONDS_PER_MILLISECOND,
+            start_ns=max(0, start_ms) * NS_PER_MS,
+            end_ns=(now_ms + _MARGIN_MS) * NS_PER_MS,
             catch_up=True,
         )
 
@@ -183,7 +183,7 @@ class QueryOnConnect:
     def progressed(self, up_to_ns: int, now_ms: int) -> None:
         """Note that everything up to a time came, and was taken in, of what is being asked for."""
         self._asked_at_ms = now_ms
-        up_to_ms = min(up_to_ns // _NANOSECONDS_PER_MILLISECOND, now_ms)
+        up_to_ms = min(up_to_ns // NS_PER_MS, now_ms)
         if self._last_success_ms is None or not up_to_ms <= self._last_success_ms <= now_ms:
             self._hoped_since_ms = now_ms
             self._last_success_ms = up_to_ms
@@ -191,7 +191,7 @@ class QueryOnConnect:
 
     def caught_up(self, end_ns: int, now_ms: int) -> None:
         """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""
-        end_ms = end_ns // _NANOSECONDS_PER_MILLISECOND
+        end_ms = end_ns // NS_PER_MS
         self._succeeded = True
         self.pending = False
         self._asked_at_ms = self._hoped_since_ms = None
@@ -221,9 +221,7 @@ class QueryOnConnect:
             return []
         start_ms = max(0, self._last_success_ms - _LOOKS_AFTER_MS[-1])
         end_ms = self._last_success_ms + _MARGIN_MS
-        return [
-            QueryStore(start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=end_ms * _NANOSECONDS_PER_MILLISECOND)
-        ]
+        return [QueryStore(start_ns=start_ms * NS_PER_MS, end_ns=end_ms * NS_PER_MS)]
 
     def _is_due(self, now_ms: int) -> bool:
         if not self._succeeded or self._last_success_ms is None or self._offline_at_ms is not None:

@@ -19,6 +19,7 @@ from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.sds.incoming import MissingMessage
+from fairway.units import NS_PER_MS
 
 _TRIES_BEFORE_SPACING: Final = 3
 _MAX_DOUBLINGS: Final = 4
@@ -29,7 +30,6 @@ _MAX_RANGE_DOUBLINGS: Final = 4
 """Anybody can invent messages that we miss, and each such question may be answered by all that was said for hours."""
 _VAIN_ATTEMPTS: Final = 2
 """Transmissions of a message after which the silence is suspicious."""
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _MINUTE_MS: Final = 60_000
 
 
@@ -98,11 +98,7 @@ class Retrieval:
             self._next_range_at = now_ms + (_RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS))
             self._ranges += 1
             start_ms = min(by_time) - _RANGE_BEFORE_MS
-            queries.append(
-                QueryStore(
-                    start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=now_ms * _NANOSECONDS_PER_MILLISECOND
-                )
-            )
+            queries.append(QueryStore(start_ns=start_ms * NS_PER_MS, end_ns=now_ms * NS_PER_MS))
         return queries
 
     def answered(self, query: QueryStore, now_ms: int) -> None:
@@ -148,9 +144,7 @@ class LostAnswers:
             return []
         self._next_at = now_ms + _RANGE_EVERY_MS
         start_ms = now_ms - attempts * self._retry_interval_ms - _RANGE_EVERY_MS
-        return [
-            QueryStore(start_ns=start_ms * _NANOSECONDS_PER_MILLISECOND, end_ns=now_ms * _NANOSECONDS_PER_MILLISECOND)
-        ]
+        return [QueryStore(start_ns=start_ms * NS_PER_MS, end_ns=now_ms * NS_PER_MS)]
 
 
 class QueryBudget:

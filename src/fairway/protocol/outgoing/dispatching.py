@@ -29,6 +29,7 @@ from fairway.protocol.ratelimit import (
     Upstream,
     rln_signal,
 )
+from fairway.units import NS_PER_MS
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
@@ -37,7 +38,6 @@ STAMP: Final = "stamp"
 LOGOS_MARKER: Final = b"RELIABLE-CHANNEL-API/1"
 """WakuMessage.meta of a channel that speaks the Logos profile (LIP-173)."""
 
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _PROOF_RETRY_MS: Final = 1_000
 _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take."""
@@ -329,8 +329,8 @@ class Outbound:
     def _stamp(
         self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
     ) -> Publish | Refused | RlnError:
-        stamp = now_ms * _NANOSECONDS_PER_MILLISECOND
-        if self._last_stamp_ns // _NANOSECONDS_PER_MILLISECOND == now_ms:
+        stamp = now_ms * NS_PER_MS
+        if self._last_stamp_ns // NS_PER_MS == now_ms:
             # Two messages never share a timestamp: relays take equal messages for one.
             stamp = self._last_stamp_ns + 1
         try:

@@ -103,7 +103,7 @@ class EphemeralSending:
 
     def not_sealed(self, leaving: LeavingEphemeral, error: Exception) -> None:
         """Act on a failure of the encryption hook."""
-        self._outbound.limiter.refund_ephemeral(leaving.admitted_ms, DropReason.NOT_READY)
+        self._outbound.limiter.refund_ephemeral(leaving.admitted_ms)
         self._failed(leaving.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
 
     def dispatch(self, leaving: LeavingEphemeral, sealed: bytes, now_ms: int) -> None:
@@ -119,10 +119,10 @@ class EphemeralSending:
             if outcome.kind is RlnErrorKind.BUDGET_EXHAUSTED:
                 limiter.exhaust(now_ms)
             dropped = _DROPPED.get(outcome.kind, DropReason.NOT_READY)
-            limiter.refund_ephemeral(leaving.admitted_ms, dropped)
+            limiter.refund_ephemeral(leaving.admitted_ms)
             self._dropped(ids, dropped, now_ms)
         else:
-            limiter.refund_ephemeral(leaving.admitted_ms, DropReason.NOT_READY)
+            limiter.refund_ephemeral(leaving.admitted_ms)
             self._failed(ids, outcome.reason, outcome.detail)
 
     def answered(

@@ -18,7 +18,6 @@ from fairway.protocol.ratelimit.manager import (
     Admission,
     Placement,
     RateLimitManager,
-    RateLimitStatistics,
     Upstream,
 )
 from fairway.protocol.ratelimit.membership import Membership
@@ -43,7 +42,6 @@ __all__ = [
     "QuotaSource",
     "QuotaState",
     "RateLimitManager",
-    "RateLimitStatistics",
     "RlnProofProvider",
     "Share",
     "Upstream",

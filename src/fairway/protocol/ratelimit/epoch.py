@@ -48,10 +48,6 @@ class EpochClock:
         """Return the first millisecond of epoch ``index``."""
         return index * self.epoch_ms
 
-    def next_start(self, now_ms: int) -> int:
-        """Return the first millisecond of the epoch after the one that holds ``now_ms``."""
-        return self.start(self.index(now_ms) + 1)
-
 
 class EpochCounter:
     """How many transmissions were charged in each of the epochs of one clock."""

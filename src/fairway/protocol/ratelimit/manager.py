@@ -36,7 +36,7 @@ from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, Quo
 from fairway.protocol.ratelimit.waiting import Priority, T, Waiting, WaitingQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable
 
     from fairway.options import RateLimitConfig
 
@@ -112,34 +112,6 @@ class Admission(Generic[T]):
     """Whether it was put back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateLimitStatistics:
-    """What the manager has done since it was made; the quota as of the last time it was told."""
-
-    limiting: bool
-    """Whether any limit is in force."""
-    limits: Mapping[QuotaSource, tuple[int, int]]
-    """(messages per epoch, epoch length in ms) of each limit in force."""
-    queued: Mapping[Priority, int]
-    """Items that wait now, by class."""
-    admitted: Mapping[Priority, int]
-    """Items handed out, by class; one that was put back and admitted again counts twice."""
-    charged: int
-    """Charges made, less the ones returned."""
-    put_back: int
-    """Items put back because no proof could be had."""
-    displaced: int
-    """Items that gave way to more urgent ones in a full queue."""
-    refused: int
-    """Items that found the queue full of what is at least as urgent."""
-    discarded: int
-    """Items taken from the queue because nobody needs them any more."""
-    ephemeral_admitted: int
-    """Ephemeral messages that went out."""
-    ephemeral_dropped: Mapping[DropReason, int]
-    """Ephemeral messages that did not, by reason."""
-
-
 class RateLimitManager(Generic[T]):
     """Decides which transmission leaves when.
 
@@ -150,19 +122,11 @@ class RateLimitManager(Generic[T]):
     """
 
     __slots__ = (
-        "_admitted",
-        "_charged",
         "_config",
-        "_discarded",
-        "_displaced",
-        "_ephemeral_admitted",
-        "_ephemeral_dropped",
         "_member",
         "_on_change",
-        "_put_back",
         "_queue",
         "_quota",
-        "_refused",
         "_run",
         "_run_of",
         "_upstream",
@@ -188,14 +152,6 @@ class RateLimitManager(Generic[T]):
         self._run_of = Priority.CONTENT
         self._run = 0
         self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
-        self._admitted = dict.fromkeys(Priority, 0)
-        self._charged = 0
-        self._put_back = 0
-        self._displaced = 0
-        self._refused = 0
-        self._discarded = 0
-        self._ephemeral_admitted = 0
-        self._ephemeral_dropped = dict.fromkeys(DropReason, 0)
 
     def __repr__(self) -> str:
         limits = ", ".join(f"{s.value} {n}/{ms} ms" for s, (n, ms) in self._quota.limits().items()) or "off"
@@ -219,8 +175,8 @@ class RateLimitManager(Generic[T]):
     ) -> Placement[T]:
         """Add a transmission to its class.
 
-        ``first_segment`` matters only with the option first_segment_only, where all others are free (seed
-        002, MessageChunk: "the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the
+        ``first_segment`` matters only with the option first_segment_only, where all others are free, as
+        drafts of LIP-173 had it ("the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the
         transmission is for, such as the SDS message id; several may share one. ``sequence`` restores a place;
         without it the item comes last in its class.
 
@@ -229,14 +185,12 @@ class RateLimitManager(Generic[T]):
         """
         has_room, victim = self._queue.make_room(priority)
         if not has_room:
-            self._refused += 1
             return Placement(accepted=False, sequence=None)
         place = self._queue.take_sequence(sequence)
         free = self._config.first_segment_only and not first_segment
         self._queue.push(Waiting(item=item, priority=priority, sequence=place, free=free, key=key))
         if victim is None:
             return Placement(accepted=True, sequence=place)
-        self._displaced += 1
         return Placement(accepted=True, sequence=place, displaced=victim.item)
 
     def queued(self, priority: Priority | None = None) -> int:
@@ -253,11 +207,11 @@ class RateLimitManager(Generic[T]):
         It looks at every item of the class or classes, whereas `discard_key` does not.
         """
         priorities = Priority if priority is None else (priority,)
-        return self._count_discarded(self._queue.discard(leaves, priorities))
+        return self._queue.discard(leaves, priorities)
 
     def discard_key(self, key: Hashable) -> tuple[T, ...]:
         """Take every item with this key from the queue, such as the retries of an acknowledged message."""
-        return self._count_discarded(self._queue.discard_key(key))
+        return self._queue.discard_key(key)
 
     # -- what leaves -------------------------------------------------------------------------------
 
@@ -267,9 +221,8 @@ class RateLimitManager(Generic[T]):
         if entry is None:
             return None
         if not entry.free:
-            self._charge(now_ms)
+            self._member.charge(now_ms)
         self._queue.pop(entry.priority)
-        self._admitted[entry.priority] += 1
         self._run = self._run + 1 if entry.priority is self._run_of else 1
         self._run_of = entry.priority
         return Admission(
@@ -319,9 +272,8 @@ class RateLimitManager(Generic[T]):
                 key=admission.key,
             )
         )
-        self._put_back += 1
         if not (admission.free or was_handed_out):
-            self._refund(admission.admitted_at_ms)
+            self._member.refund(admission.admitted_at_ms)
 
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
         """Charge an ephemeral message and return None, or say why it must be dropped.
@@ -336,18 +288,13 @@ class RateLimitManager(Generic[T]):
             # The node refuses more, or grants it to others first.
             verdict = Verdict.REACHED
         if verdict is not Verdict.OPEN:
-            reason = _DROP_REASON[verdict]
-            self._ephemeral_dropped[reason] += 1
-            return reason
-        self._charge(now_ms)
-        self._ephemeral_admitted += 1
+            return _DROP_REASON[verdict]
+        self._member.charge(now_ms)
         return None
 
-    def refund_ephemeral(self, admitted_at_ms: int, reason: DropReason) -> None:
+    def refund_ephemeral(self, admitted_at_ms: int) -> None:
         """Return the charge of an ephemeral message admitted then, which got no proof and is dropped."""
-        self._ephemeral_admitted -= 1
-        self._ephemeral_dropped[reason] += 1
-        self._refund(admitted_at_ms)
+        self._member.refund(admitted_at_ms)
 
     def next_send_at(self, now_ms: int) -> int | None:
         """Return when the next queued item can go: ``now_ms`` = now, None = not until something else changes.
@@ -430,22 +377,6 @@ class RateLimitManager(Generic[T]):
         self._quota.restore(state)
         self._member.learn()
 
-    def statistics(self) -> RateLimitStatistics:
-        """Return the counters for people and dashboards."""
-        return RateLimitStatistics(
-            limiting=self._quota.limiting,
-            limits=self._quota.limits(),
-            queued={priority: self._queue.count(priority) for priority in Priority},
-            admitted=dict(self._admitted),
-            charged=self._charged,
-            put_back=self._put_back,
-            displaced=self._displaced,
-            refused=self._refused,
-            discarded=self._discarded,
-            ephemeral_admitted=self._ephemeral_admitted,
-            ephemeral_dropped=dict(self._ephemeral_dropped),
-        )
-
     def _next(self, now_ms: int) -> Waiting[T] | None:
         if self._shared_from(now_ms) > now_ms:
             return None
@@ -495,18 +426,6 @@ class RateLimitManager(Generic[T]):
             return min(now_ms + _YIELD_MS, until_ms + 1)
         return now_ms
 
-    def _charge(self, now_ms: int) -> None:
-        self._member.charge(now_ms)
-        self._charged += 1
-
-    def _refund(self, charged_at_ms: int) -> None:
-        self._member.refund(charged_at_ms)
-        self._charged -= 1
-
     def _changed(self) -> None:
         if self._on_change is not None:
             self._on_change(self._quota.state())
-
-    def _count_discarded(self, items: tuple[T, ...]) -> tuple[T, ...]:
-        self._discarded += len(items)
-        return items

@@ -10,6 +10,7 @@ import hashlib
 from typing import Final
 
 from fairway.options import IdRule
+from fairway.units import NS_PER_MS
 from fairway.wire.hashing import keccak256
 from fairway.wire.sds import SdsMessage
 
@@ -17,7 +18,6 @@ SYNC_PREFIX: Final = "sync-"
 """Begins the id of a sync message, in js-waku as well. Nobody has to have those, so that nobody waits for one."""
 FINGERPRINT_BYTES: Final = 16
 _DIGEST_LENGTH: Final = 64
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 
 
 def make_message_id(rule: IdRule, *, sender_id: str, lamport: int, content: bytes, now_ms: int, sequence: int) -> str:
@@ -30,7 +30,7 @@ def make_message_id(rule: IdRule, *, sender_id: str, lamport: int, content: byte
     sender = sender_id.encode()
     if rule is IdRule.UNIQUE:
         return hashlib.sha256(sender + b"\0" + lamport.to_bytes(8, "big") + content).hexdigest()
-    nanoseconds = now_ms * _NANOSECONDS_PER_MILLISECOND + sequence % _NANOSECONDS_PER_MILLISECOND
+    nanoseconds = now_ms * NS_PER_MS + sequence % NS_PER_MS
     return keccak256(sender + str(nanoseconds).encode() + content).hex()
 
 
