@@ -39,7 +39,7 @@ _SETTLING_MS: Final = 1_000
 """How long it goes on listening for anything that comes once too often."""
 _NODE: Final = "node"
 
-# Somebody is watching: what takes minutes by default takes seconds here.
+# Shorter than the defaults, so that a person can watch.
 OPTIONS: Final[Mapping[str, Any]] = {
     "sync_min_interval_ms": 1_000,
     "retry_interval_ms": 3_000,
@@ -60,7 +60,7 @@ class Said(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """One thing that somebody says in the story."""
+    """One message of a participant in the story."""
 
     after_ms: int
     sender: str

@@ -42,7 +42,7 @@ class Message:
     sha256: str
     size_bytes: int
     sent_at_ms: int
-    """When the command was first given, on the clock of whoever keeps these books."""
+    """When the command was first given, by the clock of this process."""
     past: frozenset[str]
     """Request ids of its causal past, at least."""
     is_file: bool = False
@@ -75,7 +75,7 @@ class Verdict:
     lost: int
     """Pairs of a message and a participant that did not get it."""
     twice: int
-    """Deliveries of a message to a participant beyond the first, and deliveries of what nobody sent."""
+    """Second deliveries of a message to a participant, and deliveries of messages that no participant sent."""
     out_of_order: int
     """Deliveries before something that the message's sender had known."""
     unacknowledged: int
@@ -138,7 +138,7 @@ class Bookkeeping:
         return message
 
     def others(self, name: str) -> tuple[str, ...]:
-        """Return everybody but one."""
+        """Return all participants except one."""
         return tuple(other for other in self.names if other != name)
 
     def line(self, name: str, line: Mapping[str, Any], *, life: int, at_ms: int) -> tuple[Happening, Message] | None:

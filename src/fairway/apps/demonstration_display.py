@@ -84,7 +84,7 @@ def _texts(demonstration: Demonstration) -> Table:
 
 
 def _mark(message: Message, name: str) -> str:
-    """Return where a message stands with somebody."""
+    """Return the state of a message at a participant."""
     if name == message.sender:
         return ""
     if name in message.acknowledged_by or name in message.delivered_to:
@@ -93,7 +93,7 @@ def _mark(message: Message, name: str) -> str:
 
 
 def summary(result: DemonstrationResult, title: str) -> RenderableType:
-    """Return what happened, for somebody who did not watch."""
+    """Return a summary of the demonstration."""
     lines: list[RenderableType] = [_messages(result), "", _verdict(result)]
     lines += [f"[red]{escape(fault)}[/]" for fault in result.faults]
     copies = len(result.saved)

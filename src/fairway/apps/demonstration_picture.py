@@ -1,4 +1,4 @@
-"""A picture to send when nobody has a file at hand: a real PNG of about 1 MiB, the same for the same seed."""
+"""A picture to send by default: a PNG of about 1 MiB, the same for the same seed."""
 
 from __future__ import annotations
 

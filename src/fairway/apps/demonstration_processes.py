@@ -125,7 +125,7 @@ class Process:
         return await self.gone()
 
     def check(self) -> None:
-        """Raise `ProcessDiedError` if it ended although nobody ended it, or whatever ``on_line`` raised."""
+        """Raise `ProcessDiedError` if the process ended by itself, or the error that ``on_line`` raised."""
         if self._reading is not None and self._reading.done():
             self._reading.result()
         process = self._process

@@ -105,7 +105,7 @@ class DemonstrationResult:
     participants: tuple[str, ...]
     messages: tuple[SentMessage, ...]
     elapsed_ms: int
-    """From the first command until everybody had everything and every acknowledgement had come."""
+    """Time from the first command until all messages were delivered and acknowledged."""
     verdict: Verdict
     faults: tuple[str, ...]
     """What came twice or out of order, a sentence each."""
@@ -127,5 +127,5 @@ class DemonstrationResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether everybody got everything once and in order, it is the same, and every acknowledgement came."""
+        """Whether all participants got all messages once, in order and unchanged, and all acknowledgements came."""
         return self.verdict.is_good and self.copies_with_same_hash == len(self.saved)

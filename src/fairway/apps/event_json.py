@@ -21,7 +21,7 @@ from typing import Any, Final
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 
 _NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""What JSON leaves as it is although nobody sees it: controls beyond ASCII's, bidirectional and separating marks."""
+"""Invisible characters that JSON does not escape: controls beyond ASCII, bidirectional marks and separators."""
 
 
 def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lines in and lines out, without the event loop ever waiting for whoever is at the other end.
+"""Lines in and lines out, without blocking the event loop.
 
 Pipes, files and terminals are read alike, by a thread of their own, because an event loop can wait for the first and
 the last only. At most one block is read ahead, so that a fast writer does not make this process grow, and a line is
@@ -76,7 +76,7 @@ class LineReader:
             try:
                 self._loop.call_soon_threadsafe(self._take, block)
             except RuntimeError:
-                # The loop ended, and with it everybody who wanted lines.
+                # The event loop has ended, and with it all readers of lines.
                 return
 
     def _take(self, block: bytes) -> None:
@@ -167,7 +167,7 @@ class LineWriter:
             try:
                 self._loop.call_soon_threadsafe(self._wrote, count, error)
             except RuntimeError:
-                # The loop ended: nobody waits any more.
+                # The event loop has ended, and with it all that waited.
                 return
             if error is not None:
                 return

@@ -65,7 +65,7 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
                 raise
         _say(out, event="stopped")
     except BrokenPipeError:
-        # Nobody listens any more. What they have not read is not finished, and comes again.
+        # The reader is gone. Lines that it did not read are not finished, and come again.
         return
     finally:
         with suppress(OSError):

@@ -1,6 +1,6 @@
 """Send one message and wait as far as wanted.
 
-Whoever runs this only sends: received messages are not touched, so with a store they wait for a program that reads
+This only sends: received messages are not read, so with a store they wait for a program that reads
 them. Whatever was accepted and not acknowledged when the waiting ends stays in the store, and its sending goes on
 whenever a program opens the channel with it.
 """

@@ -1,4 +1,4 @@
-"""Where did my message go? One story, told from the stores of everybody who took part.
+"""Where a message went, from the stores of several participants.
 
 Every participant's store keeps what happened to a message there. Put together in order of time they tell how often each
 segment was sent and under which hash, who acknowledged it, how the send ended, and who received the message. Clocks of

@@ -1,4 +1,4 @@
-"""The options that every command with a channel takes, and the settings that they make."""
+"""The options of all commands with a channel, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Node = Annotated[
         "--node",
         metavar="ADDRESS",
         envvar="FAIRWAY_NODE",
-        help="Where the node is: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/12D3Koo..., "
+        help="The node: a multiaddr that 'fairway node' prints, like /ip4/127.0.0.1/tcp/60000/p2p/12D3Koo..., "
         "http://127.0.0.1:8645 of a REST API, or local://127.0.0.1:60010 of a 'fairway network'.",
         rich_help_panel=_TAKING_PART,
     ),
@@ -46,7 +46,7 @@ _Sender = Annotated[
         "--sender",
         metavar="NAME",
         envvar="FAIRWAY_SENDER",
-        help="Who you are: unique in the channel, and the same at every start.",
+        help="Your sender id: unique in the channel, and the same at every start.",
         rich_help_panel=_TAKING_PART,
     ),
 ]
@@ -55,7 +55,7 @@ _Topic = Annotated[
     typer.Option(
         "--topic",
         metavar="TOPIC",
-        help="Content topic, the same for all; /fairway/1/CHANNEL/proto if none.",
+        help="Content topic, the same for all participants; by default /fairway/1/CHANNEL/proto.",
         rich_help_panel=_TAKING_PART,
     ),
 ]
@@ -65,7 +65,7 @@ _Store = Annotated[
         "--store",
         metavar="PATH",
         envvar="FAIRWAY_STORE",
-        help="File in which the channel survives a crash; without one it lives in memory.",
+        help="File that keeps the channel's state over restarts; without it the state is in memory.",
         rich_help_panel=_TAKING_PART,
     ),
 ]
@@ -74,8 +74,8 @@ _Key = Annotated[
     typer.Option(
         "--key",
         metavar="HEX",
-        help="Key that the group shares, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. Everybody on this machine "
-        "can read it here: better put it into a file, or into the variable FAIRWAY_KEY.",
+        help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. All users of this machine can read "
+        "it here: better use a file, or the variable FAIRWAY_KEY.",
         rich_help_panel=_TAKING_PART,
     ),
 ]
@@ -91,7 +91,7 @@ _KeyFile = Annotated[
 ]
 _WireProfile = Annotated[
     Profile | None,
-    typer.Option("--profile", help="Which wire the channel speaks; waku if none.", rich_help_panel=_TUNING),
+    typer.Option("--profile", help="Wire format of the channel; by default waku.", rich_help_panel=_TUNING),
 ]
 _OptionsFile = Annotated[
     Path | None,
@@ -111,7 +111,7 @@ _SyncInterval = Annotated[
     typer.Option(
         "--sync-interval-ms",
         metavar="MS",
-        help="Sync messages go out at a random time within this: 30000, or 5000 on a local network.",
+        help="Sync messages are sent at a random time within this: 30000, or 5000 on a local network.",
         rich_help_panel=_TUNING,
     ),
 ]
@@ -138,7 +138,7 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options above in place of its first parameter, which is the settings that they make.
+    """Give a command the options above in place of its first parameter, which gets the settings.
 
     What typer looks at, signature and annotations, names all options after the command's own.
     """
@@ -173,7 +173,7 @@ def _settings_of(
     sync_interval_ms: int | None,
     max_message_bytes: int | None,
 ) -> ChannelSettings:
-    """Return the settings that the options say; raise `ConfigurationError` if one is missing or cannot work."""
+    """Return the settings of the options; raise `ConfigurationError` if one is missing or cannot work."""
     return ChannelSettings(
         node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
         channel_id=_given(channel, "--channel", "FAIRWAY_CHANNEL", "any name that all participants use"),

@@ -26,10 +26,10 @@ def command(
     payloads: Annotated[
         Path,
         typer.Option(
-            metavar="PATH", help="What to send: FILE.parquet, FILE.jsonl, or a folder of which each file is a payload."
+            metavar="PATH", help="What to send: FILE.parquet, FILE.jsonl, or a folder with a file per payload."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the tables and receipts; made if need be.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the tables and receipts; created if missing.")],
     node: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", envvar="FAIRWAY_NODE", help="The node, such as local://127.0.0.1:60010."),
@@ -66,14 +66,16 @@ def command(
     ] = None,
     longest_wait_s: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Leave later epochs to another run.", show_default="wait for all"),
+        typer.Option(
+            min=0, metavar="S", help="Stop after so long; another run continues.", show_default="wait for all"
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the schedule and send nothing.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Send many payloads into channels: segmented, encrypted, within the rate limit, each once.
 
-    Started again with the same words it goes on where it stopped, also after a crash, and sends nothing twice.
+    Started again with the same arguments it continues, also after a crash, and sends nothing twice.
 
     Exit code 0 if everything was sent (with --dry-run: could be), 1 if something was refused or is left, 2 if it could
     not run.

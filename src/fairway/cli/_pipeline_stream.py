@@ -29,24 +29,24 @@ def command(
             help="An archive to follow: sqlite:PATH, postgresql://..., http://..., parquet:DIR; NAME=URI names it.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the stream; made if need be.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the stream; created if missing.")],
     keys: Annotated[
         Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
     ] = None,
     profile: Annotated[
         Profile | None, typer.Option(help="The wire of all channels.", show_default="what each message says")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="End when everything that is there now has been read.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when all messages that exist now have been read.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How often to look for messages.")] = 5.0,
     refresh: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How often to make the tables anew; 0: only at the end.")
+        float, typer.Option(metavar="SECONDS", min=0, help="How often to refresh the tables; 0: only at the end.")
     ] = 600.0,
     rows: Annotated[int, typer.Option(min=1, help="Messages of each archive in a micro-batch, at most.")] = 10_000,
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too, at each refresh.")
     ] = False,
     rate_limit: Annotated[
-        int | None, typer.Option(help="Transmissions that a sender is allowed in an epoch.", show_default="not known")
+        int | None, typer.Option(help="Transmissions that a sender may make in an epoch.", show_default="not known")
     ] = None,
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Follow archives: deliver each message once, as soon as it is complete, and keep the tables of a run.
 
-    Ctrl-C ends it in good order, with the tables made anew. However it ended, the same words go on where it was.
+    Ctrl-C refreshes the tables and ends it. Started again with the same arguments it continues where it ended.
 
     Exit code 0 if every row is accounted for, 1 if not, 2 if it could not go on.
 

@@ -59,7 +59,7 @@ _BAR_WIDTH: Final = 20
 
 @contextmanager
 def broken_off(then: str) -> Iterator[None]:
-    """Say what to do ``then`` if the block is broken off with Ctrl-C, without the traces of what waited for Spark."""
+    """If Ctrl-C interrupts the block, print ``then`` and no tracebacks of calls into Spark."""
     root = logging.getLogger()
     root.addFilter(_is_no_broken_call)
     try:
@@ -100,7 +100,7 @@ class StepsShown:
 
 
 class TimeLeft:
-    """A guess at how long the rest of a run takes, from how long its steps so far took."""
+    """Estimates the remaining time of a run from the times of its finished steps."""
 
     def __init__(self, steps: Iterable[str]) -> None:
         """Begin with all steps ahead."""
@@ -108,14 +108,14 @@ class TimeLeft:
         self._measured = self._seconds = 0.0
 
     def ended(self, step: str, seconds: float | None) -> None:
-        """Take a step that took so long; None if it was there from an earlier attempt."""
+        """Note the time of a finished step; None if an earlier attempt finished it."""
         share = self._ahead.pop(step, 0.0)
         if seconds is not None:
             self._measured += share
             self._seconds += seconds
 
     def seconds(self) -> float | None:
-        """Return about how long the steps that have not ended take; None while that is anyone's guess."""
+        """Return the estimated time of the unfinished steps; None while it is unknown."""
         if self._measured < _KNOWN_ENOUGH:
             return None
         return self._seconds / self._measured * sum(self._ahead.values())
@@ -162,12 +162,12 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def _is_no_broken_call(record: logging.LogRecord) -> bool:
-    """Tell whether something else is logged than that py4j was interrupted in a call, which it logs with a trace."""
+    """Return False for py4j's log records, with tracebacks, of interrupted calls."""
     return "while sending command" not in str(record.msg)
 
 
 def _tracker() -> StatusTracker | None:
-    """Return what tells of the tasks of the active session; a session of Spark Connect has nothing that does."""
+    """Return the status tracker of the active session; Spark Connect has none."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - needs the [spark] extra
 
     session = SparkSession.getActiveSession()

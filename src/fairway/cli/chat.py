@@ -24,9 +24,9 @@ def command(
         Path | None, typer.Option(metavar="FOLDER", help="Write what is no text to FOLDER/MESSAGE_ID.")
     ] = None,
 ) -> None:
-    """Talk to everybody in a channel: a line that you type is sent, what comes is shown.
+    """Chat in a channel: each line that you type is sent, and received messages are shown.
 
-    A line with a check mark tells who has a message of yours. /file PATH sends a file, /who tells who acknowledged
+    A line with a check mark says who has a message of yours. /file PATH sends a file, /who shows who acknowledged
     your last message, /quit or Ctrl-D ends. Works with a pipe in place of a keyboard, too.
 
     Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]

@@ -1,4 +1,4 @@
-"""``fairway demo``: the main job, to look at; run by `fairway.apps.demonstration`."""
+"""``fairway demo``: shows the main features; run by `fairway.apps.demonstration`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _PICTURE: Final = "sea.png"
 
 
 def command(
-    file: Annotated[Path | None, typer.Argument(help="The file to send; a picture of about 1 MiB if none.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The file to send; by default a picture of about 1 MiB.")] = None,
     *,
     loss: Annotated[float, typer.Option(help="Share of deliveries that the network loses, 0 to 1.")] = 0.3,
-    participants: Annotated[int, typer.Option(help="How many take part, 2 to 8.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the network's dice and of the picture.")] = 1,
+    participants: Annotated[int, typer.Option(help="Number of participants, 2 to 8.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the network's faults and of the picture.")] = 1,
     archive: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Keep what was broadcast here, as a nwaku store would (SQLite); a new file."),
     ] = None,
-    spark: Annotated[bool, typer.Option(help="End with a Spark job over the archive.")] = True,
+    spark: Annotated[bool, typer.Option(help="Run a Spark job over the archive at the end.")] = True,
     kill: Annotated[bool, typer.Option(help="Kill a participant half-way, and start it again.")] = True,
     keep: Annotated[
         Path | None,
@@ -86,7 +86,7 @@ def command(
 
 @contextmanager
 def _run_folder(keep: Path | None) -> Iterator[Path]:
-    """Give the folder in which everything of this run lies."""
+    """Yield the folder for all files of this run."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="fairway-demo-") as folder:
             yield Path(folder)

@@ -1,4 +1,4 @@
-"""``fairway network``: a Waku network on this machine, for programs that want to try each other."""
+"""``fairway network``: a simulated Waku network on this machine, for trying programs together."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from fairway.waku.local.hub import serve_until_stopped
 
 def command(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any free port.")] = 0,
-    loss: Annotated[float, typer.Option(help="Share of deliveries that never happen, 0 to 1.")] = 0.0,
-    duplication: Annotated[float, typer.Option(help="Share of deliveries that happen twice, 0 to 1.")] = 0.0,
-    min_delay_ms: Annotated[int, typer.Option(help="Fastest hop, milliseconds.")] = 0,
-    max_delay_ms: Annotated[int, typer.Option(help="Slowest hop, milliseconds; the span is what reorders.")] = 0,
-    store_loss: Annotated[float, typer.Option(help="Share of messages that the store misses, 0 to 1.")] = 0.0,
-    store_lag_ms: Annotated[
-        int, typer.Option(help="How much later than published a message enters the store, milliseconds.")
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 0,
+    loss: Annotated[float, typer.Option(help="Share of deliveries that are lost, 0 to 1.")] = 0.0,
+    duplication: Annotated[float, typer.Option(help="Share of deliveries that are doubled, 0 to 1.")] = 0.0,
+    min_delay_ms: Annotated[int, typer.Option(help="Shortest delay of a hop, milliseconds.")] = 0,
+    max_delay_ms: Annotated[
+        int, typer.Option(help="Longest delay of a hop, milliseconds; a larger span reorders more.")
     ] = 0,
+    store_loss: Annotated[float, typer.Option(help="Share of messages that the store does not get, 0 to 1.")] = 0.0,
+    store_lag_ms: Annotated[int, typer.Option(help="Delay with which a message enters the store, milliseconds.")] = 0,
     store_lies: Annotated[float, typer.Option(help="Share of the store's answers that are false, 0 to 1.")] = 0.0,
     answer_loss: Annotated[
-        float, typer.Option(help="Share of messages that are taken while their sender waits in vain, 0 to 1.")
+        float, typer.Option(help="Share of messages that are accepted while the answer is lost, 0 to 1.")
     ] = 0.0,
     too_many_requests: Annotated[float, typer.Option(help="Share of messages refused with 429, 0 to 1.")] = 0.0,
     invalid_message: Annotated[float, typer.Option(help="Share of messages refused with 420, 0 to 1.")] = 0.0,
     no_peers_to_relay: Annotated[float, typer.Option(help="Share of messages refused with 503 or 505, 0 to 1.")] = 0.0,
     rate_limit: Annotated[
-        int | None, typer.Option(help="What each node may send in ten minutes.", show_default="no limit")
+        int | None, typer.Option(help="Messages that each node may send in ten minutes.", show_default="no limit")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed loses the same messages.")] = 0,
     archive: Annotated[
         Path | None, typer.Option(help="Keep what is sent here, as a nwaku store would (SQLite); outlives the process.")
     ] = None,
     until_stdin_closes: Annotated[
-        bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends: a child of a program.")
+        bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends, for a child process.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:
-    """Serve a Waku network to programs on this machine, as bad as you like.
+    """Serve a simulated Waku network to programs on this machine, with faults that you choose.
 
-    Prints its address, runs until Ctrl-C or SIGTERM, and ends with what happened. It may be killed and started again
+    Prints its address, runs until Ctrl-C or SIGTERM, and ends with its counts. It can be killed and started again
     on the same port at any moment: programs come back by themselves.
 
     Examples: [bold]fairway network --port 60010 --loss 0.3[/bold]

@@ -25,10 +25,10 @@ _LIMITS: Final[dict[str, Any]] = {"rich_help_panel": "Limits and tests"}
 def command(
     *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines; the first one, once ready, is who and where.")
+        bool, typer.Option("--json", help="Print JSON lines; the first, once ready, has the peer id and the addresses.")
     ] = False,
     until_stdin_closes: Annotated[
-        bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends: a child of a program.")
+        bool, typer.Option("--until-stdin-closes", help="Stop also when standard input ends, for a child process.")
     ] = False,
     tcp_port: Annotated[int, typer.Option(**_PORT, help="libp2p over TCP.")] = 0,
     ws_port: Annotated[int, typer.Option(**_PORT, help="libp2p over WebSocket, for browsers.")] = 0,
@@ -37,7 +37,7 @@ def command(
         typer.Option(
             **_LISTENING,
             metavar="ORIGIN",
-            help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'; may be repeated.",
+            help="Web pages that may use the WebSocket port, like https://app.example.org, or '*'; repeatable.",
             show_default="those of this machine",
         ),
     ] = None,
@@ -46,7 +46,7 @@ def command(
         typer.Option(
             **_LISTENING,
             metavar="ADDRESS",
-            help="IP address of these two; others can only reach you at another one, like 0.0.0.0.",
+            help="IP address of these two ports; other machines need another one, like 0.0.0.0.",
         ),
     ] = "127.0.0.1",
     key: Annotated[
@@ -56,7 +56,7 @@ def command(
             "--key",
             **_LISTENING,
             metavar="FILE",
-            help="The node's key, made if it is not there: keeps the peer id over restarts.",
+            help="File of the node's key, created if missing: keeps the peer id over restarts.",
             show_default="node.key in the folder of --state",
         ),
     ] = None,
@@ -65,17 +65,17 @@ def command(
         typer.Option(
             **_LISTENING,
             metavar="DIR",
-            help="Folder for what the node keeps of itself; one for each node.",
+            help="Folder for the node's own state; one for each node.",
             show_default="~/.local/state/fairway, or in XDG_STATE_HOME",
         ),
     ] = None,
-    rest_port: Annotated[int, typer.Option(**_PORT, help="REST API and metrics, as nwaku has them.")] = 0,
+    rest_port: Annotated[int, typer.Option(**_PORT, help="REST API and metrics, as in nwaku.")] = 0,
     rest_host: Annotated[
         str,
         typer.Option(
             **_LISTENING,
             metavar="ADDRESS",
-            help="IP address of the REST API, which has no accounts: keep it out of others' reach.",
+            help="IP address of the REST API, which has no accounts: do not expose it to other machines.",
         ),
     ] = "127.0.0.1",
     rest_origin: Annotated[
@@ -83,14 +83,14 @@ def command(
         typer.Option(
             **_LISTENING,
             metavar="ORIGIN",
-            help="Web pages that may use the REST API, like https://app.example.org, or '*'; may be repeated.",
+            help="Web pages that may use the REST API, like https://app.example.org, or '*'; repeatable.",
         ),
     ] = None,
     no_rest: Annotated[bool, typer.Option("--no-rest", **_LISTENING, help="Serve no REST API.")] = False,
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            **_NETWORK, metavar="MULTIADDR", help="A node to stay connected to, ours or nwaku; may be repeated."
+            **_NETWORK, metavar="MULTIADDR", help="A node to stay connected to, fairway or nwaku; repeatable."
         ),
     ] = None,
     cluster: Annotated[
@@ -102,28 +102,30 @@ def command(
             **_NETWORK,
             metavar="NUMBER",
             min=1,
-            help="How many shards the cluster has.",
+            help="Number of network shards in the cluster.",
             show_default=f"{DEFAULT_SHARD_COUNT}; outside cluster {DEFAULT_CLUSTER} as many as --shard needs",
         ),
     ] = None,
     shard: Annotated[
         list[int] | None,
-        typer.Option(**_NETWORK, metavar="NUMBER", help="A shard to serve; may be repeated.", show_default="all"),
+        typer.Option(**_NETWORK, metavar="NUMBER", help="A network shard to serve; repeatable.", show_default="all"),
     ] = None,
     archive: Annotated[
         str,
         typer.Option(
             **_ARCHIVE,
             metavar="URL",
-            help="Where messages are kept, laid out as nwaku does: sqlite:PATH, postgresql://user@host/db, or memory:.",
+            help="Where to keep messages, in nwaku's layout: sqlite:PATH, postgresql://user@host/db, or memory:.",
         ),
     ] = "memory:",
     keep: Annotated[
-        str, typer.Option(**_ARCHIVE, metavar="TIME", help="For how long: 12h, 30d, or 'forever'.")
+        str, typer.Option(**_ARCHIVE, metavar="TIME", help="How long to keep messages: 12h, 30d, or 'forever'.")
     ] = "30d",
     keep_size: Annotated[
         str | None,
-        typer.Option(**_ARCHIVE, metavar="SIZE", help="How much at most: 500MB, 20GB.", show_default="no limit"),
+        typer.Option(
+            **_ARCHIVE, metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"
+        ),
     ] = None,
     requests_per_second: Annotated[
         float,
@@ -131,11 +133,11 @@ def command(
             **_LIMITS,
             metavar="NUMBER",
             min=0,
-            help="What each peer may ask of each service in the long run; 0: no limit.",
+            help="Requests a second of each peer to each service, in the long run; 0: no limit.",
         ),
     ] = 200.0,
     rest_cache: Annotated[
-        int, typer.Option(**_LIMITS, metavar="NUMBER", min=1, help="Messages that wait to be fetched by REST clients.")
+        int, typer.Option(**_LIMITS, metavar="NUMBER", min=1, help="Messages that wait for REST clients to fetch them.")
     ] = NWAKU_CACHE_MESSAGES,
     loss: Annotated[
         float,
@@ -147,7 +149,7 @@ def command(
 ) -> None:
     r"""Serve the Waku network: relay, light push, filter and store, over TCP and WebSocket, and nwaku's REST API.
 
-    Runs until Ctrl-C or SIGTERM. Programs connect to an address that it prints:
+    Runs until Ctrl-C or SIGTERM. Programs connect to one of the addresses that it prints:
     fairway.connect("/ip4/127.0.0.1/tcp/60000/p2p/12D3Koo..."), or js-waku to the
     one with /ws in it. The REST API has a page about itself at /docs.
 
@@ -192,7 +194,7 @@ def command(
 
 
 def _shards_of(cluster: int, served: Sequence[int]) -> int:
-    """Return how many shards a cluster has of which only the served ones are known."""
+    """Return the number of network shards of a cluster, if only the served ones are given."""
     needed = max(served, default=-1) + 1
-    # A network of one's own with shard 0 has that one: content topics are spread over what is there.
+    # A private network with shard 0 has only that shard, so that all content topics map to it.
     return needed if served and cluster != DEFAULT_CLUSTER else max(DEFAULT_SHARD_COUNT, needed)

@@ -1,4 +1,4 @@
-"""``fairway pipeline``: archives through `fairway.pipeline`, what came of it, and messages out of it."""
+"""``fairway pipeline``: runs `fairway.pipeline` over archives, reports its results, and exports messages."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def run(
         typer.Option(
             "--source",
             metavar="URI",
-            help="Where messages are: sqlite:PATH and others; NAME=URI names the store. May be given several times.",
+            help="An archive: sqlite:PATH and others; NAME=URI names the store. Repeatable.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables; made if need be.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the tables; created if missing.")],
     keys: Annotated[
         Path | None,
         typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON; see docs/pipeline.md."),
@@ -71,7 +71,7 @@ def run(
     ] = False,
     epoch_ms: Annotated[int, typer.Option(help="Length of an epoch of the rate limit.")] = _DEFAULT_EPOCH_MS,
     rate_limit: Annotated[
-        int | None, typer.Option(help="Transmissions that a sender is allowed in an epoch.", show_default="not known")
+        int | None, typer.Option(help="Transmissions that a sender may make in an epoch.", show_default="not known")
     ] = None,
     parity_rate: Annotated[
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
@@ -83,7 +83,7 @@ def run(
 ) -> None:
     """Write all tables of some archives into a folder.
 
-    A run that was broken off goes on where it stopped when it is started again with the same words.
+    A run that was interrupted continues when it is started again with the same arguments.
 
     Exit code 0 if every row is accounted for, 1 if not, 2 if it could not run.
 
@@ -127,9 +127,9 @@ def report(
     ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Print what a run found out: channels, senders, losses, bandwidth, stores.
+    """Print the results of a run: channels, senders, losses, bandwidth, stores.
 
-    Needs no Spark to be started.
+    Starts no Spark.
 
     Example: [bold]fairway pipeline report run --html report.html[/bold]
     """
@@ -159,9 +159,9 @@ def export_messages(
     form: Annotated[str, typer.Option("--format", help="files, jsonl or parquet.")] = "files",
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Write messages, those that came in segments put together, as files or rows.
+    """Write the reassembled messages as files or rows.
 
-    Needs no Spark to be started.
+    Starts no Spark.
 
     Example: [bold]fairway pipeline export run --to messages --channel team[/bold]
     """
@@ -193,13 +193,13 @@ def restore(
         Path | None, typer.Option("--keys", metavar="FILE", help="Keys of encrypted channels, as JSON.")
     ] = None,
     as_read: Annotated[
-        bool, typer.Option("--as-read", help="Count everything as read: only what comes later is shown.")
+        bool, typer.Option("--as-read", help="Mark all messages as read: only later ones are shown.")
     ] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Make a channel's store out of an archive: whoever was away reads everything, and goes on from there.
+    """Make a channel's store from an archive: a participant that was offline reads it all, and continues from there.
 
-    Every other command takes the store with --store. Needs no Spark to be started.
+    Other commands use the store with --store. Starts no Spark.
 
     Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
     """
@@ -237,21 +237,23 @@ def restore(
 
 @app.command()
 def generate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the archive and the truth about it.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new folder for the archive and the record of the truth.")
+    ],
     *,
     messages: Annotated[int, typer.Option(min=1, help="About how many SDS messages.")] = 100_000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rows.")] = 1,
     channels: Annotated[int, typer.Option(min=1, help="How many channels; their sizes differ.")] = 100,
-    stores: Annotated[int, typer.Option(min=1, help="How many stores have it, each with gaps of its own.")] = 1,
+    stores: Annotated[int, typer.Option(min=1, help="Number of stores, each with different gaps.")] = 1,
     logos_share: Annotated[float, typer.Option(min=0, max=1, help="Share of channels on the Logos wire.")] = 0.0,
     loss: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that no store has.")] = 0.02,
     corruption: Annotated[float, typer.Option(min=0, max=1, help="Share that cannot be decoded.")] = 0.002,
     duplication: Annotated[float, typer.Option(min=0, max=1, help="Share that one store has twice.")] = 0.01,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Make an archive of any size to try things on, with loss, copies and damage, and the truth about it beside it.
+    """Make an archive of any size for tests, with losses, copies and damage, and a record of the truth beside it.
 
-    Prints the command that runs the pipeline over it. `fairway.pipeline.generator` has more to choose.
+    Prints the command that runs the pipeline over it. `fairway.pipeline.generator` has more options.
 
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """

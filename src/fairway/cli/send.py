@@ -28,18 +28,18 @@ from fairway.visible import visible
 @with_settings
 def command(
     settings: ChannelSettings,
-    text: Annotated[list[str] | None, typer.Argument(help="The message; words are joined. Stdin if none.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="The message; words are joined. Without it, stdin.")] = None,
     *,
     file: Annotated[Path | None, typer.Option(metavar="PATH", help="Send the content of a file.")] = None,
-    wait: Annotated[Wait, typer.Option(help="How far to wait; none leaves the sending to a later run.")] = (
-        Wait.DELIVERED
-    ),
+    wait: Annotated[Wait, typer.Option(help="What to wait for; with none, a later run sends.")] = (Wait.DELIVERED),
     count: Annotated[int, typer.Option(min=1, help="How many participants must acknowledge it.")] = 1,
-    by: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Who must; may be repeated.")] = None,
+    by: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A participant that must acknowledge it; repeatable.")
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait; 0 = to the end.")] = 120.0,
     machine: Annotated[bool, typer.Option("--json", help="Print every event as a JSON line, for programs.")] = False,
 ) -> None:
-    """Send a text, a file or stdin to everybody in a channel, and wait until it is acknowledged.
+    """Send a text, a file or stdin to a channel, and wait until it is acknowledged.
 
     Exit code 0 if it came as far as was waited for, 1 if not, 2 if it was not accepted. With --store a message that is
     not acknowledged yet stays there, and its sending goes on whenever a command runs with that store; so it is accepted
@@ -76,7 +76,7 @@ def _payload(words: list[str], file: Path | None, limit_bytes: int) -> bytes:
 
 @contextmanager
 def _picture(console: Console) -> Iterator[Watching]:
-    """Show the segments of the message while it is under way, on a terminal only."""
+    """Show the segments of the message while it is being sent, if stderr is a terminal."""
     if not console.is_terminal:
         yield Watching()
         return

@@ -41,7 +41,7 @@ def command(
     worlds: Annotated[
         int | None,
         typer.Option(
-            help="Run so many worlds with plans drawn at random; what is given of a plan holds for all of them.",
+            help="Run so many worlds with random plans; options of a plan that are given hold for all.",
             show_default=False,
             rich_help_panel=_MANY,
         ),
@@ -52,7 +52,7 @@ def command(
     ] = None,
     budget_s: Annotated[
         float | None,
-        typer.Option(help="Begin no world later than so many seconds.", show_default=False, rich_help_panel=_MANY),
+        typer.Option(help="Start no world after so many seconds.", show_default=False, rich_help_panel=_MANY),
     ] = None,
     first_seed: Annotated[
         int, typer.Option(help="The first world's plan is drawn from this seed.", rich_help_panel=_MANY)
@@ -60,20 +60,20 @@ def command(
     calm: Annotated[
         bool,
         typer.Option(
-            "--calm", help="Let nothing go wrong but what is given: draw size and talk alone.", rich_help_panel=_MANY
+            "--calm", help="Draw only size and talk at random, and no faults but the given ones.", rich_help_panel=_MANY
         ),
     ] = False,
     tour: Annotated[
         bool,
         typer.Option(
             "--tour",
-            help="Meet each kind of trouble in turn, in small worlds, in place of drawing them.",
+            help="Run a small world for each kind of fault, in place of random ones.",
             rich_help_panel=_MANY,
         ),
     ] = False,
     keep_going: Annotated[
         bool,
-        typer.Option("--keep-going", help="Go on after a world that breaks, and list all.", rich_help_panel=_MANY),
+        typer.Option("--keep-going", help="Continue after a world that breaks, and list all.", rich_help_panel=_MANY),
     ] = False,
     shrink: Annotated[
         bool | None,
@@ -83,7 +83,9 @@ def command(
             rich_help_panel=_MANY,
         ),
     ] = None,
-    shrink_s: Annotated[float, typer.Option(help="For how many seconds.", rich_help_panel=_MANY)] = _CAMPAIGN.shrink_s,
+    shrink_s: Annotated[
+        float, typer.Option(help="How many seconds to look for it.", rich_help_panel=_MANY)
+    ] = _CAMPAIGN.shrink_s,
     world_s: Annotated[
         float, typer.Option(help="A world that takes more seconds of CPU time counts as broken.", rich_help_panel=_MANY)
     ] = _CAMPAIGN.world_s,
@@ -98,7 +100,7 @@ def command(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Leave out seeds that stand in the record.", rich_help_panel=_MANY),
+        typer.Option("--resume", help="Skip the seeds in the record.", rich_help_panel=_MANY),
     ] = False,
     tables: Annotated[
         list[Path] | None,
@@ -123,17 +125,17 @@ def command(
 ) -> None:
     """Run hours of a lossy channel under virtual time, and check that it kept its promises.
 
-    Without options a tour of small worlds meets every kind of trouble, within some 20 seconds of CPU time.
+    Without options it runs a small world for each kind of fault, within some 20 seconds of CPU time.
     Options of a world alone, such as [bold]--seed[/bold], run that world and print tables of what happened.
 
-    Participants talk, join, leave, crash, go offline and fall apart, all drawn from the seed.
-    Then everybody comes back, the network staying as bad as it is, until the channel is quiet.
+    Participants send, join, leave, crash, go offline and are split by partitions, all drawn from the seed.
+    Then all come back, with the faults of the network unchanged, until the channel is quiet.
 
-    Checked are: everything delivered, once, in causal order; equal logs; one end of every send;
+    Checked are: each message delivered, once, in causal order; equal logs; one end of every send;
     no false delivery report; bounded buffers.
 
     [bold]--worlds[/bold] or [bold]--budget-s[/bold] run many worlds, each drawn from a seed of its own, side by side.
-    The first that breaks ends it, and the smallest plan found that breaks the same way is printed.
+    The first world that breaks ends the run, and the smallest plan found that breaks alike is printed.
 
     [bold]--archive[/bold] keeps what a store would hold of one world, for [bold]fairway[/bold]'s pipeline to read.
 
@@ -202,7 +204,7 @@ def _one(plan: SimulationPlan, archive: Path | None, *, machine: bool) -> None:
 
 
 def _seeds_in(record: Path | None) -> frozenset[int]:
-    """Return whose worlds stand in a record, which may not have been begun."""
+    """Return the seeds of the worlds in a record; none if there is no file."""
     if record is None:
         raise ConfigurationError("--resume goes on with a record: give it as --record FILE")
     return frozenset(row["seed"] for row in rows_in(record)) if record.exists() else frozenset()
@@ -277,7 +279,7 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
 
 
 def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[Outcome]:
-    """Yield what comes of the worlds, unless told otherwise up to the first that breaks."""
+    """Yield the outcomes of worlds, up to the first that breaks unless ``keep_going``."""
     with closing(campaign.outcomes()) as outcomes:
         for outcome in outcomes:
             yield outcome

@@ -35,13 +35,15 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Stop when nothing came for so long.",
+            help="Stop after so long without a message.",
             show_default="10 if nothing is known to be missing; never with --follow",
         ),
     ] = None,
     linger: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="Stay at most so long until the last message is acknowledged."),
+        typer.Option(
+            metavar="SECONDS", min=0, help="At the end, wait at most so long until acknowledgements have left."
+        ),
     ] = 20.0,
     events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
     save: Annotated[
@@ -49,10 +51,10 @@ def command(
     ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:
-    """Print the messages of a channel: what an earlier run did not finish, what the network stored, what comes.
+    """Print the messages of a channel: unfinished ones of an earlier run, stored ones, and new ones.
 
     Shows time, sender and text, or the hash if it is no text. With --store, what was shown is not shown again.
-    Exit code 1 if --count messages did not come. On stderr it says when the node is gone and when it is back, and what
+    Exit code 1 if --count messages did not come. On stderr it says when the node disconnects and reconnects, and what
     could not be opened.
 
     Examples: [bold]fairway tail --channel team --sender bob --store bob.db --follow[/bold]
@@ -89,7 +91,7 @@ def command(
 
 
 def message_text(message: MessageReceived, saved: Path | None) -> Text:
-    """Return a message as people see it."""
+    """Return a received message as a line for people."""
     at_s = message.timestamp_ns / NS_PER_S if message.timestamp_ns else time.time()
     marks = [
         mark

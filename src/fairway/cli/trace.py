@@ -27,18 +27,16 @@ _WIDTH_OF_A_FILE: Final = 160
 def command(
     message_id: Annotated[
         str,
-        typer.Argument(
-            metavar="MESSAGE_ID", help="Of the message, or the beginning of it; a request id or an SDS id will do, too."
-        ),
+        typer.Argument(metavar="MESSAGE_ID", help="Message id or its beginning, request id, or SDS message id."),
     ],
-    store: Annotated[list[Path], typer.Option(metavar="PATH", help="The store of a participant; may be repeated.")],
+    store: Annotated[list[Path], typer.Option(metavar="PATH", help="The store of a participant; repeatable.")],
     *,
     everything: Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Tell where a message went: its segments, hashes, attempts and acknowledgements, and who received it.
+    """Show where a message went: its segments, hashes, attempts and acknowledgements, and who received it.
 
-    Several stores are put together in order of time. Exit code 1 if none of them knows the message. Stores may be in
+    Several stores are shown together, in order of time. Exit code 1 if none of them knows the message. Stores may be in
     use meanwhile; nothing is changed.
 
     Example: [bold]fairway trace 2cf24dba --store alice.db --store bob.db[/bold]
@@ -155,5 +153,5 @@ def _row(step: Step, start_ms: int) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """Return a text of others as rich shall print it: visible, and no markup."""
+    """Return a text from the network for rich to print: invisible characters and markup are escaped."""
     return escape(visible(text))

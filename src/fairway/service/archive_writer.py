@@ -1,8 +1,7 @@
-"""What waits to be written into an archive, and the one thread that writes it, in large transactions.
+"""`ArchiveWriter`: queues messages for an archive, and writes them on one thread in large transactions.
 
-Invariants: putting returns at once; messages are written in the order in which they came, each batch whole or not at
-all, and a batch that cannot be written now is tried again, before anything newer; what waits is bounded in bytes, and a
-message that finds no room is dropped and counted.
+`put` returns at once. Messages are written in order, each batch whole or not at all; a batch that fails is tried again
+before newer ones. The queue is bounded in bytes; messages beyond it are dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
 
 FLUSH_AFTER_S: Final = 0.05
-"""How long a message may wait before it is written, unless a query comes."""
+"""Longest time until a message is written; a query writes at once."""
 RETRY_AFTER_S: Final = 1.0
 """How long a batch that could not be written waits, unless a query comes."""
 MAX_WAITING_BYTES: Final = 67_108_864
-"""Of messages that wait; beyond it, when the disk does not keep up or is full, messages are dropped."""
+"""Largest size of the queue; beyond it, when the disk is slow or full, messages are dropped."""
 OVERHEAD_BYTES: Final = 1_024
 """Counted for each message besides its own bytes: what it takes in memory."""
 _BATCH_ROWS: Final = 5_000
@@ -39,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class ArchiveWriter:
-    """``write`` is called in the writer's thread; it keeps a batch and returns how many of it it had to refuse."""
+    """Writes batches; ``write`` runs on the writer's thread and returns how many messages of a batch it refused."""
 
     def __init__(self, write: Callable[[Sequence[Waiting]], int], thread: ThreadPoolExecutor) -> None:
         self._write: Final = write
@@ -54,14 +53,14 @@ class ArchiveWriter:
         self._failing = False
         self._closed = False
         self.dropped = 0
-        """Messages that found no room, or that the archive cannot hold."""
+        """Messages beyond the queue's bound, or that the archive cannot hold."""
 
     def __len__(self) -> int:
         """Return how many messages are not yet written."""
         return self._put - self._done
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
-        """Write a message, soon."""
+        """Queue a message."""
         if self._closed or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.dropped += 1
             return
@@ -82,7 +81,7 @@ class ArchiveWriter:
         await asyncio.wait([waiter], timeout=timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Write what is waiting, as far as it can be written in time, and take no more. May be called twice."""
+        """Write the queue, as far as ``timeout_s`` allows, and accept no more. Can be called twice."""
         self._closed = True
         end = asyncio.get_running_loop().time() + timeout_s
         while len(self):
@@ -146,7 +145,7 @@ class ArchiveWriter:
 
 
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
-    """Return what ``work`` returns in a thread; whatever an archive may do there is a `StorageError`."""
+    """Return the result of ``work`` on a thread; errors of an archive become `StorageError`."""
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, work)
     except StorageError:

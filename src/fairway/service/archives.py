@@ -1,8 +1,8 @@
-"""What a service node keeps for store queries, whoever keeps it: memory, SQLite or PostgreSQL.
+"""`NodeArchive`: the messages that a service node keeps for store queries, in memory, SQLite or PostgreSQL.
 
-Invariants: `NodeArchive.put` returns at once and what waits to be written is
-bounded, the rest is dropped and counted; a query sees everything that was put before it; what is older or more than
-`Retention` allows is removed; after `NodeArchive.close` everything else is on disk.
+`NodeArchive.put` returns at once; the queue of writes is bounded, and messages beyond it are dropped and counted. A
+query sees all messages that were put before it. Messages beyond `Retention` are removed. After `NodeArchive.close` all
+others are on disk.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
 MAX_AHEAD_NS: Final = 3_600_000_000_000
-"""A message dated further ahead is not kept: it would outlast every other one, in whatever order the oldest go."""
+"""A message dated further ahead is not kept: it would be the last one to be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how long, and how much, is kept; None: without end."""
+    """How long, and how many, messages are kept; None: no limit."""
 
     max_age_s: float | None = 30 * _DAY_S
-    """By the messages' own timestamps. 64/WAKU2-NETWORK asks for at least 12 hours."""
+    """Largest age by the timestamps of messages. 64/WAKU2-NETWORK asks for at least 12 hours."""
     max_bytes: int | None = None
-    """Of the database; the oldest messages go first."""
+    """Largest size of the database; the oldest messages are removed first."""
 
     def __post_init__(self) -> None:
         if self.max_age_s is not None and self.max_age_s <= 0:
@@ -40,12 +40,12 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveStatistics:
-    """What an archive holds and has done."""
+    """Counts and sizes of an archive."""
 
     messages: int
-    """Kept now, as far as is known."""
+    """Messages kept now, as far as is known."""
     size_bytes: int
-    """Of the database."""
+    """Size of the database."""
     waiting: int
     """Messages that are not yet written."""
     dropped: int

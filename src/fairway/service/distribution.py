@@ -1,7 +1,7 @@
-"""Where a message goes once it is in the node: the archive, filter subscribers, and whoever listens in this process.
+"""`Distribution`: passes each message of a node to the archive, filter subscribers, and subscriptions of the program.
 
-Invariant: while a message counts as seen it goes each of these ways at most once, in whatever way and however often it
-comes. Nothing here waits: each way has a bounded queue of its own.
+A message is passed on once while it counts as seen, however often it arrives. Nothing here waits: each receiver has a
+bounded queue.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from fairway.wire.filter import MessagePush, encode_message_push
 
 Wanted = Callable[[RoutedMessage], bool]
 MAX_LISTENER_BYTES: Final = 134_217_728
-"""Of messages that wait for somebody in this process, unless agreed otherwise."""
+"""Default bound of a subscription in this process, in bytes."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributionStatistics:
-    """What went through a node."""
+    """Counts of a node."""
 
     messages: int
-    """Different ones."""
+    """Different messages."""
     message_bytes: int
     duplicates: int
     lost_on_purpose: int
-    """Pushes that the option ``loss`` ate."""
+    """Pushes that the option ``loss`` dropped."""
 
 
 class Distribution:
@@ -61,7 +61,7 @@ class Distribution:
         self._messages = self._bytes = self._duplicates = self._lost = 0
 
     def hand_out(self, message: RoutedMessage, *, now_s: float, now_ns: int) -> bool:
-        """Send a message all its ways, and return whether it is new."""
+        """Pass a message on, and return whether it is new."""
         if not self._seen.add(message.message_hash, now_s):
             self._duplicates += 1
             return False
@@ -83,7 +83,7 @@ class Distribution:
         return True
 
     def listen(self, wanted: Wanted, *, max_bytes: int = MAX_LISTENER_BYTES) -> Subscription[RoutedMessage]:
-        """Return what comes from now on and is wanted; of more than ``max_bytes`` that wait, the oldest give way."""
+        """Return the wanted messages from now on; beyond ``max_bytes`` the oldest waiting ones are dropped."""
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._listeners.pop(subscription, None) and None,
             size_of=lambda message: len(message.encoded),
@@ -93,17 +93,17 @@ class Distribution:
         return subscription
 
     def loses(self) -> bool:
-        """Return whether the dice say that a message is lost now; counts those."""
+        """Draw whether a message is lost by the option ``loss``, and count it."""
         lost = bool(self._loss) and self._rng.random() < self._loss
         self._lost += lost
         return lost
 
     def sweep(self, now_s: float) -> None:
-        """Forget what was seen long ago."""
+        """Forget messages seen long ago."""
         self._seen.expire(now_s)
 
     def statistics(self) -> DistributionStatistics:
-        """Return what went through."""
+        """Return the counts."""
         return DistributionStatistics(
             messages=self._messages,
             message_bytes=self._bytes,

@@ -2,7 +2,7 @@
 
 js-waku and nwaku read one long-lived stream: a stream for each message would end at the hundredth, for js-waku allows a
 hundred inbound streams and its push handler never closes its half. go-waku reads one message of a stream and closes it.
-So everybody gets one long stream, and what was written to it is kept for as long as the stream is on probation; a
+So each subscriber gets one long stream, and what was written to it is kept as long as the stream is on probation; a
 subscriber that ends it meanwhile gets a stream for each message from then on, beginning with what it had not read.
 
 Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way;
@@ -213,7 +213,7 @@ class _LongStream:
         except Libp2pError as error:
             self._fault = error
         self._queue.settle([frame for frame in self._queue.unread() if not (self.read_one and frame is self._first)])
-        await self._stream.reset()  # whoever writes would wait for room for ever
+        await self._stream.reset()  # a writer would wait for room for ever
 
 
 class _StreamEach:

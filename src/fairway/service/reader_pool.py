@@ -1,4 +1,4 @@
-"""A few readers of an archive, each with a thread of its own, shared by the queries of everybody.
+"""A few readers of an archive, each on a thread of its own, shared by all queries.
 
 Invariants: a reader serves one query at a time; what can only be answered by reading through the archive has readers
 apart, so that it never stands in the way of what an index answers; the queries that wait are bounded in number and in

@@ -1,4 +1,4 @@
-"""Somebody in the channel who forges: what any member can publish, for sender ids prove nothing.
+"""A hostile participant, which publishes forged messages: sender ids are not authenticated.
 
 It has a node of its own, hears everything, and sends what no participant would. What it forges is on record in the
 ledger: nobody is owed it, and its claims count for nothing; what honest participants sent is owed all the same.

@@ -1,4 +1,4 @@
-"""What in fact happened in a world, written down by somebody who sees everything.
+"""The ledger of a world: what in fact happened, seen from outside of all participants.
 
 The ledger watches applications and the network from outside. What the channel says (events) and what is so (who was
 handed what, and when) are kept apart, so that `fairway.simulation.invariants` can hold the one against the other.

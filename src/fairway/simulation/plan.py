@@ -74,7 +74,7 @@ class SimulationPlan:
     participants: int = 20
     """Participants at the beginning."""
     duration_ms: int = 2 * HOUR_MS
-    """How long they talk; afterwards everybody comes back and the world goes on until it is quiet."""
+    """How long they send; then all come back, and the world runs on until it is quiet."""
     loss: float = 0.3
     """Share of deliveries that never happen, store answers included; it stays until the end."""
     seed: int = 1
@@ -100,11 +100,11 @@ class SimulationPlan:
     repeat_share: float = 0.1
     """Share of messages that say "ok", which others said before."""
     ask_all_share: float = 0.5
-    """Share of sends that ask everybody present to acknowledge."""
+    """Share of sends that ask all present participants to acknowledge."""
     ask_some_share: float = 0.0
-    """Share of the others that ask for two or three to acknowledge, whoever they are; the rest asks for anybody."""
+    """Share of the others that ask for two or three acknowledgements; the rest ask for one."""
     ask_more_share: float = 0.0
-    """Share of sends of which somebody more is asked for later, before or after they count as delivered."""
+    """Share of sends that ask for a further participant later, before or after they count as delivered."""
     crashes_per_hour: float = 0.5
     """Crashes of a participant; it starts again at once from what it had made durable."""
     cuts_per_hour: float = 0.0
@@ -128,7 +128,7 @@ class SimulationPlan:
     node_rate: float | None = None
     """Messages that a node takes in a second, after ten at once; the others it refuses with 429. None for no limit."""
     answer_loss: float = 0.0
-    """Share of publications that the network takes while the sender waits for the answer in vain."""
+    """Share of sends that the network accepts while its answer is lost."""
     silence: float = 0.0
     """Share of publications and store queries that a node never answers, not even in failure."""
     slow_uplinks: int = 0
@@ -136,7 +136,7 @@ class SimulationPlan:
     node_deaths_per_hour: float = 0.0
     """Times that the node of a participant dies, and another one takes its place after an absence."""
     deaf_per_hour: float = 0.0
-    """Times that a node forgets what a participant subscribed to, and nobody notices at first."""
+    """Times that a service node forgets the subscriptions of a participant, which notices later."""
     store_lag_ms: int = 0
     """How much later than published a message enters the store."""
     store_page: int | None = None
@@ -155,7 +155,7 @@ class SimulationPlan:
     clock_skew_ms: int = 0
     """How far the clocks of participants are off at most, ahead or behind."""
     clock_jumps_per_hour: float = 0.0
-    """Times that somebody sets a participant's clock, wrongly, by up to the skew or ten minutes."""
+    """Times that a participant's clock is set wrongly, by up to the skew or ten minutes."""
     encrypted: bool = False
     """Whether the channel is encrypted."""
     cipher_delay_ms: int = 0
@@ -177,7 +177,7 @@ class SimulationPlan:
     handler_failures: float = 0.0
     """Share of messages on which handlers raise, each time that they are called; programs that read in a loop fail."""
     bursts: int = 0
-    """Times that somebody sends many long messages at once."""
+    """Times that a participant sends many long messages at once."""
     burst_messages: int = 30
     """How many."""
     hostile: int = 0

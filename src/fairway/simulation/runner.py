@@ -1,4 +1,4 @@
-"""Runs a plan: the script is played, everybody comes back, the world goes on until it is quiet, and is checked.
+"""Runs a plan: plays the script, brings all participants back, runs until the world is quiet, and checks it.
 
 The network stays as bad as it was until then. A world is quiet when everybody has what is owed and nobody waits for
 anything. Then it is healed, every program is killed and started once more, for what it kept must be what was so; a roll

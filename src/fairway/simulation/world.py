@@ -38,11 +38,11 @@ START_MS: Final = 1_760_000_000_000
 """Where virtual time begins, in milliseconds since the Unix epoch."""
 DEFAULT_CHANNEL_ID: Final = "harbour"
 _STARTED_AGAIN_MS: Final = 10_000
-"""After how long somebody starts a program again whose disk or node failed."""
+"""Pause before a program whose disk or node failed is started again."""
 
 
 class Observer:
-    """Whoever watches a world; every method is called at the moment of what it tells, with the time in ms."""
+    """An observer of a world; each method is called at the moment of its event, with the time in ms."""
 
     def told(self, at_ms: int, name: str, event: Event) -> None:
         """Take notice of an event that a participant was told."""
@@ -216,7 +216,7 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """Let go of everything: nobody goes on."""
+        """End all programs, and release all files."""
         for participant in self.participants.values():
             self._kill(participant)
         self.network.close()
@@ -368,7 +368,7 @@ class World:
         self.participants[name].machine.skew_ms = ahead_ms
 
     def sever(self, *sides: Collection[str]) -> None:
-        """Part sides from one another, and from everybody else, until `mend`."""
+        """Split the network into sides, apart from all other nodes, until `mend`."""
         self._sides = tuple(frozenset(side) for side in sides)
         self._divide()
 

@@ -1,4 +1,4 @@
-"""What an archive of Waku messages is to its readers, whoever keeps it: an order, places in it, and pages.
+"""The interfaces of archives of Waku messages: their order, cursors and pages.
 
 A `ReadableArchive` is for the Spark pipeline, which reads archives of several kinds in slices and remembers in a
 checkpoint how far it came: `NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node. A
@@ -30,16 +30,16 @@ MAX_TIMESTAMP_NS: Final = 2**63 - 1
 """See `MIN_TIMESTAMP_NS`."""
 
 LARGEST_HASH: Final = b"\xff" * (HASH_BYTES + 1)
-"""Behind every message hash; no hash is smaller than the empty one."""
+"""Sorts after every message hash; the empty hash sorts before."""
 
 DEFAULT_PAGE_ROWS: Final = 1_000
 """Messages read at once."""
 DEFAULT_PAGE_BYTES: Final = 16_777_216
-"""Payload after which a page ends early; the message that crosses this still belongs to it."""
+"""Payload bytes after which a page ends; the message that exceeds this is its last."""
 
 
 class ArchiveCursor(NamedTuple):
-    """A place in an archive: everything up to and including this message is behind it."""
+    """A position in an archive, after this message."""
 
     timestamp_ns: int
     message_hash: bytes
@@ -52,7 +52,7 @@ class ArchiveSlice(NamedTuple):
     through: ArchiveCursor
 
     def holds(self, place: ArchiveCursor) -> bool:
-        """Return whether a message lies in this slice."""
+        """Return whether a message belongs to this slice."""
         return self.after < place <= self.through
 
 
@@ -77,7 +77,7 @@ class ArchivedMessage:
 
 
 ArchiveEntry = tuple[str, "WakuMessage", bytes, int]
-"""What is to be kept: pubsub topic, message, its hash, and when it was received in nanoseconds."""
+"""A message to keep: pubsub topic, message, message hash, and time of arrival in Unix nanoseconds."""
 
 
 def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> ArchiveSlice:
@@ -104,7 +104,7 @@ class ReadableArchive(ABC):
 
     @abstractmethod
     def estimate(self, part: ArchiveSlice) -> int | None:
-        """Return about how many messages a slice holds, None if that cannot be told without reading them."""
+        """Return about how many messages a slice holds, None if only reading them could say."""
 
     @abstractmethod
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
@@ -132,7 +132,7 @@ class ReadableArchive(ABC):
 
 
 class PagedArchive(Protocol):
-    """What answers store queries, in one thread."""
+    """An archive that answers store queries, used in one thread."""
 
     def close(self) -> None:
         """Let go of the archive; more than once does no harm."""

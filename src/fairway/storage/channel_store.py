@@ -1,11 +1,11 @@
-"""What of a channel must survive a crash, and the interface of whatever keeps it.
+"""`ChannelStore`: the interface of stores for the state of a channel.
 
-A channel hands over `Write` objects in order; a store makes each durable whole or not at all, and calls back when it
-is. Only then does the channel let out what depends on it. One process uses a store, for one sender in one channel.
+A channel submits `Write` objects in order. A store makes each durable, whole or not at all, and calls back; only then
+the channel carries out the effects that depend on it. A store has one process, one channel and one sender.
 
-Beside the rows of the protocol's state (`fairway.protocol.journal`) it keeps three things that the protocol core does
-not know of: the inbox, which is what was delivered to the application and not yet finished by it; the requests, so that
-a send can be repeated safely and asked about later; and the trace, which answers "where did my message go?".
+Besides the rows of the protocol's state (`fairway.protocol.journal`) a store keeps the inbox (messages delivered and
+not finished by the application), the requests (so that a send can be repeated and looked up), and the trace (the events
+about each message).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fairway.events import Event, MessageReceived, MessageSetAside
 from fairway.protocol.effects import Change
 
 KEPT_REQUESTS: Final = 100_000
-"""How many ended requests a store remembers unless it is told otherwise."""
+"""Default number of ended requests that a store keeps."""
 KEPT_TRACE_POINTS: Final = 200_000
-"""How many trace points a store remembers unless it is told otherwise."""
+"""Default number of trace points that a store keeps."""
 
 
 NUMBERS_PER_OPENING: Final = 1 << 32
-"""Numbers of messages that one opening of a store can give; the next opening goes on behind them."""
+"""Message numbers reserved by each opening of a store."""
 
 
 def check_bounds(**bounds: int) -> None:
-    """See that every bound is at least 1. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` unless every bound is at least 1."""
     for name, bound in bounds.items():
         if bound < 1:
             raise ConfigurationError(f"{name} must be at least 1, not {bound}")
 
 
 class Outcome(Enum):
-    """How a send ended."""
+    """The outcome of a send."""
 
     OPEN = "open"
     DELIVERED = "delivered"
@@ -73,42 +73,42 @@ class TracePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """How often a message of the inbox was handed over in vain."""
+    """The failed attempts to handle a message of the inbox."""
 
     number: int
     attempts: int
     set_aside: MessageSetAside | None = None
-    """Given once it is not handed over any more by itself."""
+    """Set once the message is set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What is to become durable together."""
+    """Changes that become durable together."""
 
     changes: tuple[Change, ...] = ()
     delivered: tuple[tuple[int, MessageReceived], ...] = ()
-    """New in the inbox, under ever growing numbers."""
+    """New messages of the inbox, with growing numbers."""
     finished: tuple[int, ...] = ()
-    """Numbers that leave the inbox."""
+    """Numbers of messages that leave the inbox."""
     handling: tuple[Handling, ...] = ()
-    """Of messages in the inbox, those that handlers raised on; replaces what was known of the number."""
+    """Failed attempts, which replace the earlier entry of the same number."""
     requests: tuple[StoredRequest, ...] = ()
-    """New ones, and new states of known ones."""
+    """New requests, and new states of known ones."""
     trace: tuple[TracePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Everything that a channel needs to go on."""
+    """The stored state of a channel."""
 
     changes: tuple[Change, ...]
-    """The rows of `Stack.restore`; empty for a channel without a past."""
+    """The rows for `Stack.restore`; empty for a new channel."""
     inbox: tuple[tuple[int, MessageReceived], ...]
-    """Delivered and neither finished nor set aside, in the order of delivery."""
+    """Messages neither finished nor set aside, in the order of delivery."""
     handling: tuple[Handling, ...]
-    """What is known of handlers that raised, by ascending number."""
+    """Failed attempts, by ascending number."""
     first_number: int
-    """From here on no number was ever given to a message of this store."""
+    """The first unused message number."""
 
 
 class ChannelStore(ABC):
@@ -116,44 +116,44 @@ class ChannelStore(ABC):
 
     @abstractmethod
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        """Open the store for a channel, create it if it is not there, and return what it keeps.
+        """Open the store for a channel, create it if it does not exist, and return its state.
 
         Raises `StoreLockedError`, `StoreMismatchError`, `StoreVersionError`, `StoreCorruptError` or `StoreFullError`.
         """
 
     @abstractmethod
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
-        """Make something durable, in the order of the calls, and call ``done`` then, in that order.
+        """Make a write durable, then call ``done``; both in the order of the calls.
 
-        ``done`` may be called at once or from another thread. With an error, no later write became durable, and this
-        one or not (an fsync that failed leaves that open): the store is of no use until it is closed and opened again.
+        ``done`` may be called at once or from another thread. After an error no later write becomes durable, and this
+        one may be durable or not, as after a failed fsync: the store must be closed and opened again.
         """
 
     @abstractmethod
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return what is known of a send, also of one that ended; the oldest ended ones are forgotten.
+        """Return a request, open or ended; None if it is unknown. The oldest ended requests are forgotten.
 
-        Writes that were submitted count, durable yet or not. May be called from any thread.
+        Submitted writes count, even if not yet durable. Can be called from any thread.
         """
 
     @abstractmethod
     def message(self, number: int) -> MessageReceived | None:
-        """Return a message of the inbox, set aside or not; None if there is none of that number.
+        """Return a message of the inbox, set aside or not; None if the number is unknown.
 
-        Writes that were submitted count, durable yet or not. May be called from any thread.
+        Submitted writes count, even if not yet durable. Can be called from any thread.
         """
 
     @abstractmethod
     def trace(self, identifier: str) -> Iterable[TracePoint]:
-        """Return what happened to a message: by message id, request id or SDS id, oldest first.
+        """Return the trace of a message by message id, request id or SDS message id, oldest first.
 
-        Writes that were submitted count, durable yet or not. May be called from any thread, and searches everything
-        that is kept: a tenth of a second on disk, so an event loop does better to call it from another thread.
+        Submitted writes count, even if not yet durable. Can be called from any thread. On disk a search takes a tenth
+        of a second, so an event loop should call it on another thread.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Finish the writes under way and let go of the store. May be called twice; it can be opened again.
+        """Complete the writes under way, and close the store. Can be called twice; the store can be opened again.
 
-        Not to be called from ``done``.
+        Must not be called from ``done``.
         """

@@ -1,4 +1,4 @@
-"""Writes that wait for the disk together share it: everything that has queued up is made durable at once.
+"""`GroupCommit`: writes that wait at the same time are made durable in one transaction.
 
 When that happens is a matter of the `CommitDriver`: a thread of its own (`WritingThread`) in a real process, a timer of
 the event loop where time and disk are simulated (`fairway.testing`).
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class CommitDriver(ABC):
-    """Empties a queue of writes some time after it was woken; serves one queue."""
+    """Commits the writes of one queue, some time after it was woken."""
 
     @abstractmethod
     def start(self, empty: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class CommitDriver(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """See to it that ``empty`` is called: a queue that was empty has its first write."""
+        """Call ``empty`` later; called when an empty queue gets a write."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -103,7 +103,7 @@ class GroupCommit:
         self._requests: dict[str, StoredRequest] = {}
         self._closing = False
         self.error: StorageError | None = None
-        """Why nothing is written any more."""
+        """The error after which nothing more is written."""
         self._driver = driver
         driver.start(self._empty)
 
@@ -133,7 +133,7 @@ class GroupCommit:
         return next((message for given, message in delivered if given == number), None)
 
     def points(self) -> tuple[int | None, list[TracePoint]]:
-        """Return the trace points of the writes under way, and the number of the first; None if nothing is."""
+        """Return the trace points of the writes under way, and the number of the first; None without writes."""
         with self._lock:
             entries = [*self._in_commit, *self._queued]
         if not entries:
@@ -164,7 +164,7 @@ class GroupCommit:
         for entry in entries:
             try:
                 entry.done(self.error)
-            except Exception:  # noqa: BLE001 - whoever waits for the other writes must get their answers
+            except Exception:  # noqa: BLE001 - the other writes still need their answers
                 _LOG.exception("the answer to a write raised")
         if self.error is None:
             self._attempt(self._housekeeping)
@@ -174,6 +174,6 @@ class GroupCommit:
             action(*arguments)
         except StorageError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, nothing was kept, and somebody waits to hear it
+        except Exception as error:  # noqa: BLE001 - the waiting writes must get the error
             self.error = StorageError(f"a write failed: {type(error).__name__}: {error}")
             self.error.__cause__ = error

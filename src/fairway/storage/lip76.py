@@ -1,11 +1,11 @@
-"""A folder of message archives in the layout of LIP-76: the files ``data`` and ``index``.
+"""Reads and writes a folder of message archives in the layout of LIP-76: the files ``data`` and ``index``.
 
-For readers of archives that others share, and for writing such a folder. Invariant: ``data`` only ever grows, by whole
-archives of whole pieces ("Ensuring reproducible data pieces"), and ``index`` is replaced in one step after ``data`` is
-on disk, so a crash leaves the folder as it was before or with bytes that no entry claims, which the next write cuts.
+``data`` only grows, by whole archives of whole pieces ("Ensuring reproducible data pieces"). ``index`` is
+replaced in one step after ``data`` is on disk. So a crash leaves the folder as it was, or with bytes in ``data`` that
+no entry refers to, which the next write cuts off.
 
-A WakuMessage does not tell the pubsub topic that carried it, and its hash depends on that: it is the one given, or the
-shard that autosharding (RELAY-SHARDING) puts its content topic in, by default in The Waku Network.
+A WakuMessage does not contain its pubsub topic, which its message hash depends on: it is given, or the one that
+autosharding (RELAY-SHARDING) finds for its content topic, by default in The Waku Network.
 """
 
 from __future__ import annotations

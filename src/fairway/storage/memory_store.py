@@ -1,7 +1,6 @@
-"""A store for channels that need not survive their process: tests, benchmarks, and whoever wants none.
+"""`MemoryStore`: a store in memory, for channels whose state need not survive the process.
 
-Everything is done at once, so `done` is called before `submit` returns. What was kept is there again when the same
-store is opened again, as a file would be; each write is whole because nothing runs between its parts.
+`submit` calls `done` before it returns. The same object can be closed and opened again, and keeps its content.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class MemoryStore(ChannelStore):
     """Keeps a channel as long as this object lives."""
 
     def __init__(self, *, kept_requests: int = KEPT_REQUESTS, kept_trace_points: int = KEPT_TRACE_POINTS) -> None:
-        """Make an empty store that keeps so many ended requests and trace points."""
+        """Make an empty store with bounds on ended requests and trace points."""
         check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
@@ -51,7 +50,7 @@ class MemoryStore(ChannelStore):
         return f"<MemoryStore {state}, {len(self._rows)} rows, {len(self._inbox)} in the inbox>"
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        """Begin, or go on where the last one stopped."""
+        """Return the stored state."""
         owner = (channel_id, sender_id, content_topic)
         if self._is_open:
             raise StoreLockedError("this memory store is open already: close its channel first, or give each its own")
@@ -97,7 +96,7 @@ class MemoryStore(ChannelStore):
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return what is known of a send."""
+        """Return a request, or None."""
         return self._requests.get(request_id)
 
     def message(self, number: int) -> MessageReceived | None:
@@ -105,11 +104,11 @@ class MemoryStore(ChannelStore):
         return self._inbox.get(number)
 
     def trace(self, identifier: str) -> list[TracePoint]:
-        """Return what happened to a message."""
+        """Return the trace of a message."""
         return about(identifier, self._trace)
 
     def close(self) -> None:
-        """Let go; the content stays for the next `open`."""
+        """Close the store; its content stays for the next `open`."""
         self._is_open = False
 
     def _keep_request(self, request: StoredRequest) -> None:

@@ -1,8 +1,7 @@
-"""One connection to PostgreSQL that outlives restarts of the server.
+"""`PostgresSession`: one connection to PostgreSQL, made again after a restart of the server.
 
-Invariants: a broken connection is made anew with the next use, never in the middle of one; nothing waits longer than
-`CONNECT_TIMEOUT_S` for a server and, with a time limit, than that for a statement; no error and no representation has
-the credentials.
+A broken connection is replaced at the next use, never within one. Connecting takes at most `CONNECT_TIMEOUT_S`, and a
+statement at most the time limit. Error texts and ``repr`` never show credentials.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 5
 LOCK_TIMEOUT_S: Final = 5
-"""How long a statement waits for others to let go of a table: what waits for one holds up everybody behind it."""
+"""How long a statement waits for the lock of a table, because it delays all statements after it."""
 
 _T = TypeVar("_T")
 
@@ -43,10 +42,10 @@ class PostgresSession:
         return f"<PostgresSession {self.name}>"
 
     def run(self, work: Callable[[psycopg.Connection[Any]], _T], *, again: bool = False) -> _T:
-        """Return what ``work`` does with the connection, which commits each statement by itself.
+        """Return the result of ``work`` with the connection, which commits each statement by itself.
 
-        ``again`` is for work that may be done twice: when the connection turns out to be broken it is done once more
-        with a new one. Raises `ConfigurationError` for a URI that is none, `StorageError` for everything else.
+        With ``again``, work on a broken connection is repeated once with a new one. Raises `ConfigurationError` for an
+        invalid URI, `StorageError` for all other failures.
         """
         driver = psycopg_driver()
         fresh = self._connection is None

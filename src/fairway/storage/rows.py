@@ -1,8 +1,8 @@
-"""How values are laid down in a database file: as MessagePack, with a check value, and exactly as they were.
+"""The encoding of values in a database file: MessagePack, with a CRC-32.
 
-A row of the protocol's state (`fairway.protocol.journal.Row`) comes back equal to what was put, tuples within tuples
-included, so a stack that is restored cannot tell. SQLite notices when its pages do not fit together, not when a bit
-within one has turned; so beside every record stands a CRC-32 of its place and its bytes.
+A row of the protocol's state (`fairway.protocol.journal.Row`) is decoded equal to what was encoded, nested tuples
+included. SQLite detects pages that do not fit together, but no flipped bit within a page; so each record has a CRC-32
+of its place in the store and its bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def encode(value: object) -> bytes:
 
 
 def decode_row(body: bytes) -> Row:
-    """Return the tuple that `encode` was given. Raises `StoreCorruptError` if it was given something else."""
+    """Return the tuple that `encode` was given. Raises `StoreCorruptError` for other bytes."""
     try:
         row = _ROW_DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""The tables of a store, their version, and how older ones are brought up to it.
+"""The tables of a store, their version, and the migrations of older versions.
 
 A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and whose ``user_version`` is the number of
-the last migration that it went through. A new store goes through all of them, so a fresh file and an old one end alike.
-To change the schema, add a function under the next number.
+its last migration. A new store runs all migrations, so that new and old files end alike. To change the schema, add a
+migration with the next number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
 
 
 def _first_schema(connection: sqlite3.Connection) -> None:
-    """Create everything.
+    """Create the tables.
 
     ``state`` is what most writes touch, by random keys (``table/key``): clustering by key saves a second tree.
     ``trace`` has no index: every message writes to it, and it is searched rarely.
@@ -87,9 +87,9 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int,
 
 
 def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> int:
-    """Give a new store to a channel and sender, or see that it is theirs; return how often that was done.
+    """Record channel and sender in a new store, or check that the store is theirs; return the number of openings.
 
-    Writes in any case, so that a file that cannot be written is found out here. Raises `StoreMismatchError`.
+    Always writes, so that a read-only file fails here. Raises `StoreMismatchError`.
     """
     given = {"channel": channel_id, "sender": sender_id, "content topic": content_topic}
     with transaction(connection):

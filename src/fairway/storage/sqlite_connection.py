@@ -1,4 +1,4 @@
-"""How a store's file is opened, and what a transaction is."""
+"""Opens the SQLite file of a store, and runs transactions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Final
 from fairway.errors import StorageError, StoreCorruptError
 
 BUSY_TIMEOUT_S: Final = 5.0
-"""How long to wait for a reader of another process that is in the way for a moment."""
+"""How long to wait for a lock of another process."""
 SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
 COMMIT: Final = "COMMIT"
 """Syncs what a transaction wrote."""
 CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
-"""Copies the log into the file, as far as no reader is in the way, and syncs it."""
+"""Copies the log into the file, as far as readers allow, and syncs it."""
 _PRIVATE: Final = 0o600
 STATEMENTS_CACHED: Final = 256
 """The writer has a statement for every number of rows that it writes at once, of six kinds."""
 
 
 def refuse_other_files(path: Path) -> None:
-    """Raise `StoreCorruptError` for what SQLite would not tell from an empty database, and then write to.
+    """Raise `StoreCorruptError` for files that SQLite would take for an empty database and overwrite.
 
     Looks at no content: a file that SQLite has open elsewhere in this process must not be opened and closed beside it.
     """
@@ -40,7 +40,7 @@ def refuse_other_files(path: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Create a file that only its owner may read, or take the right to from all but its owner and group.
+    """Create a file that only its owner may read, or remove the rights of all others than owner and group.
 
     SQLite makes the files beside it with the same rights.
     """
@@ -82,7 +82,7 @@ def connect(
 
 
 def use_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Write to a log beside the file from now on. Raises `StorageError` where the file system cannot do that."""
+    """Switch to a write-ahead log. Raises `StorageError` if the file system does not support it."""
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StorageError(
@@ -106,7 +106,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def check_structure(connection: sqlite3.Connection, path: Path) -> None:
-    """See that the pages of a file fit together; reads all of them once. Raises `StoreCorruptError`."""
+    """Check the pages of a file; reads all of them. Raises `StoreCorruptError`."""
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         raise StoreCorruptError(

@@ -1,4 +1,4 @@
-"""What SQLite and the operating system report, as the typed errors of a store: what failed, where, and what to do."""
+"""Turns errors of SQLite and the operating system into typed errors, which say what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def storage_error(error: sqlite3.Error, path: Path, doing: str) -> StorageError:
 
 @contextmanager
 def typed_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn whatever SQLite or the operating system raises within into typed errors."""
+    """Turn errors of SQLite or the operating system inside the block into typed errors."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""What is looked up in a store: a request by its id, and the trace of a message."""
+"""Queries of a store: requests, messages of the inbox, and the trace of a message."""
 
 from __future__ import annotations
 

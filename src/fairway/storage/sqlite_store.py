@@ -1,11 +1,11 @@
-"""A store in one SQLite file: what was answered for is on the disk, whatever happens to the process or its power.
+"""`SqliteStore`: a store in one SQLite file; confirmed writes survive a crash and a loss of power.
 
 Write-ahead log, an fsync per transaction, and one process at a time (`StoreLock`). One thread writes
 (`GroupCommit`); look-ups read over a connection of their own, and see what is still queued as well.
 
 Beside the file ``alice.db`` lie ``alice.db-wal`` and ``alice.db-shm`` while it is in use, which belong to it, and
-``alice.db.lock``. Nobody but their owner may read them, for they hold what was said, also in an encrypted channel; who
-shares a store gives the group the right to. After a crash the next `open` goes on with them. To copy a store, close it
+``alice.db.lock``. Only their owner may read them, because they hold messages in clear, also of an encrypted channel; to
+share a store, give its group the right. After a crash the next `open` recovers from them. To copy a store, close it
 first.
 """
 
@@ -47,7 +47,7 @@ from fairway.storage.trace_points import about
 
 
 class _Open(NamedTuple):
-    """What there is while a store is open."""
+    """The resources of an open store."""
 
     resources: ExitStack
     writer: GroupCommit
@@ -67,8 +67,8 @@ class SqliteStore(ChannelStore):
     ) -> None:
         """Name a file; nothing is touched until `open`.
 
-        ``kept_requests`` and ``kept_trace_points`` bound what is remembered of the past, ``max_bytes`` the file without
-        its log: what does not fit fails as if the disk were full.
+        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and trace points, ``max_bytes`` the size of
+        the file without its log: beyond it writes fail as if the disk were full.
         """
         check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
         if max_bytes is not None:
@@ -84,11 +84,11 @@ class SqliteStore(ChannelStore):
 
     @property
     def path(self) -> Path:
-        """Where the store is."""
+        """The path of the file."""
         return self._path
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        """Open the file, create it if there is none, and return what it keeps."""
+        """Open the file, create it if it does not exist, and return its state."""
         with ExitStack() as resources, typed_errors(self._path, "opening"):
             path = self._path.resolve()
             refuse_other_files(path)
@@ -106,7 +106,7 @@ class SqliteStore(ChannelStore):
             writer = SqliteWriter(connection, path, self._kept_requests, self._kept_trace_points)
             committing = GroupCommit(writer.commit, writer.housekeeping, last_point + 1, self._driver())
             self._open = _Open(resources.pop_all(), committing, reading)
-            # Whoever forgets to close still gets what was submitted written.
+            # Submitted writes reach the file even if the program never calls close.
             atexit.register(self.close)
             return stored
 
@@ -118,7 +118,7 @@ class SqliteStore(ChannelStore):
         self._open.writer.submit(write, done)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return what is known of a send, from the queue or the file."""
+        """Return a request, from the queue or the file."""
         current = self._in_use()
         queued = current.writer.request(request_id)
         if queued is not None:
@@ -136,37 +136,37 @@ class SqliteStore(ChannelStore):
             return find_message(current.reading, number)
 
     def trace(self, identifier: str) -> list[TracePoint]:
-        """Return what happened to a message, from the file and the queue."""
+        """Return the trace of a message, from the file and the queue."""
         current = self._in_use()
         before, queued = current.writer.points()
         with typed_errors(self._path, "looking up a trace"):
             return find_points(current.reading, identifier, before) + about(identifier, queued)
 
     def close(self) -> None:
-        """Write what is queued, and let go of the file."""
+        """Write what is queued, and close the file."""
         current, self._open = self._open, None
         if current is None:
             return
         if sys.is_finalizing():
-            # Threads do not run any more, and this one may hold the file: the end of the process lets go of it.
+            # No threads run any more, and this one may hold the file: the end of the process closes it.
             return
         atexit.unregister(self.close)
         with current.resources:
             current.writer.close()
 
     def _abandon(self) -> None:
-        """Let go of the file as it is, as the end of the process would."""
+        """Close the file as it is, as the end of the process would."""
         current, self._open = self._open, None
         if current is not None:
             atexit.unregister(self.close)
             current.resources.close()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        """Open the connection that is written to. What simulates a disk gives one of its own."""
+        """Open the connection for writing; a simulated disk overrides this."""
         return connect(path)
 
     def _driver(self) -> CommitDriver:
-        """Return what empties the queue of writes. What simulates time gives one of its own."""
+        """Return the driver of the queue of writes; a simulated disk overrides this."""
         return WritingThread()
 
     def _in_use(self) -> _Open:

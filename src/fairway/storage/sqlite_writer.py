@@ -1,10 +1,10 @@
-"""Makes writes durable in an SQLite database: all that are given at once in one transaction, with one fsync.
+"""`SqliteWriter`: makes a group of writes durable in one transaction, with one fsync.
 
-What several of them do to the same row is folded first, so a row is encoded and written once per transaction however
-often it changed, and a message that was delivered and finished meanwhile is never written.
+Changes of the same row are folded first: each row is encoded and written once per transaction, and a message that was
+delivered and finished within one is not written.
 
-A busy event loop gives the interpreter away only every few milliseconds, and SQLite must get it back after each
-statement. So many rows share a statement.
+After each statement SQLite must get Python's interpreter lock back, which a busy event loop releases only every few
+milliseconds. So many rows share a statement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairway.storage.sqlite_connection import CHECKPOINT, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 TRIM_AFTER: Final = 1_000
-"""Old requests and trace points are removed when so many came."""
+"""Old requests and trace points are removed after so many new ones."""
 CHECKPOINT_AFTER_BYTES: Final = 8_388_608
 """The log is copied into the file when about so much was written to it."""
 ROWS_PER_STATEMENT: Final = 32
@@ -41,7 +41,7 @@ _BYTES_PER_ROW: Final = 4_096
 
 
 class Statement(NamedTuple):
-    """Something that is done with many rows at once."""
+    """An SQL statement for many rows at once."""
 
     before: str
     row: str
@@ -65,7 +65,7 @@ def _sql(statement: Statement, count: int) -> str:
 
 
 class Fold:
-    """What a group of writes comes to."""
+    """The combined changes of a group of writes."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.rows: dict[tuple[str, str], Row | None] = {}
@@ -89,7 +89,7 @@ class Fold:
             self.points += enumerate(write.trace, first_point)
 
     def statements(self) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
-        """Yield what is to be done, and with which rows."""
+        """Yield the statements, each with its rows."""
         rows = self.rows.items()
         yield PUT_STATE, [state_columns(table, key, row) for (table, key), row in rows if row is not None]
         yield REMOVE_STATE, [(state_place(table, key),) for (table, key), row in rows if row is None]
@@ -105,7 +105,7 @@ class SqliteWriter:
     """Writes to one connection, on one thread."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, kept_requests: int, kept_trace_points: int) -> None:
-        """Write to a store that keeps so many ended requests and trace points."""
+        """Write to a store with bounds on ended requests and trace points."""
         self._connection = connection
         self._path = path
         self._kept_requests = kept_requests
@@ -126,7 +126,7 @@ class SqliteWriter:
         self._since_trim += len(fold.requests) + len(fold.points)
 
     def housekeeping(self) -> None:
-        """Remove what is older than what is kept, and copy the log into the file, each when it is time."""
+        """When due, remove requests and trace points beyond the bounds, and copy the log into the file."""
         if self._since_trim >= TRIM_AFTER:
             self._since_trim = 0
             with typed_errors(self._path, "removing old records"), transaction(self._connection):

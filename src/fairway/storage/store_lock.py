@@ -1,7 +1,7 @@
-"""One process per store: an operating-system lock on a file beside it, which a dead process lets go of by itself.
+"""`StoreLock`: one process per store, by a lock of the operating system, which ends with its process.
 
-The file stays when the lock is released: whoever removed it could remove the lock of the next one. It holds the number
-of the process that has the lock, or had it last, for the error message.
+The lock file stays when the lock is released: removing it could remove the lock of the next process. It holds the id of
+the process that has, or last had, the lock, for the error message.
 
 The lock is a POSIX record lock, not flock(2): a child that this process forks does not inherit it, so it cannot keep
 the store locked after this process died. Such locks do not exclude their own process; a register does.
@@ -20,7 +20,7 @@ from fairway.errors import StoreLockedError
 if sys.platform == "win32":
     import msvcrt
 
-    # Locked bytes cannot be read by others, so what is locked lies far behind the number.
+    # Other processes cannot read locked bytes, so the lock is far behind the process id.
     _LOCKED_AT: Final = 1 << 30
 
     def _acquire(descriptor: int) -> None:
@@ -35,7 +35,7 @@ else:
 
 
 _REGISTER: Final[dict[Path, int]] = {}
-"""Lock files that a process holds, by the number of the process: a forked child has a copy of this."""
+"""Lock file -> id of the process that holds it: a forked child has a copy of this."""
 _REGISTER_LOCK: Final = threading.Lock()
 
 
@@ -45,7 +45,7 @@ class StoreLock:
     def __init__(self, store: Path) -> None:
         """Take the lock of a store at a resolved path.
 
-        Raises `StoreLockedError` if it is taken, and `OSError` if the lock file cannot be made.
+        Raises `StoreLockedError` if another holds it, and `OSError` if the lock file cannot be made.
         """
         self._path = store.with_name(f"{store.name}.lock")
         with _REGISTER_LOCK:

@@ -1,4 +1,4 @@
-"""Look into a store from outside, also while a channel uses it: for whoever asks where a message went.
+"""`StoreReader`: reads the store of a channel from outside, also while the channel uses it.
 
 Nothing is written and no file is made. While a process uses the store, or if it crashed with it, the file is read
 together with its log; else there is no log and the file alone is complete.
@@ -26,7 +26,7 @@ _OWNER: Final = "SELECT channel_id, sender_id, content_topic FROM channel"
 
 
 class Owner(NamedTuple):
-    """Whose store it is."""
+    """The channel, sender and content topic of a store."""
 
     channel_id: str
     sender_id: str
@@ -48,14 +48,14 @@ class StoreReader:
         return f"<StoreReader {str(self._path)!r}>"
 
     def owner(self) -> Owner:
-        """Return whose store it is."""
+        """Return the channel, sender and content topic of the store."""
         row = self._ask(lambda connection: connection.execute(_OWNER).fetchone())
         if row is None:
             raise StoreCorruptError(f"{self._path} belongs to no channel yet: its first opening did not finish")
         return Owner(*row)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return what is known of a send."""
+        """Return a request, or None."""
         return self._ask(lambda connection: find_request(connection, request_id))
 
     def requests(self, identifier: str) -> list[StoredRequest]:
@@ -67,7 +67,7 @@ class StoreReader:
         return self._ask(lambda connection: find_message_ids(connection, prefix))
 
     def trace(self, identifier: str) -> list[TracePoint]:
-        """Return what happened to a message: by message id, request id or SDS id, oldest first."""
+        """Return the trace of a message by message id, request id or SDS message id, oldest first."""
         return self._ask(lambda connection: find_points(connection, identifier))
 
     def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
@@ -82,7 +82,7 @@ class StoreReader:
                 answer = _read(path, f"{path.as_uri()}?mode=ro&immutable=1", question)
                 if not _has_content(log):
                     return answer
-                # A channel began to write meanwhile: what was read may be half old, half new.
+                # A channel began to write meanwhile: the result may be inconsistent.
             if not path.with_name(f"{path.name}-shm").exists():
                 raise StorageError(
                     f"{path} has a log, but not the file {path.name}-shm that belongs to it: "

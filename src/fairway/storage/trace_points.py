@@ -1,7 +1,6 @@
-"""Trace points as every store treats them: which identifiers lead to one, and what of it is kept.
+"""Trace points, as all stores treat them: the identifiers that find one, and its stored form.
 
-A payload is not kept twice: it is in the inbox until the application has finished with it, and a trace is read by
-people. What is left of it in a trace is its size.
+A trace holds the size of a payload, not its bytes: those are in the inbox until the application has finished them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def about(identifier: str, points: Iterable[TracePoint]) -> list[TracePoint]:
 
 
 def without_payload(point: TracePoint) -> TracePoint:
-    """Return what is kept of a point."""
+    """Return a point without the payload of its event."""
     event = point.event
     if not isinstance(event, MessageReceived) or not event.payload:
         return point

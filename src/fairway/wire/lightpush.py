@@ -66,7 +66,7 @@ class ClientAction(Enum):
     DONE = "done"
     """The node relayed the message."""
     NO_PEERS = "no-peers"
-    """The node has nobody to relay to: ask another node, and this one when it has found peers."""
+    """The node has no peer to relay to: ask another node, and this one again later."""
     RETRY_ELSEWHERE = "retry-elsewhere"
     """This node will not, another one may: ask another node, or this one after a pause if there is none."""
     RETRY_LATER = "retry-later"

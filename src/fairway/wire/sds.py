@@ -168,7 +168,7 @@ def _decode_entries(data: bytes) -> HistoryEntry:
 
 
 def _once(decode: Callable[[Codec, bytes], SdsMessage]) -> Callable[[Codec, bytes], SdsMessage]:
-    """Decode the same bytes once, whoever asks: a process hands what it receives to all of its channels on a topic.
+    """Decode, and cache the result: a process passes a received message to all its channels on a content topic.
 
     They are known by where they lie, and kept there, so that nothing is compared.
     """

@@ -2,7 +2,7 @@
 
 Invariant: decoding keeps the difference between "absent" and "present but zero" for every field that has one,
 so what is decoded and encoded again means the same to every implementation. It does not promise the same
-*bytes*: unknown fields are dropped and the field order is ours. Whoever relays or stores a message passes on
+*bytes*: unknown fields are dropped and the field order is ours. Nodes that relay or store a message pass on
 the bytes that came, which is why requests and pushes hold ``message_bytes`` and decode on demand.
 
 The hash does not depend on the encoding. Implementations disagree about one thing, the timestamp that is
@@ -40,7 +40,7 @@ ZeroTimestamp = Literal["include", "omit"]
 ``"include"``: eight zero bytes. The store nodes of the network do this, so it is the key under which they
 keep a message, and the default; 14/WAKU2-MESSAGE, "Message Attributes", reads an omitted timestamp as 0.
 ``"omit"``: nothing. js-waku does this, also for a timestamp that is present and zero.
-For every other timestamp both give the same hash: whoever stamps all messages never meets the difference.
+For every other timestamp both give the same hash: the difference concerns only messages without a timestamp.
 """
 
 

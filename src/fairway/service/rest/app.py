@@ -131,7 +131,7 @@ class Gate:
         """Let a request through, or answer why not."""
         context = self._context
         headers = Headers(scope=scope)
-        # A page of any web site could otherwise use the node of whoever looks at it.
+        # A page of any web site could otherwise use the node of its visitor.
         if not self._admits(headers):
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
@@ -160,7 +160,7 @@ class Gate:
 
 
 def _is_address(host: str) -> bool:
-    """Return whether a Host header is no name that somebody could have made point here."""
+    """Return whether a Host header is an address or local name, which DNS rebinding cannot use."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or bool(ipaddress.ip_address(name))

@@ -73,7 +73,7 @@ class EventStream(Response):
         self._last: Final = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - what ASGI gives
-        """Send events until somebody ends it."""
+        """Send events until the client or the node ends the stream."""
         context = self._context
         context.event_streams += 1
         live = context.node.distribution.listen(self._wants, max_bytes=bounds.EVENT_STREAM_BYTES)

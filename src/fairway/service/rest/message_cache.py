@@ -14,7 +14,7 @@ from fairway.waku.node import RoutedMessage
 
 
 class MessageCache:
-    """The messages of the topics that somebody subscribed to."""
+    """The messages of the subscribed topics."""
 
     def __init__(self, *, max_messages: int, max_topics: int, pubsub_topics: Iterable[str] = ()) -> None:
         self._max_messages: Final = max_messages

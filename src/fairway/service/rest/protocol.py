@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fairway.service.rest import bounds
 
 _LOG: Final = logging.getLogger(__name__)
-# uvicorn warns of every request that is no HTTP; whoever sends such things would fill the log.
+# uvicorn warns of every request that is not HTTP; a hostile client could fill the log.
 _LOG.setLevel(logging.ERROR)
 
 
