@@ -80,7 +80,7 @@ class EphemeralReceipt:
         await self._until(lambda: self._was_sent)
 
     def observe(self, event: Event) -> None:
-        """Take notice of an event of this request."""
+        """Note an event of this request."""
         match event:
             case MessageSent(chunk_info=chunk):
                 self._sent_chunks[chunk.chunk_index] = None
@@ -210,7 +210,7 @@ class Receipt(EphemeralReceipt):
             await changed.wait()
 
     def observe(self, event: Event) -> None:
-        """Take notice of an event of this request."""
+        """Note an event of this request."""
         match event:
             case MessageSending(chunk_info=chunk) | MessageSent(chunk_info=chunk) | MessageQueued(chunk_info=chunk):
                 self._total_chunks = chunk.total_chunks

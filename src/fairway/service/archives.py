@@ -78,7 +78,7 @@ class NodeArchive(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Write what is waiting, and let go. May be called twice."""
+        """Write what is waiting, and let go. Can be called twice."""
 
 
 class MemoryArchive(NodeArchive):

@@ -108,7 +108,7 @@ class DatabaseArchive(NodeArchive):
         )
 
     async def close(self) -> None:
-        """Write what is waiting, and let go of the database. May be called twice."""
+        """Write what is waiting, and let go of the database. Can be called twice."""
         if self._closed:
             return
         self._closed = True

@@ -110,7 +110,7 @@ class FilterPusher:
         )
 
     async def close(self) -> None:
-        """End all streams. May be called twice."""
+        """End all streams. Can be called twice."""
         for peer in list(self._queues):
             self.forget(peer)
         await self._tasks.close()

@@ -116,7 +116,7 @@ class PushQueue:
             self.dropped += 1
 
     def close(self) -> None:
-        """Drop everything and end. May be called twice."""
+        """Drop everything and end. Can be called twice."""
         self._closed = True
         self._writing = 0
         self.give_way()

@@ -103,7 +103,7 @@ class ReaderPool(Generic[R]):
             raise StorageError(f"the archive failed: {error}") from error
 
     async def close(self) -> None:
-        """Wait for the queries that are being answered, and close the readers. May be called twice."""
+        """Wait for the queries that are being answered, and close the readers. Can be called twice."""
         if self._closed:
             return
         self._closed = True

@@ -1,9 +1,9 @@
-"""What must hold of every run, whatever the network and the machines did.
+"""The invariants of every run, for any faults of the network and the machines.
 
-Each function holds what the channel said against what the `Ledger` knows, and returns a `Violation` for every fault,
-with a sentence that a person can start from. Who is owed what: a message is owed to everybody who was there when it
-was sent, and is there at the end, absent or crashed meanwhile or not. What somebody sent who left for good is owed only
-if somebody who stayed was delivered it, for else nobody could know of it. A joiner is owed nothing from before it came.
+Each function compares the events of channels with the `Ledger`, and returns a `Violation` with a sentence for people
+for every difference. A message is owed to all participants that were present when it was sent and are present at the
+end, even if they were offline or crashed in between. A message whose sender left for good is owed only if a participant
+that stayed got it, because otherwise none can know of it. Participants that join are owed no earlier messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairway.storage.channel_store import Outcome
 
 _SHOWN: Final = 3
 _KNOWN_WITHIN_MS: Final = 180_000
-"""Where nothing is lost, nobody takes longer to say what it has, whatever its options are."""
+"""Without losses, every participant acknowledges a message within this time."""
 
 
 _HEALED_WITHIN_MS: Final = 45_000

@@ -64,7 +64,7 @@ class Kept:
             yield "a write counts as kept before one that came earlier"
 
     def failed(self) -> None:
-        """Take notice that a write failed: nothing that comes later may be kept."""
+        """Note that a write failed: nothing that comes later may be kept."""
         self._has_failed = True
 
     def opened(self, stored: Stored, store: ChannelStore) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""What a simulated world is to be like: one value, from which, seed included, everything that happens in it follows.
+"""`SimulationPlan`: the options of a simulated world, which with their seed determine all that happens in it.
 
-`replay_command` writes a plan as the one command that runs it again, and `SimulationPlan` checks itself when it is
-made, so that a world that cannot work fails where it was asked for.
+`replay_command` writes a plan as the command that runs it again. The constructor checks its values and raises
+`ConfigurationError`.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _MAX_BURST: Final = 1_000
 _MAX_SKEW_MS: Final = HOUR_MS
 _MAX_DISK_MS: Final = 60_000
 FAST_DISK_MS: Final = 10
-"""A disk of this kind answers at once when a write is on it."""
+"""A disk up to this latency answers as soon as a write is on it."""
 
 
 class StoreKind(Enum):
-    """Where participants keep their channels."""
+    """Where participants keep the state of their channels."""
 
     MEMORY = "memory"
     """In memory that survives a crash."""
     DISK = "disk"
-    """In SQLite files on a simulated disk, which loses what was not synced."""
+    """In SQLite files on a simulated disk, which loses unsynced writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,21 +76,21 @@ class SimulationPlan:
     duration_ms: int = 2 * HOUR_MS
     """How long they send; then all come back, and the world runs on until it is quiet."""
     loss: float = 0.3
-    """Share of deliveries that never happen, store answers included; it stays until the end."""
+    """Share of deliveries and store answers that are lost, until the end."""
     seed: int = 1
     """The same plan with the same seed gives the same run, event for event."""
     profile: Profile = Profile.WAKU
-    """Which wire the channel speaks."""
+    """Wire format of the channel."""
     delivery: Delivery = Delivery.CAUSAL
     """When messages reach the application."""
     duplication: float = 0.1
-    """Share of deliveries that happen twice."""
+    """Share of deliveries that are doubled."""
     store_gaps: float = 0.0
-    """Share of publications that the store misses."""
+    """Share of messages that the store does not get."""
     min_delay_ms: int = 20
-    """Fastest delivery."""
+    """Shortest delay of a delivery."""
     max_delay_ms: int = 250
-    """Slowest delivery; the span is what reorders."""
+    """Longest delay of a delivery; a larger span reorders more."""
     messages_per_hour: float = 6.0
     """Messages that a participant sends, at random times."""
     long_share: float = 0.1
@@ -98,7 +98,7 @@ class SimulationPlan:
     ephemeral_share: float = 0.1
     """Share of messages that are ephemeral."""
     repeat_share: float = 0.1
-    """Share of messages that say "ok", which others said before."""
+    """Share of messages with the payload "ok", which others sent before."""
     ask_all_share: float = 0.5
     """Share of sends that ask all present participants to acknowledge."""
     ask_some_share: float = 0.0
@@ -106,82 +106,81 @@ class SimulationPlan:
     ask_more_share: float = 0.0
     """Share of sends that ask for a further participant later, before or after they count as delivered."""
     crashes_per_hour: float = 0.5
-    """Crashes of a participant; it starts again at once from what it had made durable."""
+    """Crashes of a participant; it starts again at once from its store."""
     cuts_per_hour: float = 0.0
-    """Crashes of a participant amid handing something to its node, which takes nothing any more."""
+    """Crashes of a participant while it hands a message to its node."""
     absences_per_hour: float = 0.5
     """Times that a participant is offline."""
     absence_ms: int = 180_000
     """Mean length of an absence."""
     joins: int = 2
-    """Participants that come later."""
+    """Participants that join later."""
     leaves: int = 2
-    """Participants that go for good."""
+    """Participants that leave for good."""
     partitions: int = 1
-    """Times that the channel falls into two parts."""
+    """Partitions of the network."""
     partition_ms: int = 180_000
     """Length of a partition."""
     partition_sides: int = 2
-    """Into how many parts it falls."""
+    """Number of sides of a partition."""
     refusals: float = 0.0
-    """Share of publications that a node refuses with 429, 420, 503 or 505."""
+    """Share of sends that a node refuses with 429, 420, 503 or 505."""
     node_rate: float | None = None
-    """Messages that a node takes in a second, after ten at once; the others it refuses with 429. None for no limit."""
+    """Messages per second that a node accepts, after ten at once; it refuses others with 429. None for no limit."""
     answer_loss: float = 0.0
     """Share of sends that the network accepts while its answer is lost."""
     silence: float = 0.0
-    """Share of publications and store queries that a node never answers, not even in failure."""
+    """Share of sends and store queries that never end, not even with a timeout."""
     slow_uplinks: int = 0
-    """Participants that get out no more than one message in two seconds."""
+    """Participants that can send only one message in two seconds."""
     node_deaths_per_hour: float = 0.0
-    """Times that the node of a participant dies, and another one takes its place after an absence."""
+    """Times that the service node of a participant ends, and is replaced after an absence."""
     deaf_per_hour: float = 0.0
     """Times that a service node forgets the subscriptions of a participant, which notices later."""
     store_lag_ms: int = 0
-    """How much later than published a message enters the store."""
+    """Delay with which a message enters the store."""
     store_page: int | None = None
-    """Messages in a page of the store's answers at most; None for a hundred."""
+    """Most messages in a page of the store; None for a hundred."""
     store_lies: float = 0.0
-    """Share of the store's answers that are false."""
+    """Share of the store's answers that are falsified."""
     store: StoreKind = StoreKind.MEMORY
-    """Where participants keep their channels."""
+    """Where participants keep the state of their channels."""
     storage_faults_per_hour: float = 0.0
-    """Times that the power or the disk of a participant fails amid a write, in any way; needs the store on disk."""
+    """Times that the power or the disk of a participant fails during a write; needs the store on disk."""
     disk_ms: int = 10
-    """How long a disk takes at most until a write is on it; a slow one, of more than 10 ms, takes as long again until
-    it says so."""
+    """Longest time until a write is on the disk; a disk slower than 10 ms takes as long again to confirm it."""
     pauses_per_hour: float = 0.0
-    """Times that a program stops its channel, whatever is under way, and starts it again after a while."""
+    """Times that a program stops its channel at any moment, and starts it again after a while."""
     clock_skew_ms: int = 0
-    """How far the clocks of participants are off at most, ahead or behind."""
+    """Largest difference of a participant's clock from the true time, ahead or behind."""
     clock_jumps_per_hour: float = 0.0
     """Times that a participant's clock is set wrongly, by up to the skew or ten minutes."""
     encrypted: bool = False
     """Whether the channel is encrypted."""
     cipher_delay_ms: int = 0
-    """How long the cipher takes at most; more than 0 makes it an asynchronous one."""
+    """Longest time of the cipher; more than 0 makes it asynchronous."""
     cipher_failures: float = 0.0
-    """Share of messages that the cipher fails to open, each time that they come."""
+    """Share of messages that the cipher fails to decrypt, each time that they arrive."""
     option_changes: float = 0.0
-    """Share of restarts with other options than the life before."""
+    """Share of restarts with changed options."""
     mixed_options: bool = False
     """Whether participants have different options."""
     tight_quotas: bool = False
-    """Whether buffers are small."""
+    """Whether buffers hold only a few dozen messages."""
     tiny_quotas: bool = False
-    """Whether buffers have room for no more than a few messages."""
+    """Whether buffers hold only a few messages."""
     slow_readers: int = 0
     """Participants whose application takes two seconds over a message."""
     direct_readers: bool = False
-    """Whether programs read otherwise: handlers are plain functions, and loops say what they have finished with."""
+    """Whether handlers are plain functions, and loops call ``finish``."""
     handler_failures: float = 0.0
-    """Share of messages on which handlers raise, each time that they are called; programs that read in a loop fail."""
+    """Share of messages on which handlers raise, at each call; programs that read in a loop end instead."""
     bursts: int = 0
     """Times that a participant sends many long messages at once."""
     burst_messages: int = 30
-    """How many."""
+    """Messages of such a burst."""
     hostile: int = 0
-    """Members who forge."""
+    """Participants that send forged messages."""
     rate_limit: int | None = None
     """Transmissions that a participant may make in ten minutes; None for no limit."""
     segment_size_bytes: int = 1_000
@@ -189,14 +188,13 @@ class SimulationPlan:
     parity_rate: float | None = None
     """Parity segments per data segment; None for the profile's default."""
     bloom_capacity: int = 10_000
-    """Messages that bloom filters are made for."""
+    """Messages that bloom filters are sized for."""
     max_history: int = SdsConfig().max_history
-    """Messages of the local history that are kept."""
+    """Messages in the local history."""
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
-    """How long a cited message may be missing before it is declared lost; 0 = for ever."""
+    """Time after which a missing cited message is declared lost; 0 = never."""
     settle_ms: int = 3 * HOUR_MS
-    """How long nothing may be delivered afterwards, before the world is quiet; among forgers at least as long as
-    anybody waits for what they invented."""
+    """Time without a delivery after which the world is quiet; with forged messages at least lost_timeout_ms."""
 
     def __post_init__(self) -> None:
         _require(2 <= self.participants <= _MAX_PARTICIPANTS, self, "participants", f"2 to {_MAX_PARTICIPANTS}")
@@ -238,7 +236,7 @@ class SimulationPlan:
         return bool(self.absences_per_hour or self.node_deaths_per_hour or self.deaf_per_hour)
 
     def faults(self) -> NetworkFaults:
-        """Return how bad the network is. Raises `ConfigurationError` for faults that cannot be."""
+        """Return the faults of the network. Raises `ConfigurationError` for impossible ones."""
         return NetworkFaults(
             loss=self.loss,
             duplication=self.duplication,
@@ -346,7 +344,7 @@ def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
 
 
 def replay_command(plan: SimulationPlan) -> str:
-    """Return the command that runs a plan again: whatever differs from the defaults, and the seed."""
+    """Return the command that runs a plan again: the seed, and all options that differ from the defaults."""
     words = ["fairway simulate"]
     for field in fields(plan):
         value = getattr(plan, field.name)

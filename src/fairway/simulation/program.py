@@ -88,37 +88,37 @@ class Watcher(Protocol):
     """Who watches programs."""
 
     def told(self, name: str, event: Event) -> None:
-        """Take notice of an event."""
+        """Note an event."""
 
     def received(self, name: str, message: MessageReceived) -> None:
-        """Take notice of a message that was handed over."""
+        """Note a message that was handed over."""
 
     def finished(self, name: str, message: MessageReceived) -> None:
-        """Take notice that a message was finished with."""
+        """Note that a message was finished with."""
 
     def set_aside(self, name: str, waiting: Collection[MessageSetAside]) -> None:
-        """Take notice of the messages that a channel holds as set aside when it has started."""
+        """Note the messages that a channel holds as set aside when it has started."""
 
     def taken_back(self, name: str, message: MessageSetAside) -> None:
-        """Take notice that a message that was set aside is handed over again, or discarded."""
+        """Note that a message that was set aside is handed over again, or discarded."""
 
     def resumed(self, name: str) -> None:
-        """Take notice that a channel that was stopped is about to go on."""
+        """Note that a channel that was stopped is about to go on."""
 
     def raised(self, name: str, message: MessageReceived) -> None:
-        """Take notice that a handler raised on a message, which so comes again."""
+        """Note that a handler raised on a message, which so comes again."""
 
     def accepted(self, name: str, request_id: str) -> None:
-        """Take notice of a send that was accepted."""
+        """Note a send that was accepted."""
 
     def asked(self, name: str, request_id: str, more: frozenset[str]) -> None:
-        """Take notice that an application asks that others have a send, too; of nobody, that it could not."""
+        """Note that an application asks that others have a send, too; of nobody, that it could not."""
 
     def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
-        """Take notice of what the receipt of a send says, of the latest that was asked of it; None if it failed."""
+        """Note what the receipt of a send says, of the latest that was asked of it; None if it failed."""
 
     def unknown(self, name: str, request_id: str) -> None:
-        """Take notice that an earlier send, which was accepted, is not known any more."""
+        """Note that an earlier send, which was accepted, is not known any more."""
 
 
 class ApplicationRaised(Exception):  # noqa: N818 - what an application's own code raises is no error of ours

@@ -45,64 +45,64 @@ class Observer:
     """An observer of a world; each method is called at the moment of its event, with the time in ms."""
 
     def told(self, at_ms: int, name: str, event: Event) -> None:
-        """Take notice of an event that a participant was told."""
+        """Note an event that a participant was told."""
 
     def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Take notice of a message that was handed to a participant's application."""
+        """Note a message that was handed to a participant's application."""
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Take notice that a participant's application has finished with a message."""
+        """Note that a participant's application has finished with a message."""
 
     def set_aside(self, at_ms: int, name: str, waiting: Collection[MessageSetAside]) -> None:
-        """Take notice of the messages that a participant's channel holds as set aside when it has started."""
+        """Note the messages that a participant's channel holds as set aside when it has started."""
 
     def taken_back(self, at_ms: int, name: str, message: MessageSetAside) -> None:
-        """Take notice that an application has a message that was set aside handed over again, or discards it."""
+        """Note that an application has a message that was set aside handed over again, or discards it."""
 
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Take notice that a participant's handler raised on a message, which so comes again."""
+        """Note that a participant's handler raised on a message, which so comes again."""
 
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
-        """Take notice of a send that was accepted."""
+        """Note a send that was accepted."""
 
     def asked(self, at_ms: int, name: str, request_id: str, more: frozenset[str]) -> None:
-        """Take notice that an application asks that others have a send, too; of nobody, that it could not."""
+        """Note that an application asks that others have a send, too; of nobody, that it could not."""
 
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
-        """Take notice of what the receipt of a send says in the end; None if it failed."""
+        """Note what the receipt of a send says in the end; None if it failed."""
 
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:
-        """Take notice that a send, which was accepted in an earlier life, is not known any more."""
+        """Note that a send, which was accepted in an earlier life, is not known any more."""
 
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Take notice of what the network took from a participant."""
+        """Note what the network took from a participant."""
 
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Take notice that the network lost what it should have brought to a participant."""
+        """Note that the network lost what it should have brought to a participant."""
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
-        """Take notice of rows of the protocol's state that a participant gives to its store."""
+        """Note rows of the protocol's state that a participant gives to its store."""
 
     def written(self, at_ms: int, name: str, write: Write) -> None:
-        """Take notice that what a participant gave to its store is durable."""
+        """Note that what a participant gave to its store is durable."""
 
     def miskept(self, at_ms: int, name: str, fault: str) -> None:
-        """Take notice of what a participant's store does that no store may do."""
+        """Note what a participant's store does that no store may do."""
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Take notice of what a participant hands to its node, whether the network takes it or not."""
+        """Note what a participant hands to its node, whether the network takes it or not."""
 
     def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
-        """Take notice that a node does not take what it was handed, of which its participant hears after a while."""
+        """Note that a node does not take what it was handed, of which its participant hears after a while."""
 
     def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
-        """Take notice that a participant asks the store for a page."""
+        """Note that a participant asks the store for a page."""
 
     def began(self, at_ms: int, name: str) -> None:
-        """Take notice that a life of a participant begins."""
+        """Note that a life of a participant begins."""
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
-        """Take notice of what no program may end with."""
+        """Note what no program may end with."""
 
 
 @dataclass(slots=True)

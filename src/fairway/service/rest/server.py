@@ -78,7 +78,7 @@ class RestServer:
         return len(self._server.server_state.connections)
 
     async def close(self) -> None:
-        """Stop serving. May be called twice."""
+        """Stop serving. Can be called twice."""
         self.context.closing.set()
         self._server.should_exit = True
         serving, *feeding = self._tasks

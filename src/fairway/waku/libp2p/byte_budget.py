@@ -27,7 +27,7 @@ class ByteBudget:
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """Note how many bytes somebody holds now."""
+        """Note how many bytes a holder has now."""
         before = self._held.get(holder, 0)
         if size_bytes == before:
             return

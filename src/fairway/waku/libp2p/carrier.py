@@ -72,7 +72,7 @@ class Carrier:
         self._on_consumed()
 
     def wake_writers(self) -> None:
-        """Let everybody who waits look again: the transport has room, or it or a stream has ended."""
+        """Wake all writers: the transport has room, or it or a stream has ended."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

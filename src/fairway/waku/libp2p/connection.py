@@ -320,7 +320,7 @@ class Connection:
                 await handler(stream)
             await stream.close()
         except BaseException:
-            # Of whatever kind: the peer must learn that nobody serves this stream any more.
+            # After any error the peer must learn that the stream is no longer served.
             await stream.reset()
             raise
 
@@ -349,7 +349,7 @@ class Connection:
             self._ended.set()
 
     def _fail_streams(self) -> None:
-        """Tell everybody who waits for a stream, or for room to write, that there is nothing to wait for."""
+        """Wake all that wait for a stream or for room to write: the connection has ended."""
         fault = StreamResetError(f"the connection with {self.peer_id} has ended")
         streams = list(self._streams.values())
         self._streams.clear()

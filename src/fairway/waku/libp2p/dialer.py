@@ -1,4 +1,4 @@
-"""Dialling: one attempt per address at a time, shared by everybody who wants it, and given up when nobody does."""
+"""`Dialer`: one attempt per address at a time, shared by all callers, and cancelled when all of them have left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.waku.libp2p.transports.dialing import dial
 from fairway.waku.libp2p.upgrade import Upgraded, Upgrader
 
 _DIAL_TIMEOUT_S: Final = 10.0
-"""The longest that one dial takes, whoever waits for it: name, TCP, TLS, WebSocket and handshake."""
+"""Longest time of an attempt: name look-up, TCP, TLS, WebSocket and handshake."""
 
 Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[None]]
 """Keeps a new connection for as long as it lasts, and resolves the future once it can be used."""
@@ -46,7 +46,7 @@ class Dialer:
         self._attempts: dict[Multiaddr, _Attempt] = {}
 
     async def connect(self, address: Multiaddr, timeout_s: float, own: Own) -> Connection:
-        """Return a new connection, or the one that somebody else's attempt at the same address brings.
+        """Return a new connection, or the one of an attempt at the same address that is under way.
 
         Raises:
             DialError: there was none in time; the cause is chained.
@@ -109,8 +109,8 @@ def _words(error: Exception) -> str:
 
 
 def _fail(ready: asyncio.Future[Connection], error: Libp2pError) -> None:
-    """Pass a failure on to those who wait; when nobody does any more, nobody needs it."""
+    """Pass a failure on to the callers that wait, if there are any."""
     if not ready.done():
         ready.set_exception(error)
-        # Marks it as seen: an attempt that was given up has nobody left to see it.
+        # Marks it as retrieved: a cancelled attempt has no caller left to do so.
         ready.exception()

@@ -1,4 +1,4 @@
-"""What `fairway.waku.libp2p` raises: one tree, so that a peer's fault, a limit and a wrong setting can be told apart.
+"""The errors of `fairway.waku.libp2p`, as a tree: faults of peers, limits and wrong settings have separate classes.
 
 ::
 
@@ -47,7 +47,7 @@ class HandshakeFault(Enum):
     WRONG_KEY = "wrong key"
     """A part of a handshake message cannot be opened: it was sealed with another key, or changed on the way."""
     LOW_ORDER_POINT = "low-order point"
-    """A Diffie-Hellman key of the peer leads to a secret that everybody knows."""
+    """A Diffie-Hellman key of the peer gives a publicly known secret."""
     BAD_PAYLOAD = "bad payload"
     """The handshake payload is no such message, or lacks the identity key or its signature."""
     WRONG_SIGNATURE = "wrong signature"

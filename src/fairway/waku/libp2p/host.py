@@ -243,7 +243,7 @@ class Host:
         )
 
     async def close(self) -> None:
-        """End everything. May be called twice."""
+        """End everything. Can be called twice."""
         self._closed = True
         for server in self._servers:
             server.close()

@@ -73,7 +73,7 @@ class PeerKeeper:
             self._tasks.spawn(self._keep(address))
 
     async def close(self) -> None:
-        """Stop to dial; connections stay. May be called twice."""
+        """Stop to dial; connections stay. Can be called twice."""
         await self._tasks.close()
         for watcher in tuple(self._watchers):
             watcher.close()

@@ -1,4 +1,4 @@
-"""What a host lets its peers use, and who still gets in.
+"""`HostLimits`: the bounds of a host; `Admission`: which connections it accepts.
 
 Every resource that a peer can take is named here with its bound: connections, handshakes, streams, bytes, time. The
 invariant: a peer that reaches a bound loses its own stream or connection, and no other peer's.
@@ -50,7 +50,7 @@ class HostLimits:
     write_stall_timeout_s: float = 30.0
     """A peer that takes nothing of what waits for it for so long is disconnected."""
     max_buffered_bytes: int = 256 * _MIB
-    """Received bytes of all connections that nobody has read, or that are of messages that are not whole yet; beyond it
+    """Received bytes of all connections that are unread, or belong to messages that are not complete; beyond it
     the fullest stream of the connection that holds the most is reset."""
     muxer: MuxerLimits = field(default_factory=MuxerLimits)
     """The bounds of each connection's muxer."""
@@ -67,7 +67,7 @@ class Ticket:
     ip: str
     """Where it came from."""
     turn_away: Callable[[], None]
-    """Ends it, when a newcomer needs its place at the door."""
+    """Ends the connection, to make room for a newer handshake."""
     is_pending: bool = True
     """Whether its peer is still to be proven."""
     is_counted: bool = True
@@ -75,10 +75,10 @@ class Ticket:
 
 
 class Admission:
-    """Counts who is in and who is at the door.
+    """Counts connections and pending handshakes.
 
-    Whoever is at the door for long gives way to a newcomer when there are too many: an honest peer is through in
-    milliseconds, so a crowd that says nothing keeps nobody out.
+    When there are too many handshakes, the oldest is ended for a new one: an honest peer completes its handshake in
+    milliseconds, so silent connections cannot keep it out.
     """
 
     def __init__(self, limits: HostLimits) -> None:
@@ -91,7 +91,7 @@ class Admission:
         self._connections = 0
         self._accepted = 0
         self.refused = 0
-        """Connections that were turned away, when they came or from the door."""
+        """Connections that were refused, at once or during their handshake."""
 
     @property
     def pending(self) -> int:
@@ -174,7 +174,7 @@ class Admission:
 
 
 def _place_of(ip: str) -> str:
-    """Return what an address counts as: whoever has one of IPv6 has a network of 2**64."""
+    """Return the address or network that limits count by: for IPv6 the /64 network, which one owner has whole."""
     if ":" not in ip:
         return ip
     address = IPv6Address(ip)

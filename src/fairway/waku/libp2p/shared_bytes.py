@@ -12,7 +12,7 @@ class SharedBytes:
     def __init__(self) -> None:
         self.size_bytes = 0
         """Bytes of the different ones."""
-        # By identity: whoever holds a message keeps it alive, so its number cannot become another one's.
+        # By identity: a held message stays alive, so its id cannot be reused.
         self._holders: dict[int, int] = {}
 
     def hold(self, message: bytes) -> None:

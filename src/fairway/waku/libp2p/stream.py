@@ -259,7 +259,7 @@ class Stream:
             self._window.set_result(None)
 
     def fail(self, fault: StreamError, *, keep_what_is_whole: bool = False) -> None:
-        """End the stream for a reason that lies outside it; whoever waits learns it.
+        """End the stream for a reason outside of it, which all that wait on it get.
 
         ``keep_what_is_whole``: when the peer had ended its writing before, what it wrote may still be read to the end.
         """

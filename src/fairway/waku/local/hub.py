@@ -129,7 +129,7 @@ class NetworkServer:
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening and end all connections; the network stays as it is. May be called twice."""
+        """Stop listening and end all connections; the network stays as it is. Can be called twice."""
         if self._server is None:
             return
         self._closing = True

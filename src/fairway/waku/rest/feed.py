@@ -99,7 +99,7 @@ class TopicFeed:
         self._wake.set()
 
     async def close(self) -> None:
-        """Stop. May be called twice."""
+        """Stop. Can be called twice."""
         self._settled.set()
         await self._tasks.close()
 

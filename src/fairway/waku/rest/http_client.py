@@ -165,7 +165,7 @@ class HttpClient:
         return HttpStream(connection, status, answered, self.address.name)
 
     async def close(self) -> None:
-        """End the connections that are not in use; the others end with their requests. May be called twice."""
+        """End the connections that are not in use; the others end with their requests. Can be called twice."""
         self._closed = True
         while self._idle:
             await self._idle.pop().close()

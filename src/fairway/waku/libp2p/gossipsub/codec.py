@@ -30,7 +30,7 @@ _MAX_MESSAGES_PER_RPC: Final = 1_000
 _MAX_CONTROL_PER_RPC: Final = 1_000
 """Subscriptions, and control messages of each kind, that are looked at in one RPC."""
 _MAX_ID_BYTES: Final = 128
-"""Length of a message id; a longer one is of nobody who speaks this protocol."""
+"""Longest message id; no implementation of this protocol has longer ones."""
 _PUBLISH_TAG: Final = b"\x12"
 _CONTROL_TAG: Final = b"\x1a"
 

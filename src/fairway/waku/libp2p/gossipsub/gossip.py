@@ -56,7 +56,7 @@ class Gossip:
         self.asked_for = 0
         """Messages asked for since the beginning."""
         self.recovered = 0
-        """Messages that came first from somebody who was asked for them."""
+        """Messages that arrived first from a peer that was asked for them."""
         self.served = 0
         """Messages that peers asked for and got."""
 
@@ -114,7 +114,7 @@ class Gossip:
             yield found[0]
 
     def arrived(self, message_id: bytes, peer: PeerId) -> None:
-        """Note that a message came: whoever promised it is quit."""
+        """Note that a message arrived, which fulfils all promises of it."""
         self.recovered += peer in self._awaited.pop(message_id, ())
         for promiser in tuple(self._promised_by.get(message_id, ())):
             self._fulfil(promiser, message_id)

@@ -27,7 +27,7 @@ class Outbox:
         self.dropped = 0
         """Messages that gave way to newer ones."""
         self.lags = False
-        """Whether the peer was waited for in vain since there last was room: nobody waits for it again until then."""
+        """Whether waiting for the peer timed out: it is not waited for again until it has room."""
         self._told = 0
         self._max_bytes: Final = max_bytes
         self._held: Final = SharedBytes() if held is None else held

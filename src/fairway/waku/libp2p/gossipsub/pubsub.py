@@ -99,7 +99,7 @@ class PubSub:
         self._look_around()
 
     async def close(self) -> None:
-        """End all streams, tasks and subscriptions. May be called twice."""
+        """End all streams, tasks and subscriptions. Can be called twice."""
         if self._events is not None:
             self._events.close()
         for reader in list(self._readers.values()):
@@ -145,13 +145,13 @@ class PubSub:
                 for outbox in behind:
                     await outbox.room()
         except TimeoutError:
-            # A peer that does not keep up must not slow down what the others get: nobody waits for it a second time.
+            # A peer that reads slowly must not delay the others: do not wait for it a second time.
             for outbox in behind:
                 outbox.lags = not outbox.has_room
         return Publication(peers=tuple(links))
 
     def passed_on(self, message: Message) -> bool:
-        """Return whether a message came by this protocol, or went to somebody: to publish it does nothing."""
+        """Return whether a message came by this protocol or was sent to a peer, so that publishing it has no effect."""
         return self._router.passed_on(message)
 
     def peers_of(self, topic: str) -> frozenset[PeerId]:
@@ -255,7 +255,7 @@ class PubSub:
                 self._meet(peer)
                 self._run(self._router.receive(peer, frame, self._clock()))
                 frames += 1
-                # What is here already is read without waiting: whoever sends very many frames must let others go on.
+                # Reading buffered data does not yield, so let other tasks run.
                 if frames % _FRAMES_PER_TURN == 0 or len(frame) > _WRITE_BYTES:
                     await asyncio.sleep(0)
         except FrameError as error:

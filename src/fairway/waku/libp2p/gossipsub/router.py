@@ -49,7 +49,7 @@ _SEEN_TTL_S: Final = 120.0
 _MAX_SEEN: Final = 1_000_000
 """Messages that are remembered as seen."""
 _EXCESS: Final = 10
-"""Misdeeds that an RPC stands for which nobody sends in good faith: with the usual scores, the fourth is the last."""
+"""Behaviour penalty for an RPC that no honest peer sends; with the default scores the fourth disconnects the peer."""
 
 
 class Verdict(Enum):
@@ -58,7 +58,7 @@ class Verdict(Enum):
     ACCEPT = "accept"
     """Deliver it and pass it on."""
     IGNORE = "ignore"
-    """Neither, but nobody is to blame."""
+    """Neither deliver nor relay, without a penalty."""
     REJECT = "reject"
     """Neither, and who brought it is to blame."""
 
@@ -113,7 +113,7 @@ class RouterStatistics:
     asked_for: int
     """Messages asked for with IWANT."""
     recovered: int
-    """Of those, the ones that a peer who was asked brought before anybody else did."""
+    """Of those, the messages that the requested peer delivered first."""
     served: int
     """Messages that peers asked for with IWANT."""
 
@@ -206,7 +206,7 @@ class Router:
     def publish(self, message: Message, now_s: float) -> list[Effect]:
         """Send a message of one's own: one `Send` to all that get it, nothing if it was seen before.
 
-        One that went to nobody is sent when it is published again: there may be somebody now.
+        A message that was sent to no peer is sent when it is published again: there may be peers now.
         """
         if len(message.data) > self._options.max_data_bytes:
             raise ConfigurationError(
@@ -227,7 +227,7 @@ class Router:
         return [Send(peers=takers, frame=frame, control=False)]
 
     def passed_on(self, message: Message) -> bool:
-        """Return whether a message came by this protocol, or went to somebody: to publish it does nothing."""
+        """Return whether a message came by this protocol or was sent to a peer, so that publishing it has no effect."""
         seen_as = seen_key(message.topic, self._message_id(message))
         return seen_as in self._seen and seen_as not in self._unsent
 

@@ -136,7 +136,7 @@ class Muxer(ABC):
             self._release_if_done(state)
 
     def stop_reading(self, stream_id: int) -> None:
-        """Throw away what arrives on a stream from now on, and what was not consumed: nobody reads it any more."""
+        """Drop unread and future bytes of a stream, because it has no reader any more."""
         state = self._streams.get(stream_id)
         if state is not None:
             state.reading = False

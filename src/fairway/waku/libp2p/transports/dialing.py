@@ -17,7 +17,7 @@ async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
 
     Raises:
         AddressError: the address cannot be dialled.
-        OSError: nobody answers there, or TLS failed.
+        OSError: there is no answer, or TLS failed.
         ConnectionClosedError: it is no WebSocket server.
 
     """

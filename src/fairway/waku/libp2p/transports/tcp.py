@@ -178,7 +178,7 @@ async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpT
 
     Raises:
         AddressError: the address names no TCP port of a host.
-        OSError: nobody answers there, the name is unknown, or TLS failed.
+        OSError: there is no answer, the name is unknown, or TLS failed.
 
     """
     host, port = _endpoint(address)
