@@ -9,10 +9,13 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fairway.cli import app
 from fairway.events import EVENT_NAMES
 from patience import PATIENCE_S
 
@@ -126,6 +129,28 @@ def test_every_file_and_name_of_the_map_is_there():
         source = file.read_text(encoding="utf-8")
         assert re.search(rf"^(?:class {first}\b|{first}\b)", source, re.MULTILINE), (first, file.name)
         assert not second or f"def {second}(" in source, (second, file.name)
+
+
+def commands_of(page):
+    """The commands of fairway that a page shows, with their words."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line.split(" #")[0].split() for line in re.findall(r"^ {4,}(fairway .+)$", text, re.MULTILINE)]
+
+
+def test_every_option_of_a_command_in_the_documentation_is_there(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    @cache
+    def options(*words):
+        shown = CliRunner().invoke(app, [*words, "--help"])
+        assert shown.exit_code == 0, words
+        return set(re.findall(r"--[a-z-]+", shown.output))
+
+    shown = [words for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) for words in commands_of(page)]
+    assert len(shown) >= 20
+    for words in shown:
+        depth = 3 if words[1] == "pipeline" else 2
+        assert {word for word in words if word.startswith("--")} <= options(*words[1:depth]), " ".join(words)
 
 
 def test_every_event_is_explained_to_operators():
