@@ -31,8 +31,8 @@ class JsOutgoingBuffer(OutgoingBuffer):
             [message for message in messages if message.message_id in self.hits],
         )
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> tuple[list[Review], bool]:
-        """Return what a received message tells about own ones, and whether its filter can be read, if it has one."""
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
+        """Return what a received message tells about own ones."""
         reviews = []
         for entry in cited:
             if entry.message_id in self:
@@ -43,7 +43,7 @@ class JsOutgoingBuffer(OutgoingBuffer):
         field = message.bloom_filter
         bloom = None if field is None else self._codec.read_bloom(field, self._parameters)
         if bloom is None:
-            return reviews, field is None
+            return reviews
         if chance_of_false_hit(bloom.words, bloom.parameters) > bloom.parameters.error_rate:
             self._notice(Fault.OVERFULL_FILTER_COUNTS)
         for outgoing in list(self):
@@ -51,7 +51,7 @@ class JsOutgoingBuffer(OutgoingBuffer):
             if holds(bloom.words, positions, self._wire.byte_flip):
                 self._notice_weight(outgoing, cited, message.sender_id)
                 reviews.append(self._count(outgoing.message.message_id, message.sender_id))
-        return reviews, True
+        return reviews
 
     def _count(self, message_id: str, participant: str) -> Review:
         """Count a filter, whoever's, also the same one again."""

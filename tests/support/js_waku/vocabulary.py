@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import (
-    BloomIgnored,
     DependenciesLost,
     DependenciesMissing,
     MessageArrived,
@@ -135,8 +134,6 @@ def _event(outcome: SdsOutcome) -> tuple[str, Any]:
             return "fairway:own-message-recovered", message_id
         case SenderIdInUse(message_id=message_id):
             return "fairway:sender-id-in-use", message_id
-        case BloomIgnored(message_id=message_id):
-            return "fairway:bloom-ignored", message_id
         case MessageIgnored(message_id=message_id):
             return "fairway:ignored", message_id
 

@@ -185,18 +185,16 @@ class OutgoingBuffer:
             (possibly if message_id in self.possible else unacknowledged).append(outgoing.message)
         return unacknowledged, possibly
 
-    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> tuple[list[Review], bool]:
-        """Return what a received message tells about own ones, and whether its bloom field can be used, if it has one.
+    def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
+        """Return what a received message tells about own ones (SDS, "Review ACK Status").
 
-        SDS, "Review ACK Status".
+        A bloom field that is no filter tells nothing; the rest of the message counts all the same.
         """
         reviews = self._review_citations(cited, message.sender_id)
         if message.bloom_filter is None or not self.messages:
-            return reviews, True
+            return reviews
         bloom = self._codec.read_bloom(message.bloom_filter, self._parameters)
-        if bloom is None:
-            return reviews, False
-        return reviews + self._review_bloom(bloom, cited, message.sender_id), True
+        return reviews if bloom is None else reviews + self._review_bloom(bloom, cited, message.sender_id)
 
     def _review_citations(self, cited: tuple[HistoryEntry, ...], participant: str) -> list[Review]:
         reviews: list[Review] = []

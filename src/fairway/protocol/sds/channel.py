@@ -43,7 +43,6 @@ from fairway.protocol.sds.message_id import (
     make_message_id,
 )
 from fairway.protocol.sds.outcome import (
-    BloomIgnored,
     DependenciesMissing,
     Ignored,
     MessageArrived,
@@ -748,11 +747,7 @@ class MessageChannel:
 
     def _review_acknowledgements(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[SdsOutcome]:
         self._believe_broadcast(cited)
-        reviews, bloom_is_usable = self.outgoing.review(message, cited)
-        outcomes: list[SdsOutcome] = [MessageReviewed(review=review) for review in reviews]
-        if not bloom_is_usable:
-            outcomes.append(BloomIgnored(message_id=message.message_id, size_bytes=len(message.bloom_filter or b"")))
-        return outcomes
+        return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited)]
 
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, missing: list[HistoryEntry], now_ms: int, encoded: bytes | None

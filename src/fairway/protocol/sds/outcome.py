@@ -94,14 +94,6 @@ class MessageReviewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BloomIgnored:
-    """The bloom field of a message is not a filter of this channel; nothing else of it is affected."""
-
-    message_id: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairScheduled:
     """A missing message will be asked for."""
 
@@ -134,7 +126,6 @@ SdsOutcome = (
     | DependenciesMissing
     | DependenciesLost
     | MessageReviewed
-    | BloomIgnored
     | RepairScheduled
     | RepairRequested
     | ResponseScheduled
