@@ -18,7 +18,8 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesMissing
 from fairway.wire.bloom import WAKU_BLOOM, BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from js_waku import participant
+from js_waku import actions
+from js_waku.actions import sweep_outgoing
 from js_waku.channel import JsWakuChannel
 from js_waku.faults import Fault
 from js_waku.history import JsBloom
@@ -97,11 +98,11 @@ def test_a_step_that_both_take_alike_is_not_named():
 
 
 def test_a_difference_that_no_fault_explains_is_a_failure(monkeypatch: pytest.MonkeyPatch):
-    class Forgetful(MessageChannel):
-        def sweep_outgoing(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
-            return [], []
+    def forgetful(channel: MessageChannel) -> dict[str, list[str]]:
+        found = sweep_outgoing(channel)
+        return found if isinstance(channel, JsWakuChannel) else {key: [] for key in found}
 
-    monkeypatch.setattr(participant, "MessageChannel", Forgetful)
+    monkeypatch.setattr(actions, "sweep_outgoing", forgetful)
     (failure,) = failures(traces()["send-failure"])
     assert "step 4 sweep_out by alice: fairway itself differs in what is returned" in failure
     assert "no known fault of js-waku explains why" in failure

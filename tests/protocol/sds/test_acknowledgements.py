@@ -78,8 +78,9 @@ def test_a_message_missed_at_first_is_acknowledged_after_it_was_sent_again(new_c
     message = send(alice, b"hello", start)
     other = send(bob, b"something else", start)
     assert reviews(alice.receive(other, None, start)) == []
-    assert alice.sweep_outgoing() == ([message], [])
-    bob.receive(alice.sweep_outgoing()[0][0], None, start + 30_000)
+    (waiting,) = alice.outgoing
+    assert message.message_id not in alice.outgoing.possible
+    bob.receive(waiting.message, None, start + 30_000)
     (review,) = reviews(alice.receive(bob.send_sync(start + 31_000), None, start + 31_000))
     assert review.acknowledged_by == ("bob",)
 
@@ -167,7 +168,7 @@ def test_one_participants_filter_is_a_possible_acknowledgement_counted_once(new_
     (review,) = told(alice, "bob", holds=[message.message_id])
     assert (review.evidence, review.possible_count, review.participant) == (None, 1, "bob")
     assert review.acknowledged_by == ()
-    assert alice.sweep_outgoing() == ([], [message])
+    assert list(alice.outgoing.possible) == [message.message_id]
     assert told(alice, "bob", holds=[message.message_id]) == [], "js-waku counts a copy of the same message again"
     assert len(alice.outgoing) == 1
 
@@ -194,9 +195,8 @@ def test_only_messages_that_a_filter_holds_are_possibly_acknowledged(new_channel
     sent = [send(alice, b"%d" % n, start).message_id for n in range(4)]
     found = told(alice, "bob", holds=sent[:2])
     assert [review.message_id for review in found] == sent[:2]
-    unacknowledged, possibly = alice.sweep_outgoing()
-    assert [m.message_id for m in unacknowledged] == sent[2:]
-    assert [m.message_id for m in possibly] == sent[:2]
+    assert list(alice.outgoing.messages) == sent
+    assert list(alice.outgoing.possible) == sent[:2]
 
 
 def test_citation_after_the_filter_turns_possible_into_certain(new_channel, send, told, start):
@@ -313,7 +313,7 @@ def test_a_message_that_is_given_up_is_not_waited_for(new_channel, send, told, s
     told(alice, "bob", holds=[message])
     alice.forget_outgoing(message)
     alice.forget_outgoing(message)
-    assert alice.sweep_outgoing() == ([], [])
+    assert len(alice.outgoing) == 0
     assert told(alice, "carol", message) == []
     assert message in alice.history
 

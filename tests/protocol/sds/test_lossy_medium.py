@@ -133,9 +133,8 @@ class Medium(RuleBasedStateMachine):
     @rule(number=numbers, fates=fates)
     def send_again(self, number, fates):
         name = self.name_of(number)
-        for messages in self.channels[name].sweep_outgoing():
-            for message in messages:
-                self.put_on_air(name, self.codec.encode(message), fates)
+        for waiting in self.channels[name].outgoing:
+            self.put_on_air(name, self.codec.encode(waiting.message), fates)
 
     @rule(passed_ms=st.integers(1, 6_000))
     def time_passes(self, passed_ms):
@@ -172,8 +171,8 @@ class Medium(RuleBasedStateMachine):
                 break
             self.time_passes(30_000)
             for name, channel in self.channels.items():
-                unacknowledged, possibly = channel.sweep_outgoing()
-                for message in (*unacknowledged, *possibly, channel.send_sync(self.now_ms)):
+                waiting = [outgoing.message for outgoing in channel.outgoing]
+                for message in (*waiting, channel.send_sync(self.now_ms)):
                     if message is not None:
                         self.put_on_air(name, self.codec.encode(message))
         expected = sorted((m.lamport_timestamp, i) for i, m in self.everything.items())

@@ -23,14 +23,6 @@ class JsOutgoingBuffer(OutgoingBuffer):
         self._needed = threshold
         self._notice = notice
 
-    def partition(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
-        """Return the messages that have a counter, after those that have none."""
-        messages = [outgoing.message for outgoing in self]
-        return (
-            [message for message in messages if message.message_id not in self.hits],
-            [message for message in messages if message.message_id in self.hits],
-        )
-
     def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
         """Return what a received message tells about own ones."""
         reviews = []

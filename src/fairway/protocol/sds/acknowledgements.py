@@ -177,14 +177,6 @@ class OutgoingBuffer:
             self._journal.touch(ACKNOWLEDGEMENTS, message_id)
         return outgoing
 
-    def partition(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
-        """Return the messages that nobody seems to have, and those that somebody possibly has."""
-        unacknowledged: list[SdsMessage] = []
-        possibly: list[SdsMessage] = []
-        for message_id, outgoing in self.messages.items():
-            (possibly if message_id in self.possible else unacknowledged).append(outgoing.message)
-        return unacknowledged, possibly
-
     def review(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[Review]:
         """Return what a received message tells about own ones (SDS, "Review ACK Status").
 

@@ -452,13 +452,6 @@ class MessageChannel:
         """Give up what is missing for too long, and report the rest (SDS, "Periodic Incoming Buffer Sweep")."""
         return self.dependencies.sweep(now_ms)
 
-    def sweep_outgoing(self) -> tuple[list[SdsMessage], list[SdsMessage]]:
-        """Return own messages that are unacknowledged, and those that are possibly acknowledged.
-
-        SDS, "Periodic Outgoing Buffer Sweep". Deciding when to broadcast them again is the caller's part.
-        """
-        return self.outgoing.partition()
-
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of messages whose turn it is to be broadcast again (SDS-R: T_resp)."""
         due = [(message_id, self._original(message_id)) for message_id in self.repair.take_responses(now_ms)]

@@ -43,7 +43,7 @@ class SetLost:
     needed: int | None
     """Segments that would have sufficed; None if no segment told."""
     sds_ids: tuple[str, ...]
-    """SDS ids of the segments that were held, in chunk order."""
+    """SDS ids of the segments that were held, in segment order."""
 
     @property
     def sender_id(self) -> str:
@@ -63,7 +63,7 @@ class SetMerged:
     set_key: SetKey
     """Of the complete one."""
     sds_ids: tuple[str, ...]
-    """SDS ids of the segments that were held, in chunk order."""
+    """SDS ids of the segments that were held, in segment order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,11 @@ class MessageCompleted:
     recovered: bool
     """Whether Reed-Solomon filled in lost data segments."""
     sds_ids: tuple[str, ...]
-    """SDS ids of the segments taken in, in chunk order."""
+    """SDS ids of the segments taken in, in segment order."""
     segments: Mapping[str, int]
-    """Chunk order of each of them: the data index, or data_count plus the parity index."""
+    """Segment order of each of them: the data index, or data_count plus the parity index."""
     missing_orders: frozenset[int]
-    """Chunk orders that were not taken in; those of parity as far as parity_count is known."""
+    """Segment orders that were not taken in; those of parity as far as parity_count is known."""
     data_count: int
     parity_count: int
     """0 for none, or if no parity segment told."""

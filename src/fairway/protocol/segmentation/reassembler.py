@@ -188,7 +188,7 @@ class Reassembler:
         return gone if isinstance(gone, SetLost) else None
 
     def completed(self) -> Iterator[tuple[str, ...]]:
-        """Yield the SDS ids of each message that became whole and is remembered, in chunk order."""
+        """Yield the SDS ids of each message that became whole and is remembered, in segment order."""
         for ended in self._ended:
             if ended.state is SetState.COMPLETED:
                 yield ended.sds_ids

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Slot(NamedTuple):
-    """The place of a segment in its set; slots sort in chunk order."""
+    """Which segment of its set a segment is; slots sort in segment order."""
 
     is_parity: bool
     number: int
@@ -29,7 +29,7 @@ class Slot(NamedTuple):
         return cls(segment.is_parity, segment.index)
 
     def order(self, data_count: int) -> int:
-        """Return the chunk order: data segments from 0, then parity segments."""
+        """Return the segment order: data segments from 0, then parity segments."""
         return self.number + data_count if self.is_parity else self.number
 
 
@@ -55,7 +55,7 @@ class SetAside(NamedTuple):
 class SegmentSet:
     """One set.
 
-    A sender makes the segments of a message in one go, so the order key less the chunk order is the same for
+    A sender makes the segments of a message in one go, so the order key less the segment order is the same for
     all of them, or nearly: the base of the set. Kept is the range of the bases seen.
     """
 
@@ -102,7 +102,7 @@ class SegmentSet:
 
     @property
     def sds_ids(self) -> tuple[str, ...]:
-        """SDS ids in chunk order."""
+        """SDS ids in segment order."""
         return tuple(self.ids[slot] for slot in sorted(self.ids))
 
     def payload_of(self, slot: Slot) -> bytes | None:
