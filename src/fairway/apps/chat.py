@@ -1,7 +1,7 @@
-"""A conversation: what is typed is sent, what comes is shown, and who has it is marked.
+"""A chat: sends typed lines, shows received messages, and marks acknowledged ones.
 
-Nothing waits for an acknowledgement: a line is shown as soon as it is durable, and a mark follows when somebody is
-known to have it. A received message is finished once it is shown.
+A sent line is shown as soon as it is durable; a mark follows when a participant has acknowledged it. A received message
+is finished once it is shown.
 """
 
 from __future__ import annotations

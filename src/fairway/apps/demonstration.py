@@ -112,7 +112,7 @@ class Demonstration:
     async def run(self) -> DemonstrationResult:
         """Tell the whole story and return what happened.
 
-        Raises `ProcessDiedError` if a process ended that nobody killed, `FairwayError` if one refused its work.
+        Raises `ProcessDiedError` if a process ended by itself, `FairwayError` if one refused its work.
         """
         options = self._folder / "options.json"
         options.write_text(json.dumps(OPTIONS), encoding="utf-8")

@@ -97,7 +97,7 @@ class Bookkeeping:
         self.messages: dict[str, Message] = {}
         """By request id, in the order of the commands."""
         self.redelivered = 0
-        """Lines that a process in a later life told again, as it should."""
+        """Lines that a restarted process printed again, as it should."""
         self.irretrievable: list[tuple[str, str]] = []
         """Losses that a participant announced: its name and the id of what it lacks."""
         self.faults: list[str] = []
@@ -119,7 +119,7 @@ class Bookkeeping:
         at_ms: int,
         is_file: bool = False,
     ) -> Message:
-        """Note that a participant is about to be told to send; telling it again changes nothing."""
+        """Note a command to send that a participant is about to get; a repeated command changes nothing."""
         known = self.messages.get(request_id)
         if known is not None:
             return known
@@ -176,7 +176,7 @@ class Bookkeeping:
                     yield message, name
 
     def verdict(self) -> Verdict:
-        """Judge what was told so far as if nothing more would come."""
+        """Return the result of the lines so far, as if there were no more."""
         messages = self.messages.values()
         return Verdict(
             lost=sum(1 for _ in self.lacking()),

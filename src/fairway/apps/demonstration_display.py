@@ -133,7 +133,7 @@ def _messages(result: DemonstrationResult) -> Table:
 
 
 def _names(names: Sequence[str], everybody: int) -> str:
-    """Return names as a list, or how many they are if that is everybody and many."""
+    """Return names as a list, or their number if they are all and many."""
     return f"all {everybody} others" if len(names) == everybody > _MOST_NAMES else ", ".join(names)
 
 

@@ -45,7 +45,7 @@ def fairway_command(*arguments: str) -> tuple[str, ...]:
 
 
 class Process:
-    """One process that tells what happens in JSON lines on stdout, and takes commands as JSON lines on stdin.
+    """One process that prints events as JSON lines on stdout, and reads commands as JSON lines from stdin.
 
     It may be started again after it ended; its log goes on in the same file.
     """

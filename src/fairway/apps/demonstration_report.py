@@ -1,7 +1,6 @@
-"""What an archive alone tells of a demonstration: the pipeline over it, as an operator would run it.
+"""Rebuilds a demonstration from its archive alone: runs the pipeline over it, as an operator would.
 
-No participant is asked. The tables and a page for a browser stay where they are written, so that whoever watched can
-open them afterwards.
+The tables and a page for a browser stay in their folder.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Killing:
     """Segments of the file that it held when it was last asked."""
     back_at_ms: int | None = None
     redelivered: int = 0
-    """Messages that it told again because it died before they were finished."""
+    """Messages that it got again because it was killed before they were finished."""
     file_at_ms: int | None = None
     """When it had the file."""
 

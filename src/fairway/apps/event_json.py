@@ -1,4 +1,4 @@
-"""An event as a JSON object: the one form in which every program here tells events to other programs.
+"""An event as a JSON object: the form in which all commands print events for other programs.
 
 ``{"event": <kebab-case name>, "type": <class name>, ...all fields}``; the name is the one of RELIABLE-CHANNEL-API,
 "Event handling". Bytes are lower-case hex and choices are their text. A payload is shown by its ``size`` and

@@ -2,7 +2,7 @@
 
 Pipes, files and terminals are read alike, by a thread of their own, because an event loop can wait for the first and
 the last only. At most one block is read ahead, so that a fast writer does not make this process grow, and a line is
-bounded in length: what is longer is skipped up to its end and told as `TooLong`.
+bounded in length: a longer one is skipped up to its end and returned as `TooLong`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final, NamedTuple, Self
 
 MAX_LINE_BYTES: Final = 33_554_432
-"""Longest line that is read unless told otherwise: some 24 MiB of payload in base64."""
+"""Default longest line that is read: some 24 MiB of payload in base64."""
 _BLOCK_BYTES: Final = 65_536
 _MAX_WAITING_LINES: Final = 10_000
 

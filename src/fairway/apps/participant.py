@@ -39,7 +39,7 @@ _LAST_WORDS_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """What is told of received messages, and what is kept of them."""
+    """What to print of received messages, and where to save their payloads."""
 
     save: Path | None = None
     """Folder into which each payload is written, under its message id, before its line."""
@@ -48,7 +48,7 @@ class Reporting:
 
 
 async def run_participant(settings: ChannelSettings, reporting: Reporting, *, commands: int, events: int) -> None:
-    """Take part until told to stop: by a command, by the end of ``commands``, by SIGTERM or SIGINT.
+    """Take part until stopped: by a command, by the end of ``commands``, by SIGTERM or SIGINT.
 
     ``commands`` and ``events`` are file descriptors. Raises the `FairwayError` that ended it early, after telling it.
     """

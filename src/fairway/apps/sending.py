@@ -1,8 +1,7 @@
-"""Send one message and wait as far as wanted.
+"""Sends one message, and waits until it is sent or acknowledged.
 
-This only sends: received messages are not read, so with a store they wait for a program that reads
-them. Whatever was accepted and not acknowledged when the waiting ends stays in the store, and its sending goes on
-whenever a program opens the channel with it.
+Received messages are not read: with a store they wait for a program that reads them. A message that is not acknowledged
+at the end stays in the store, and the next program that opens the channel with it continues the send.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class SendReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """Who is told what happens; each is called on the event loop."""
+    """The callbacks for events; each is called on the event loop."""
 
     event: Callable[[Event], None] = lambda _: None
     """Every event of a send."""

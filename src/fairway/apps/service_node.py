@@ -32,7 +32,7 @@ from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.subscription import Subscription
 from fairway.waku.until_stopped import stop_event
 
-_ADDRESSES: Final = "give one of this machine: 127.0.0.1 is for the programs on it, 0.0.0.0 for everybody"
+_ADDRESSES: Final = "give one of this machine: 127.0.0.1 for its own programs only, 0.0.0.0 for other machines, too"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(kb|mb|gb|tb|b)?", re.IGNORECASE)
@@ -41,7 +41,7 @@ _BYTES: Final = {"b": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000, "tb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What a node process is told."""
+    """The settings of a node process."""
 
     options: ServiceOptions
     rest: RestOptions | None = field(default_factory=RestOptions)
@@ -57,7 +57,7 @@ class NodeSettings:
 async def serve(
     settings: NodeSettings, say: Callable[[str], None], warn: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Run a node until the process is told to stop.
+    """Run a node until the process should stop.
 
     ``warn`` gets lines for people that are no answer to the command: when a peer to keep to comes, goes, or cannot be
     reached.

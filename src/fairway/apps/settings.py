@@ -24,7 +24,7 @@ from fairway.waku.node import WakuNode
 from fairway.wire.topics import default_topic
 
 MOMENT_S: Final = 2.0
-"""How long a node may take to connect before people are told that it is not there."""
+"""How long a node may take to connect before a note says that it does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

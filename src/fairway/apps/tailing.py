@@ -1,7 +1,7 @@
-"""Read what a channel brings, until told to stop.
+"""Reads the messages of a channel, until it is stopped.
 
-A message is finished once whoever shows it has returned: what was shown does not come again, what was not does, if the
-channel has a store. Who leaves right after a message has not acknowledged it yet, so a tail stays a little longer.
+A message is finished once it is shown; with a store, one that was not shown comes again. An acknowledgement leaves some
+time after its message, so a tail waits for it before it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.visible import visible
 
 _POLL_S: Final = 0.05
 _MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
-"""Belong to texts although nobody sees them: breaks, and marks that word processors leave."""
+"""Invisible characters that texts contain: line breaks, and marks of word processors."""
 _INDENT: Final = "\n    "
 
 

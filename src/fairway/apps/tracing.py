@@ -42,7 +42,7 @@ class Step:
 
     at_ms: int
     who: str
-    """Whose store tells it."""
+    """Sender id of the store that has it."""
     event: Event
     size_bytes: int | None
     """Of a received payload, which is not kept here itself."""
@@ -61,7 +61,7 @@ class Segment:
     possible_ack_count: int = 0
     acknowledged: bool = False
     acknowledged_by: tuple[str, ...] = ()
-    """Who is known to have acknowledged it; a later one may not be told any more."""
+    """Sender ids of participants known to have acknowledged it; later ones may be missing."""
     error: str = ""
 
 
@@ -127,7 +127,7 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     if request_id is not None:
         steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
         requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
-    # Stable: what one store tells within one millisecond stays in its order.
+    # A stable sort: events of one store within a millisecond keep their order.
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
         message_id=message_id,

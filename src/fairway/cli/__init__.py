@@ -7,7 +7,7 @@ back; it has no logic of its own, and it imports what needs an optional extra on
 begin with an underscore are what commands share.
 
 Exit codes: 0 all is well; 1 the command ran and the answer is "no"; 2 it could not run, with one line on stderr that
-says why and what to do next; 130 interrupted. An exception that nobody foresaw is a fault of fairway and ends in a
+says why and what to do next; 130 interrupted. An unexpected exception is a fault of fairway and ends in a
 traceback.
 """
 

@@ -177,7 +177,7 @@ def _settings_of(
     return ChannelSettings(
         node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
         channel_id=_given(channel, "--channel", "FAIRWAY_CHANNEL", "any name that all participants use"),
-        sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "any name that nobody else has in the channel"),
+        sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "a name that no other participant of the channel has"),
         content_topic=topic,
         store=store,
         options=load_options(
@@ -196,7 +196,7 @@ def _cipher(key: str | None, file: Path | None) -> Encryption | None:
     if key is not None and file is not None:
         raise ConfigurationError("give --key or --key-file, not both")
     if key is not None:
-        typer.echo("fairway: --key shows the key to everybody on this machine; use --key-file or FAIRWAY_KEY", err=True)
+        typer.echo("fairway: --key shows the key to all users of this machine; use --key-file or FAIRWAY_KEY", err=True)
         return shared_key(key)
     text = key_in(file) if file is not None else os.environ.get("FAIRWAY_KEY") or None
     return None if text is None else shared_key(text)

@@ -72,7 +72,7 @@ def broken_off(then: str) -> Iterator[None]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that is wide enough for tables where nobody looks."""
+    """Return a console that is wide enough for tables if there is no terminal."""
     made = PlainConsole(highlight=False, stderr=stderr)
     if not made.is_terminal:
         made.width = _WIDTH_OF_A_FILE

@@ -50,9 +50,9 @@ def command(
 ) -> None:
     """Send texts and a file between processes over a network that loses a third of everything.
 
-    Half-way through the file one receiver is killed and started again. Everybody gets everything once, in order, and
-    everybody's acknowledgement comes back; then Spark reads what was broadcast through the same protocol core, finds
-    the same, and leaves a report to open in a browser. Exit code 1 if anything was lost, came twice or differs.
+    Half-way through the file one receiver is killed and started again. All participants get all messages once, in
+    order, and acknowledge them; then Spark rebuilds the same messages from an archive of the network, and writes a
+    report for a browser. Exit code 1 if a message was lost, came twice or differs.
 
     Examples: [bold]fairway demo[/bold]
 

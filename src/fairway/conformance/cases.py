@@ -2,7 +2,7 @@
 
 A `Case` hands out the fields of a JSON object by type and remembers which were asked for. `replay_case` runs one
 checker on one case and turns whatever goes wrong into a check that is not ok: a missing field, a field of another
-type, an error of fairway. A field that nobody asked for is a failure as well, because what it claims was not checked.
+type, an error of fairway. A field that no check reads is a failure as well, because its claim was not checked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case:
         return iter(self._fields)
 
     def unread(self) -> list[str]:
-        """Return the fields, also of nested objects, that nobody has asked for."""
+        """Return the fields, also of nested objects, that no check has read."""
         nested = [f"{key}.{name}" for key, child in self._children for name in child.unread()]
         return [*self._unread, *nested]
 

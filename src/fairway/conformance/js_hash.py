@@ -3,7 +3,7 @@
 js-waku runs Nim's hash compiled to JavaScript (its packages/sds, nim_hashn.mjs). Its integers stop at 31 bits and
 raise, and text is fed to it as the first UTF-16 unit of each code point, each taken for a byte although it may not fit
 one. For ASCII that is murmur3 over the text, which `fairway.wire.bloom` has; this module models the rest, so that
-records of it can be told from wrong ones. Message ids are hex, so no channel meets the difference.
+records of it can be distinguished from wrong ones. Message ids are hex, so no channel meets the difference.
 """
 
 from __future__ import annotations

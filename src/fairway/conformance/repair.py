@@ -72,7 +72,7 @@ def _response_time(case: Case) -> Iterator[Check]:
 def _membership(case: Case) -> Iterator[Check]:
     participant, author, message_id = case.text("participant"), case.text("senderId"), case.text("messageId")
     groups = case.integer("numResponseGroups")
-    # A request that does not name the author is answered by nobody.
+    # No participant answers a request that does not name the author.
     own = bool(author) and in_response_group(WAKU_REPAIR, participant, author, message_id, groups)
     yield same(f"{participant} for {author} of {groups}, {message_id}", case.flag("inGroup"), own)
 

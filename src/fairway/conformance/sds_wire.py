@@ -56,7 +56,7 @@ def _message(case: Case) -> Iterator[Check]:
 
 
 def check_decode_only(group: Any, _document: Mapping[str, Any]) -> Iterator[Check]:
-    """Check bytes that nobody would encode, and what js-waku reads in them."""
+    """Check bytes that no encoder produces, and what js-waku reads in them."""
     yield from replay_cases(group, _decode_only)
 
 

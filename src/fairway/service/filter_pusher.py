@@ -69,7 +69,7 @@ class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
     def __init__(self, host: Host, *, on_gone: Callable[[PeerId], None], max_held_bytes: int = MAX_HELD_BYTES) -> None:
-        """``on_gone`` is told of each subscriber that was given up though it is connected."""
+        """``on_gone`` is called with each subscriber that was given up while connected."""
         self._host: Final = host
         self._on_gone: Final = on_gone
         self._max_held_bytes: Final = max_held_bytes

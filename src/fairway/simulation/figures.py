@@ -88,7 +88,7 @@ class Figures:
 
     @property
     def consistent_within_6s(self) -> float | None:
-        """Share of messages that everybody had within 6 S."""
+        """Share of messages that all participants had within 6 S."""
         return _share(self.last.within(6 * S_MS), self.last.count)
 
     def as_json(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NAME: Final = "mallory"
 _REMEMBERED: Final = 200
 _INVENTED: Final = 20
-"""Messages that nobody sent, cited at once."""
+"""Invented messages that one message cites."""
 _ASKED: Final = 10
 """Messages that a repair is asked for at once."""
 
@@ -68,7 +68,7 @@ class Mallory(Observer):
         kind(dice)
 
     def _invented(self, dice: random.Random) -> None:
-        """Cite messages that nobody sent, with hints that lead nowhere."""
+        """Cite invented messages, with wrong retrieval hints."""
         cited = tuple(
             HistoryEntry(f"{_NAME}-{self._count}-{number}", dice.randbytes(32), "nobody") for number in range(_INVENTED)
         )
@@ -76,7 +76,7 @@ class Mallory(Observer):
         self._send(self._message(causal_history=cited, content=None if dice.random() < 0.5 else b"see above"))
 
     def _storm(self, dice: random.Random) -> None:
-        """Ask for repairs of what everybody has."""
+        """Request repairs of messages that all participants have."""
         known = [HistoryEntry(opened.message_id, None, opened.sender_id) for opened in self._read() if opened.content]
         asked = tuple(dice.sample(known, min(_ASKED, len(known))))
         self._send(self._message(repair_request=asked, content=None))
@@ -93,7 +93,7 @@ class Mallory(Observer):
         self._send(self._message(bloom_filter=bloom, content=None))
 
     def _segment(self, dice: random.Random) -> None:
-        """Send other bytes for a segment of somebody's message, under the sender's name."""
+        """Send other bytes for a segment of another participant's message, with its sender id."""
         for opened in dice.sample(self._read(), len(self._heard)):
             try:
                 segment = self._format.decode(opened.content or b"", 256)
@@ -104,7 +104,7 @@ class Mallory(Observer):
             return
 
     def _namesake(self, dice: random.Random) -> None:
-        """Say something under somebody's name."""
+        """Send a message with another participant's sender id."""
         self._send(self._message(sender_id=dice.choice(sorted(self._world.participants)), content=dice.randbytes(20)))
 
     def _replay(self, dice: random.Random) -> None:

@@ -78,7 +78,7 @@ class SimulationReport:
     """Bytes of all accepted payloads, each once."""
     ephemeral_sent: int
     ephemeral_received: int
-    """Deliveries of ephemeral messages, which nobody is owed."""
+    """Deliveries of ephemeral messages, which are not owed."""
     deliveries_owed: int
     delivered: int
     """Deliveries that are owed and happened."""
@@ -87,7 +87,7 @@ class SimulationReport:
     duplicates: int
     order_violations: int
     first_acknowledgement: Distribution
-    """From a send to its first acknowledgement by anybody."""
+    """Time from a send to its first acknowledgement."""
     delivery: Distribution
     """From a send to its delivery to one participant that was owed it, absences included."""
     reached_all: Distribution

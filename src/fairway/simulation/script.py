@@ -82,11 +82,11 @@ class Action:
     """Who does it; several for a partition, nobody for its end."""
     payload: bytes = b""
     ask_all: bool = False
-    """Whether everybody present is asked to acknowledge."""
+    """Whether all present participants are asked to acknowledge."""
     ask_count: int = 1
-    """How many are asked to acknowledge, whoever they are."""
+    """Number of participants that are asked to acknowledge."""
     more: Asking | None = None
-    """When somebody more is asked for, if anybody is."""
+    """When a further participant is asked for; None if none is."""
     number: int = 0
     """How far a clock is ahead afterwards in ms, of a blip for how much it jumps, with 0 at its end; and where else
     there is something to choose, which."""
@@ -181,7 +181,7 @@ def _talk(plan: SimulationPlan, rng: random.Random, name: str, first: int, last:
 
 
 def _asking(plan: SimulationPlan, rng: random.Random, action: Action) -> Action:
-    """Draw how many a send asks for, and whether somebody more is asked for later."""
+    """Draw how many participants a send asks for, and whether it asks for a further one later."""
     if action.deed is not Deed.SEND:
         return action
     count = rng.choice((2, 3)) if rng.random() < plan.ask_some_share else 1

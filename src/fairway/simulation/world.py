@@ -167,7 +167,7 @@ class World:
         disk: SimulatedDisk | None = None,
         skew_ms: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """Make a world in which everybody is online.
+        """Make a world in which all participants are online.
 
         ``options_of`` gives the options of a participant's life, by name and number of the life, in place of the same
         ``options`` for all; ``habits_of`` says how its application reads; ``encryption`` gives each participant its
@@ -292,7 +292,7 @@ class World:
         return answers
 
     def stop(self, name: str) -> None:
-        """Let a participant close its channel; its program ends then, and somebody starts it again after a while."""
+        """Let a participant close its channel; its program then ends, and is started again after a while."""
         participant = self.participants[name]
         if participant.is_running:
             self._within(participant.process.spawn, participant.program.stop())

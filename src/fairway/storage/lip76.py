@@ -77,9 +77,9 @@ class StoredArchive:
     end: int
     """Position behind its last byte."""
     start_ns: int
-    """Lowest timestamp that the index tells."""
+    """Lowest timestamp in the index."""
     end_ns: int
-    """Highest timestamp that the index tells."""
+    """Highest timestamp in the index."""
 
     def may_hold(self, start_ns: int | None, end_ns: int | None) -> bool:
         """Return whether a message of this time may be in it."""
@@ -239,7 +239,7 @@ def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, 
 
 
 def _last_end(entries: Sequence[IndexEntry], size: int) -> int:
-    """Return where the last archive ends: what its pieces say if their length can be told, else with the file."""
+    """Return where the last archive ends: by its pieces if their length is known, else with the file."""
     if not entries:
         return size
     last = entries[-1]

@@ -77,7 +77,7 @@ def has_topic_index(database: sqlite3.Connection) -> bool:
 
 
 def create_topic_index(database: sqlite3.Connection) -> None:
-    """Make the index by topics unless it is there; nobody else can write meanwhile, reading goes on."""
+    """Make the index by topics if it is missing; meanwhile the file can be read but not written."""
     with database:
         database.execute(_CREATE_TOPIC_INDEX)
 

@@ -47,7 +47,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
         return _open(path, "mode=ro", _check_schema)
     except ConfigurationError as error:
         # A write-ahead log needs a shared-memory file beside the archive. Where that is neither there nor can
-        # be made (a read-only medium) nobody can be writing either, so the file is read as it stands.
+        # be made (a read-only medium) no process can be writing either, so the file is read as it is.
         code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
         if code not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
             raise

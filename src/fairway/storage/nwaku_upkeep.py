@@ -55,7 +55,7 @@ class NwakuUpkeep:
         return [] if has_topic_index(self._database) else ["Message"]
 
     def index_topics(self, _table: str = "Message") -> None:
-        """Make the index by topics; it takes seconds for each million of messages, in which nobody else can write."""
+        """Make the index by topics, which blocks other writers for some seconds per million messages."""
         create_topic_index(self._database)
 
     def size(self) -> tuple[int, int]:

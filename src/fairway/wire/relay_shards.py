@@ -1,6 +1,6 @@
 """Relay shards in a node record: the cluster and shards a node is part of (RELAY-SHARDING, "Discovery").
 
-Two forms, told apart by their key and also by their length. The index list (``rs``) is cluster, count and one
+Two forms, which differ in their key and in their length. The index list (``rs``) is cluster, count and one
 number per shard. The bit vector (``rsv``) is cluster and one bit for each of the 1,024 shards.
 
 About the order of these bits there are three opinions, see `BitOrder`. Node software is who writes

@@ -242,7 +242,7 @@ def _check_waku(message: pb.SegmentMessageProto) -> bool:
 
 
 def _is_malformed(message: pb.SegmentMessageProto) -> bool:
-    """Return whether something invalid is meant to be a segment: nobody must get it for a message.
+    """Return whether invalid bytes are meant to be a segment, which must not be delivered as a message.
 
     It has the fields of a segment and no others: a digest, a payload, and a count.
     """

@@ -1,8 +1,8 @@
-"""Messages that wait to be fetched, as nwaku keeps them for ``GET /relay/...`` and ``GET /filter/...``.
+"""The message cache behind ``GET /relay/...`` and ``GET /filter/...``, as in nwaku.
 
-nwaku, ``waku/rest_api/message_cache.nim``: one list for all topics, 50 messages long; a new one takes the place of the
-one with the oldest timestamp; whoever fetches a topic empties it, for everybody else too. Invariant: at most
-``max_messages`` messages and ``max_topics`` topics.
+nwaku, ``waku/rest_api/message_cache.nim``: one list of 50 messages for all topics; a new message replaces the one with
+the oldest timestamp; fetching a topic empties it, for other clients too. At most ``max_messages`` messages and
+``max_topics`` topics are kept.
 """
 
 from __future__ import annotations

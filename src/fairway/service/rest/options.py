@@ -1,4 +1,4 @@
-"""What a REST server is told when it starts: where it listens, and for whom; see `bounds` for how much it gives."""
+"""The options of a REST server: addresses and origins; `bounds` has its limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RestOptions:
     """How the API is served."""
 
     host: str = "127.0.0.1"
-    """Address to listen on, loopback unless told otherwise: the API has no accounts."""
+    """Address to listen on; loopback by default, because the API has no accounts."""
     port: int = 0
     """0 for any free one."""
     admin: bool = True
