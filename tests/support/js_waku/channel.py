@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from fairway.options import SdsConfig
-from fairway.protocol.sds.channel import MessageChannel, Verdict
+from fairway.protocol.sds.channel import MessageChannel, Novelty
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.outcome import (
     DependenciesMissing,
@@ -181,11 +181,11 @@ class JsWakuChannel(MessageChannel):
             self._notice(Fault.DELIVERED_AGAIN)
         return False
 
-    def _judge(self, message: SdsMessage) -> Verdict:
+    def _judge(self, message: SdsMessage) -> Novelty:
         """Take whatever was not dropped for new: an id says all that there is to know of a message."""
         if self._already_received(message.message_id):
-            return Verdict.KNOWN
-        return Verdict.NEW
+            return Novelty.KNOWN
+        return Novelty.NEW
 
     def _may_vouch_for(self, message: SdsMessage) -> bool:
         """Put every id into the filter."""

@@ -74,8 +74,8 @@ _MAX_SAME_ID: Final = 16
 """Messages delivered under one id that is no digest of them."""
 
 
-class Verdict(Enum):
-    """What a content message is to what is here."""
+class Novelty(Enum):
+    """Whether a content message is new, to this participant and under its id."""
 
     NEW = "new"
     KNOWN = "known"
@@ -339,8 +339,8 @@ class MessageChannel:
             return False
         if message.sender_id == self.sender_id:
             return False
-        verdict = self._judge(message)
-        return verdict is Verdict.ANOTHER or (verdict is Verdict.NEW and not self.dependencies.no_room_for(message))
+        novelty = self._judge(message)
+        return novelty is Novelty.ANOTHER or (novelty is Novelty.NEW and not self.dependencies.no_room_for(message))
 
     def receive(
         self,
@@ -365,21 +365,21 @@ class MessageChannel:
         if kind is Kind.EPHEMERAL:
             return [MessageArrived(message=message, kind=kind)]
         if kind is Kind.CONTENT:
-            verdict = self._judge(message)
-            if verdict is Verdict.KNOWN:
+            novelty = self._judge(message)
+            if novelty is Novelty.KNOWN:
                 return [self._came_again(message_id, hint, from_store=from_store)]
-            if verdict is Verdict.FORGED:
+            if novelty is Novelty.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
-            if verdict is Verdict.FORGOTTEN:
+            if novelty is Novelty.FORGOTTEN:
                 # Nobody needs to wait for what was delivered long ago.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
-            if verdict is Verdict.NEW and self.dependencies.no_room_for(message):
+            if novelty is Novelty.NEW and self.dependencies.no_room_for(message):
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.NO_ROOM)
                 return [ignored, *self.dependencies.turned_away(message, now_ms)]
             # Whoever was about to ask for it, or to answer for it, need not any more (SDS-R).
             self.repair.forget(message_id)
-            if verdict is Verdict.ANOTHER:
+            if novelty is Novelty.ANOTHER:
                 return self._receive_another(message, hint, now_ms, encoded)
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
@@ -586,7 +586,7 @@ class MessageChannel:
             self.owed.came_again(message_id)
         return MessageIgnored(message_id=message_id, why=Ignored.ANSWER if is_answer else Ignored.DUPLICATE)
 
-    def _judge(self, message: SdsMessage) -> Verdict:
+    def _judge(self, message: SdsMessage) -> Novelty:
         """Return what a content message of another participant is to what is here under its id.
 
         Where ids are opaque, several messages may bear one; then all of them are delivered, so that whoever is quicker
@@ -595,22 +595,22 @@ class MessageChannel:
         parked = self.dependencies.incoming.parked.get(message.message_id)
         if parked is not None:
             if _says_the_same(parked.message, message):
-                return Verdict.KNOWN
+                return Novelty.KNOWN
             superseded = follows_a_rule(message) and not follows_a_rule(parked.message)
-            return Verdict.ANOTHER if superseded else Verdict.FORGED
+            return Novelty.ANOTHER if superseded else Novelty.FORGED
         record = self.history.get(message.message_id)
         if record is None:
             if self.history.is_before_window(message.lamport_timestamp or 0, message.message_id):
-                return Verdict.FORGOTTEN
-            return Verdict.FORGED if self._contradicts_gap(message) else Verdict.NEW
+                return Novelty.FORGOTTEN
+            return Novelty.FORGED if self._contradicts_gap(message) else Novelty.NEW
         if record.fingerprints is None:
-            return Verdict.KNOWN
+            return Novelty.KNOWN
         if not record.fingerprints:
-            return Verdict.KNOWN if follows_a_rule(message) else Verdict.FORGED
+            return Novelty.KNOWN if follows_a_rule(message) else Novelty.FORGED
         if fingerprint(message) in _parts(record.fingerprints):
-            return Verdict.KNOWN
+            return Novelty.KNOWN
         room = len(record.fingerprints) < _MAX_SAME_ID * FINGERPRINT_BYTES
-        return Verdict.ANOTHER if room or follows_a_rule(message) else Verdict.FORGED
+        return Novelty.ANOTHER if room or follows_a_rule(message) else Novelty.FORGED
 
     def _contradicts_gap(self, message: SdsMessage) -> bool:
         """Return whether a message claims an id that is known to be somebody else's, and seems not to be its own."""
@@ -679,7 +679,7 @@ class MessageChannel:
             self.broadcast(waiting.message, hint)
             return ignored
         if self._already_received(message_id):
-            if self._judge(message) is not Verdict.KNOWN:
+            if self._judge(message) is not Novelty.KNOWN:
                 return forged
             self.repair.forget(message_id)
             self.add_hint(message_id, hint)
