@@ -25,11 +25,12 @@ from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist,
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING
 from fairway.protocol.journal import Row
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, RATE_LIMIT
+from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.outbox import OUTBOX
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.stack import Stack

@@ -10,7 +10,7 @@ import pytest
 from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable, SegmentsDisputed
 from fairway.options import Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import MAX_ENTRIES, MAX_NAME_LENGTH, NIM_SDS, WAKU_SDS, HistoryEntry, Kind, SdsMessage

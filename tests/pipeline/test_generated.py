@@ -16,7 +16,7 @@ from fairway.errors import ConfigurationError, DecodeError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.pipeline.generator.plan import UNITS_PER_BLOCK, layout_of
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.sds import Kind, codec_named
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash

@@ -28,7 +28,7 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.pipeline.stages.sds_messages import Status, sds_mapper
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive

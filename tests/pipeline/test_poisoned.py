@@ -22,7 +22,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import seal_at_once
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage

@@ -27,7 +27,7 @@ from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.simulation import World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore

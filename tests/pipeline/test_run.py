@@ -32,7 +32,7 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS

@@ -45,7 +45,7 @@ from fairway.pipeline.streaming.progress import Phase
 from fairway.pipeline.streaming.settling import settle, settled_before
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS, WAKU_SDS

@@ -24,7 +24,7 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
 from fairway.wire.waku_message import WakuMessage

@@ -24,7 +24,7 @@ from fairway.events import (
 )
 from fairway.options import IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Emit, Persist, Publish, Purpose
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
 

@@ -28,7 +28,7 @@ from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.effects import Effect, Emit
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Write
 from fairway.storage.sqlite_store import SqliteStore

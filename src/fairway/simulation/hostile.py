@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import FairwayError
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation.world import Observer, World
 from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import HistoryEntry, SdsMessage
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
@@ -46,7 +45,7 @@ class Mallory(Observer):
         self._encryption = encryption
         self._ledger = ledger
         self._codec = DIALECTS[options.profile].codec
-        self._format = LIP_243 if options.profile is Profile.LOGOS else WAKU_SEGMENTS
+        self._format = DIALECTS[options.profile].segments
         self._topic = autoshard(world.content_topic, options.cluster_id, options.shard_count)
         self._heard: deque[RoutedMessage] = deque(maxlen=_REMEMBERED)
         self._count = 0

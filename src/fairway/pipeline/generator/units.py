@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from fairway.options import IdRule, Profile
 from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_PARTS, GeneratorPlan
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
+from fairway.wire.segment import Segment, SegmentFormat
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
@@ -101,8 +101,8 @@ class Maker:
         self.channel_id = f"channel-{channel:06}"
         self.content_topic = f"/fairway/1/{self.channel_id}-{self.profile.value}/proto"
         self.codec: SdsCodec = codec_named(self.profile.value)
-        self.format: SegmentFormat = LIP_243 if self.profile is Profile.LOGOS else WAKU_SEGMENTS
-        self.meta = LOGOS_MARKER if self.profile is Profile.LOGOS else None
+        self.format: SegmentFormat = DIALECTS[self.profile].segments
+        self.meta = DIALECTS[self.profile].marker
         self._channel = channel
         self._segmenter = Segmenter(plan.segmentation, self.format)
         bits = max(1, 8 * plan.bloom_bytes)

@@ -19,7 +19,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.pipeline.outgoing.sealing import Sealer
 from fairway.protocol.incoming.delivering import logical_message_id
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import ContentTopic, autoshard, default_topic
@@ -96,7 +96,7 @@ class Composer:
         self._keys = keys
         self._sds = open_channel(channel_id, sender_id, options, state, start_ms)
         self._segmenter = Segmenter(options.segmentation, self._sds.dialect.segments)
-        self._meta = LOGOS_MARKER if options.profile is Profile.LOGOS else None
+        self._meta = DIALECTS[options.profile].marker
         self._places: dict[str, _Place] = {}
         self._now_ms = start_ms
         self._latest_ms = start_ms + _LONGEST_WAIT_MS

@@ -18,7 +18,7 @@ from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.protocol.encryption.hook import Encryption, open_at_once
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER
+from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
-from fairway.options import Delivery, Profile, ReliableChannelOptions
+from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.undelivered import Arrival, CompleteMessage, Undelivered
 from fairway.protocol.limits import LimitWatch
@@ -95,7 +95,7 @@ class Delivering:
         self._lost_segments = lost_segments
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
-        self._is_wrapped = options.profile is Profile.LOGOS
+        self._is_wrapped = sds.dialect.ephemeral_is_content
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._bounds = {
             Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,

@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import Final
 
 from fairway.errors import DecodeError
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effects
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, Transmission
 from fairway.protocol.incoming.lost_segments import LostSegments
-from fairway.protocol.outgoing.dispatching import LOGOS_MARKER, Outbound
+from fairway.protocol.outgoing.dispatching import Outbound
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.recent_hashes import RecentHashes
@@ -104,7 +104,7 @@ class Receiving:
             self._tally.add("oversized")
         elif (message.version or 0) != self._outbound.waku_version:
             self._tally.add("undecryptable")
-        elif options.profile is Profile.LOGOS and message.meta != LOGOS_MARKER:
+        elif self._sds.dialect.marker not in (None, message.meta):
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
@@ -204,7 +204,7 @@ class Receiving:
             self._effects.tell(*self._delivering.taken_in(message, kept, transmission))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             self._effects.tell(*self._delivering.deliver_ephemeral(message, transmission))
-            if self._options.profile is Profile.LOGOS:
+            if self._sds.dialect.ephemeral_is_content:
                 # nim-sds logs and cites it like any other, and nobody has to wait for it.
                 return self._sds.settle([message.message_id], now_ms)
         return []

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import SendErrorReason
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Publish, Purpose
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.ratelimit import (
@@ -29,14 +29,13 @@ from fairway.protocol.ratelimit import (
     Upstream,
     rln_signal,
 )
+from fairway.protocol.sds.dialect import DIALECTS
 from fairway.units import NS_PER_MS
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
 RATE_LIMIT: Final = "rate_limit"
 STAMP: Final = "stamp"
-LOGOS_MARKER: Final = b"RELIABLE-CHANNEL-API/1"
-"""WakuMessage.meta of a channel that speaks the Logos profile (LIP-173)."""
 
 _PROOF_RETRY_MS: Final = 1_000
 _ANSWERED_WITHIN_MS: Final = 60_000
@@ -131,7 +130,7 @@ class Outbound:
         """Whether the node can send; nothing is dispatched while it cannot."""
         self._content_topic = content_topic
         self._max_bytes = options.max_wire_message_bytes
-        self._meta = LOGOS_MARKER if options.profile is Profile.LOGOS else None
+        self._meta = DIALECTS[options.profile].marker
         self.waku_version = waku_version
         self._rln = rln
         self._journal = journal

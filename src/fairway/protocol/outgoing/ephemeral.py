@@ -18,7 +18,7 @@ from fairway.events import (
     MessageSent,
     SendErrorReason,
 )
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effects, Publish, Purpose
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Transmission
@@ -57,7 +57,7 @@ class EphemeralSending:
         tally: Tally,
     ) -> None:
         self._limit_bytes = options.segmentation.segment_size_bytes
-        self._is_wrapped = options.profile is Profile.LOGOS
+        self._is_wrapped = sds.dialect.ephemeral_is_content
         self._segmenter = segmenter
         self._sds = sds
         self._outbound = outbound
