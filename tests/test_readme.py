@@ -131,6 +131,14 @@ def test_every_file_and_name_of_the_map_is_there():
         assert not second or f"def {second}(" in source, (second, file.name)
 
 
+def test_every_test_that_the_documentation_names_is_there():
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    there = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    for page in ROOT.glob("docs/**/*.md"):
+        named = set(re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", page.read_text(encoding="utf-8")))
+        assert named <= there, page.name
+
+
 def commands_of(page):
     """The commands of fairway that a page shows, with their words."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
