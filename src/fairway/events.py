@@ -252,7 +252,7 @@ class IrretrievableMessage:
     """The channel gives up a message that other messages cite, or of which it has only some segments."""
 
     message_id: str
-    """SDS message id; for a segmented message, that of the segment that arrived first."""
+    """SDS message id; for a segmented message, the first of ``sds_ids``."""
     reason: LossReason
     sender_id: str | None = None
     """Sender id, if it is known."""

@@ -64,7 +64,7 @@ class Campaign:
         self.draw(self.first_seed, **self.given)
 
     def outcomes(self) -> Generator[Outcome]:
-        """Run the worlds, and yield what comes of each as it ends. Whoever closes the iterator ends the others."""
+        """Run the worlds, and yield the outcome of each as it ends. Closing the iterator ends the others."""
         return self._run(self._plans(), self.jobs)
 
     def _run(self, plans: Iterable[SimulationPlan], jobs: int) -> Generator[Outcome]:

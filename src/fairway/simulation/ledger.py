@@ -85,7 +85,7 @@ class Sent:
     known: int
     """Messages that the sender had sent or been handed before."""
     count: int = 1
-    """How many the sender asked for, whoever they are."""
+    """Number of participants that the sender asked for."""
     asked_more: list[tuple[int, frozenset[str]]] = field(default_factory=list)
     """Whom the sender asked for later, all together, and when."""
     accepted_ms: int | None = None
@@ -142,7 +142,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Somebody was told that a participant has a message, or a part of it."""
+    """An event or receipt said that a participant has a message, or some segments of it."""
 
     at_ms: int
     number: int
@@ -188,7 +188,7 @@ class Ledger(Observer):
         self.losses: list[Loss] = []
         self.claims: list[Claim] = []
         self.unexplained: list[tuple[int, str, str, str]] = []
-        """Deliveries of what nobody sent: (when, to whom, from whom, message id)."""
+        """Deliveries of messages that no participant sent: (time in ms, receiver, sender, message id)."""
         self.repeated: list[tuple[int, str, int]] = []
         """Messages that came again although their application had long finished with them: (when, to whom, number)."""
         self.unmet: list[tuple[int, str, int]] = []
@@ -210,7 +210,7 @@ class Ledger(Observer):
         self.limits_told: defaultdict[str, set[Limit]] = defaultdict(set)
         """Which bounds a participant was told that bite, in its present life."""
         self.wall_ms: Callable[[str], int | None] = lambda _: None
-        """What the clock of a participant shows, if nobody has set it of late."""
+        """The time on a participant's clock, unless the clock was set recently."""
         self.misdated: list[tuple[int, str, int]] = []
         """What is stamped otherwise than by the clock of who sends it: (when, by whom, how far ahead in ms)."""
         self.unordered: list[tuple[int, str, str]] = []
@@ -298,16 +298,16 @@ class Ledger(Observer):
         self._trace = hashlib.sha256()
 
     def note(self, at_ms: int, name: str, deed: str) -> None:
-        """Write down what somebody did, or what happened to somebody."""
+        """Record an action of a participant, or a fault that struck it."""
         self.deeds[deed] += 1
         self._trace.update(f"{at_ms} {name} does {deed}\n".encode())
 
     def joined(self, name: str) -> None:
-        """Write down that somebody came."""
+        """Record that a participant joined."""
         self.presences[name] = Presence()
 
     def left(self, at_ms: int, name: str) -> None:
-        """Write down that somebody went for good."""
+        """Record that a participant left for good."""
         self.presences[name].left_ms = at_ms
 
     def tried(
@@ -461,7 +461,7 @@ class Ledger(Observer):
         self.miskept_by.append((at_ms, name, fault))
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down what somebody gave to its node, and whether it is stamped by the clock."""
+        """Record a message that a participant hands to its node, and check its timestamp against the clock."""
         self.offered[name, at_ms // _BY_MINUTE_MS] += 1
         self._handed_over.add(message.message_hash)
         # By the time that a slow node lets it out the clock may show something else.
@@ -497,7 +497,7 @@ class Ledger(Observer):
             self.misformed.append((at_ms, name, fault))
 
     def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
-        """Count a page that somebody asks the store for."""
+        """Count a page that a participant asks of the store."""
         self.queries[name] += 1
         page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
         self._asked[page] += 1
@@ -647,7 +647,7 @@ class Ledger(Observer):
                 yield name, sds_ids
 
     def troubled(self, at_ms: int, name: str) -> None:
-        """Write down that somebody cannot be expected to hear or to be heard."""
+        """Record that a participant cannot be expected to send or to receive."""
         self.troubled_ms[name] = at_ms
 
     def _should_have_heard(self, at_ms: int, sent: Sent) -> tuple[str, ...]:

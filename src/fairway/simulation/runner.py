@@ -103,7 +103,7 @@ _SAID_AT_ONCE: Final = 20
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
 _GRACE_MS: Final = 90_000
-"""How long a quiet world goes on: longer than everybody takes to send a sync message."""
+"""How long a quiet world runs on: long enough for a sync message of every participant."""
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _patience_ms(plan: SimulationPlan) -> int:
 
 
 def _heard_of_ms(plan: SimulationPlan) -> int:
-    """Return how long acknowledgements take at most to find their way, where nobody is away."""
+    """Return the longest time until an acknowledgement arrives, if no participant is offline."""
     if plan.delivery is Delivery.ARRIVAL:
         # What was handed over on arrival may still wait for its place, and is not acknowledged before.
         return plan.duration_ms + (_LONGEST_SETTLING + 1) * _patience_ms(plan)
@@ -684,7 +684,7 @@ class Run:
                 self._do(deed, name, action)
 
     def _last_words(self) -> None:
-        """Let a few say something to everybody when the world is healed: that must reach all, and be known to."""
+        """Let a few participants send when all faults are over: all must get these messages and acknowledge them."""
         self._run(_SAMPLE_MS)
         for name in list(self.world.participants)[:_LAST_SPEAKERS]:
             self._send(name, f"{name} is back".encode(), ask_all=True)
@@ -745,7 +745,7 @@ class Run:
                 self.ledger.left(world.now_ms, name)
 
     def _blip(self, name: str, ahead_ms: int) -> None:
-        """Let a clock show something else until it is called again with 0; nobody should follow it meanwhile."""
+        """Set a clock wrongly, until a call with 0 sets it right; no channel should follow it meanwhile."""
         participant = self.world.participants[name]
         skew_ms = participant.machine.skew_ms
         if ahead_ms and name not in self._blips:

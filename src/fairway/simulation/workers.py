@@ -135,7 +135,7 @@ class _TooLong(KeyboardInterrupt):
 
 
 def _serve(connection: Connection[Any, Any], world: World, limit_s: float) -> None:
-    """Run worlds for whoever is at the other end of a connection, until that is closed."""
+    """Run the worlds that arrive over a connection, until it is closed."""
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt is to end
     with suppress(ValueError, OSError):

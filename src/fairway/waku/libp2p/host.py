@@ -1,7 +1,7 @@
-"""A libp2p node: it listens, dials, proves who it is, and serves streams.
+"""`Host`: a libp2p node, which listens, dials, proves its identity, and serves streams.
 
-``async with await Host.start(...) as host`` owns everything that runs: leaving the block ends every connection, stream,
-handler and listener. The invariant: whatever a peer does, it ends at most its own connection.
+Leaving ``async with await Host.start(...) as host`` ends every connection, stream, handler and listener. A misbehaving
+peer ends at most its own connection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DEFAULT_MUXERS: Final = (Yamux.protocol, Mplex.protocol)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatistics:
-    """A host in numbers."""
+    """Counts and sizes of a host."""
 
     connections: int
     """Connections that are up."""
@@ -60,9 +60,9 @@ class HostStatistics:
     pending_handshakes: int
     """Accepted connections whose peer is not proven yet."""
     refused_connections: int
-    """Connections that were turned away for a limit."""
+    """Connections that were refused because of a limit."""
     failed_handshakes: int
-    """Accepted connections whose peer proved nothing in time, or nothing true."""
+    """Accepted connections whose handshake failed or timed out."""
     inbound_streams: int
     """Streams that peers opened and that are in use."""
     outbound_streams: int
@@ -88,7 +88,7 @@ class Host:
         self.peer_id = PeerId.from_public_key(key.public_key)
         self.limits = limits
         self.addresses: tuple[Multiaddr, ...] = ()
-        """Where it listens, with the real ports and with its peer id."""
+        """The addresses it listens on, with ports and peer id."""
         self._budget = ByteBudget(limits.max_buffered_bytes)
         self._admission = Admission(limits)
         self._handlers = Handlers()
@@ -120,21 +120,21 @@ class Host:
         """Start a node.
 
         Args:
-            key: who it is; a new Ed25519 key by default.
+            key: its identity; a new Ed25519 key by default.
             listen: addresses such as ``/ip4/127.0.0.1/tcp/0`` and ``/ip4/127.0.0.1/tcp/0/ws``.
-            agent: what it calls itself to its peers.
-            limits: what peers may use.
-            muxers: what it offers and accepts, best first.
-            announce: addresses to tell peers instead of those it listens on, for a node behind a proxy or NAT.
+            agent: its agent version for identify.
+            limits: its limits for peers.
+            muxers: the muxers that it offers and accepts, preferred first.
+            announce: addresses to announce instead of those it listens on, for a node behind a proxy or NAT.
             listen_ssl: the certificate for ``/wss`` listeners.
-            dial_ssl: whom to trust when dialling ``/wss``; by default the system's authorities.
+            dial_ssl: the authorities to trust when dialling ``/wss``; by default the system's.
             web_origins: web pages that may connect besides those of this machine, like ``https://example.org``, or
                 ``*``; programs, which name no origin, may always.
 
         Raises:
             AddressError: an address cannot be listened on.
-            ConfigurationError: an origin is none.
-            OSError: a port is taken.
+            ConfigurationError: an origin is invalid.
+            OSError: a port is in use.
 
         """
         host = cls(
@@ -159,7 +159,7 @@ class Host:
         )
         return host
 
-    # ---- what an application does
+    # ---- for applications
 
     def handle(self, protocol: str, handler: StreamHandler, *, max_streams_per_peer: int | None = None) -> None:
         """Serve a protocol; connected peers are told.
@@ -210,12 +210,12 @@ class Host:
         return self._book.connections()
 
     def protocols_of(self, peer_id: PeerId) -> frozenset[str]:
-        """Return what a connected peer said that it serves; nothing while it has not said so."""
+        """Return the protocols that a connected peer announced; none before its identify message."""
         info = self._book.info(peer_id)
         return info.protocols if info is not None else frozenset()
 
     def info_of(self, peer_id: PeerId) -> PeerInfo | None:
-        """Return what a connected peer said of itself, or None while it has not."""
+        """Return the identify message of a connected peer, or None before it arrives."""
         return self._book.info(peer_id)
 
     def watch(self) -> Subscription[HostEvent]:
@@ -228,7 +228,7 @@ class Host:
             await connection.close()
 
     def statistics(self) -> HostStatistics:
-        """Return the host in numbers, as they are now."""
+        """Return the present counts and sizes."""
         connections = self._book.connections()
         muxers = [connection.statistics().muxer for connection in connections]
         return HostStatistics(
@@ -344,7 +344,7 @@ class Host:
             self._admission.leave(upgraded.peer_id, accepted=accepted)
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something that ends with the host at the latest."""
+        """Start a task that ends with the host at the latest."""
         return self._tasks.spawn(_logged(work, name), name)
 
     def _check_open(self) -> None:

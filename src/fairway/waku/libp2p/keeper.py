@@ -1,8 +1,7 @@
-"""Staying connected to known peers: dialling each again, with growing pauses, whenever it is gone.
+"""`PeerKeeper`: stays connected to known peers, and dials them again with growing pauses.
 
-Invariants: each address has at most one attempt at a time, and pauses between them grow to a longest one; chance
-spreads the attempts of many nodes that lost the same peer. Who watches is told once of each change, however many
-attempts fail alike.
+Each address has at most one attempt at a time. Random pauses spread the attempts of many nodes that lost the same peer.
+A watcher gets each change once, however many attempts fail alike.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from fairway.waku.subscription import Subscription
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 _STABLE_S: Final = 30.0
-"""A connection that lasted so long was a good one: the pauses begin anew."""
+"""After a connection of this length the pauses begin at the shortest again."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class KeptState(Enum):
-    """How it stands with a kept peer."""
+    """The state of a kept peer."""
 
     CONNECTED = "connected"
     LOST = "the connection has ended"
@@ -39,12 +38,12 @@ class KeptState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPeer:
-    """What became of an address."""
+    """An address and its state."""
 
     address: Multiaddr
     state: KeptState
     detail: str = ""
-    """Why the attempt failed that made it unreachable."""
+    """Why the last attempt failed."""
 
 
 class PeerKeeper:
@@ -84,7 +83,7 @@ class PeerKeeper:
         return tuple(peer_id for peer_id in dict.fromkeys(self._peer_ids.values()) if peer_id in here)
 
     def failures(self) -> tuple[str, ...]:
-        """Return of each address that was tried and is not connected why not."""
+        """Return why each address that was tried is not connected."""
         return tuple(
             kept.detail or f"the connection with {kept.address} has ended"
             for kept in self._known.values()
@@ -92,7 +91,7 @@ class PeerKeeper:
         )
 
     def watch(self) -> Subscription[KeptPeer]:
-        """Return how it stands with each address that was tried, and then every change, until it or this is closed."""
+        """Return the state of each address that was tried, then every change, until the subscription is closed."""
         watcher: Subscription[KeptPeer] = Subscription(on_close=lambda: self._watchers.remove(watcher))
         self._watchers.append(watcher)
         for kept in self._known.values():
