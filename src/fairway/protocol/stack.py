@@ -25,11 +25,9 @@ from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphering, Sealed
 from fairway.protocol.incoming.catching_up import QueryOnConnect
-from fairway.protocol.incoming.delivering import Delivering, logical_message_id
-from fairway.protocol.incoming.lost_segments import LostSegments
+from fairway.protocol.incoming.delivering import logical_message_id
 from fairway.protocol.incoming.receiving import Receiving
 from fairway.protocol.incoming.retrieval import Retrieval
-from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
@@ -42,9 +40,8 @@ from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.ratelimit import Membership, NoProof, RlnProofProvider
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.dialect import DIALECTS
-from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.protocol.stack_state import REASSEMBLY, StackState
+from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import StackStatistics, Tally
 from fairway.wire.waku_message import WakuMessage
 
@@ -100,15 +97,7 @@ class Stack:
             max_missing=options.max_missing,
         )
         self._segmenter = segmenter = Segmenter(options.segmentation, dialect.segments)
-        reassembler = Reassembler(
-            options.segmentation, dialect.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
-        )
-        undelivered = Undelivered(journal)
-        lost_segments = LostSegments(options, sds, segmenter, undelivered)
         self._limits = limits = LimitWatch()
-        self._delivering = delivering = Delivering(
-            content_topic, options, sds, reassembler, undelivered, lost_segments, limits
-        )
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._sending = sending = Sending(
             content_topic,
@@ -128,19 +117,20 @@ class Stack:
             options.sync_min_interval_ms, self._jitter, now_ms, speak_after=max(1, options.sds.bloom_capacity // 4)
         )
         self._query_on_connect = query_on_connect = QueryOnConnect(options, journal)
-        self._receiving = Receiving(
+        self._receiving = receiving = Receiving(
             content_topic,
             options,
             sds=sds,
-            delivering=delivering,
-            lost_segments=lost_segments,
+            segmenter=segmenter,
             ciphering=ciphering,
             outbound=sending.outbound,
             sending=sending,
             sync=sync,
             query_on_connect=query_on_connect,
+            journal=journal,
             effects=effects,
             tally=tally,
+            limits=limits,
         )
         self._retrieval = Retrieval(options)
         self._notices = Notices(tally)
@@ -150,8 +140,8 @@ class Stack:
         self._state = StackState(
             sds=sds,
             requests=sending.requests,
-            undelivered=undelivered,
-            reassembler=reassembler,
+            undelivered=receiving.undelivered,
+            reassembler=receiving.reassembler,
             outbound=sending.outbound,
             outbox=sending.outbox,
             query_on_connect=query_on_connect,
@@ -274,7 +264,7 @@ class Stack:
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._say_what_can_come(now_ms)
-        self._effects.tell(*self._delivering.expire(now_ms))
+        self._effects.tell(*self._receiving.delivering.expire(now_ms))
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
@@ -345,7 +335,7 @@ class Stack:
 
         A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
         """
-        times = [self._delivering.next_deadline(), self._notices.next_deadline()]
+        times = [self._receiving.delivering.next_deadline(), self._notices.next_deadline()]
         if self._sending.outbound.connected:
             times += [
                 self._sweep_at(),
@@ -390,7 +380,7 @@ class Stack:
             sds=self.sds.statistics(),
             open_requests=len(self._sending.requests.open),
             queued=self._sending.outbound.limiter.queued() + len(self._sending.outbox),
-            reassembly=self._delivering.reassembler.statistics(),
+            reassembly=self._receiving.reassembler.statistics(),
         )
 
     def snapshot(self) -> tuple[Change, ...]:
@@ -403,7 +393,7 @@ class Stack:
         Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
-        self._delivering.resume()
+        self._receiving.delivering.resume()
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
         for message in self._sending.never_left():

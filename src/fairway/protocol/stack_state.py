@@ -12,6 +12,7 @@ from typing import Final
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
 from fairway.protocol.incoming.catching_up import CAUGHT_UP, QueryOnConnect
+from fairway.protocol.incoming.receiving import REASSEMBLY
 from fairway.protocol.incoming.undelivered import ARRIVALS, AWAITING, Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.journal import Journal, Row
@@ -24,7 +25,6 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
-REASSEMBLY: Final = "reassembly"
 SCHEMA_VERSION: Final = 1
 _OWN_TABLES: Final = (
     SCHEMA,

@@ -23,6 +23,9 @@ from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, Transmission
 from fairway.protocol.incoming.lost_segments import LostSegments
+from fairway.protocol.incoming.undelivered import Undelivered
+from fairway.protocol.journal import Journal
+from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import Outbound
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
@@ -40,10 +43,13 @@ from fairway.protocol.sds.outcome import (
     SenderIdInUse,
 )
 from fairway.protocol.segmentation.outcomes import Kept, Outcome, Refused, SegmentDiscarded, SegmentSetAside
+from fairway.protocol.segmentation.reassembler import Reassembler
+from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
+REASSEMBLY: Final = "reassembly"
 _MAX_TAKEN_IN: Final = 10_000
 """Transmissions remembered; one that comes again after so many others is processed again, which changes nothing."""
 _EARLIEST_NS: Final = -(1 << 63)
@@ -60,21 +66,28 @@ class Receiving:
         options: ReliableChannelOptions,
         *,
         sds: MessageChannel,
-        delivering: Delivering,
-        lost_segments: LostSegments,
+        segmenter: Segmenter,
         ciphering: Ciphering,
         outbound: Outbound,
         sending: Sending,
         sync: SyncTimer,
         query_on_connect: QueryOnConnect,
+        journal: Journal,
         effects: Effects,
         tally: Tally,
+        limits: LimitWatch,
     ) -> None:
         self._content_topic = content_topic
         self._options = options
         self._sds = sds
-        self._delivering = delivering
-        self._lost_segments = lost_segments
+        self.reassembler = Reassembler(
+            options.segmentation, sds.dialect.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
+        )
+        self.undelivered = Undelivered(journal)
+        self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)
+        self.delivering = Delivering(
+            content_topic, options, sds, self.reassembler, self.undelivered, self._lost_segments, limits
+        )
         self._ciphering = ciphering
         self._outbound = outbound
         self._sending = sending
@@ -180,7 +193,7 @@ class Receiving:
 
     def _reassemble(self, message: SdsMessage, transmission: Transmission, now_ms: int) -> Outcome:
         """Show new content to the reassembler, and return its answer; what it refuses was not received."""
-        answer, events = self._delivering.reassemble(message, now_ms)
+        answer, events = self.delivering.reassemble(message, now_ms)
         self._effects.tell(*events)
         if isinstance(answer, Refused):
             self._tally.add("not_kept")
@@ -201,9 +214,9 @@ class Receiving:
     ) -> list[SdsOutcome]:
         """Deliver what need not wait for its causal place; the rest follows when SDS delivers it (`process`)."""
         if kept is not None:
-            self._effects.tell(*self._delivering.taken_in(message, kept, transmission))
+            self._effects.tell(*self.delivering.taken_in(message, kept, transmission))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
-            self._effects.tell(*self._delivering.deliver_ephemeral(message, transmission))
+            self._effects.tell(*self.delivering.deliver_ephemeral(message, transmission))
             if self._sds.dialect.ephemeral_is_content:
                 # nim-sds logs and cites it like any other, and nobody has to wait for it.
                 return self._sds.settle([message.message_id], now_ms)
@@ -232,13 +245,13 @@ class Receiving:
     def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
         match outcome:
             case MessageReady(message=message, dependencies_met=met):
-                self._effects.tell(*self._delivering.deliver(message, met=met))
+                self._effects.tell(*self.delivering.deliver(message, met=met))
             case MessageReviewed(review=review):
                 self._sending.reviewed(review, now_ms)
             case DependenciesMissing(entries=entries):
                 self._lost_segments.found_missing(entry.message_id for entry in entries)
             case DependenciesLost(entries=entries, reason=reason):
-                self._effects.tell(*self._delivering.given_up(entries, reason))
+                self._effects.tell(*self.delivering.given_up(entries, reason))
             case SenderIdInUse():
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):
