@@ -187,7 +187,7 @@ def test_the_fate_of_an_earlier_send_can_be_asked_after_a_restart(in_group_on_di
         assert known.has_ended
         assert (await known.delivered()).delivered_to == ("bob",)
         assert await alice.send(b"for the record", request_id=receipt.request_id) is known
-        with pytest.raises(ConfigurationError, match="nothing is known"):
+        with pytest.raises(ConfigurationError, match="is unknown here"):
             alice.receipt("no such request")
 
     in_group_on_disk(scenario)

@@ -289,7 +289,7 @@ async def test_a_crash_amid_a_commit_is_told_and_never_answered(fault, kept):
         dead.submit(write(9), lambda error: pytest.fail("a dead store answered"))
         with pytest.raises(StorageError, match="not open"):
             dead.request("r0")
-        with pytest.raises(StorageError, match=r"lost power.*next life"):
+        with pytest.raises(StorageError, match=r"lost power.*new store"):
             dead.open(*OWNER)
         dead.close()
         await keeper.ready()

@@ -26,7 +26,7 @@ def criteria_of(pubsub_topic: str, content_topics: Collection[str]) -> frozenset
         )
     for topic in (pubsub_topic, *content_topics):
         if not _can_be_sent(topic):
-            raise ConfigurationError(f"{topic!r} is no topic; a topic is a text of at least one character, in UTF-8")
+            raise ConfigurationError(f"{topic!r} is no topic; a subscription takes texts that are not empty, in UTF-8")
     return frozenset((pubsub_topic, topic) for topic in content_topics)
 
 
