@@ -189,7 +189,9 @@ def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_gr
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         mallory, alice = await group.channel("mallory"), await group.channel("alice")
         bob = await group.channel("bob", store=store)
-        handled, told = [], []
+        handled, told, read = [], [], []
+        # Who reads nothing takes in nothing when the inbox is full, acknowledgements neither.
+        alice.on(MessageReceived, read.append)
         bob.on(MessageReceived, lambda message: handled.append(json.loads(message.payload)))
         bob.on("message-set-aside", told.append)
         for number in range(4):
