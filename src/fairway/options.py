@@ -161,8 +161,9 @@ class SdsConfig:
     max_incoming_buffer_bytes: int = 134_217_728
     """Size of these messages; up to twice as much with those that waiting messages depend on."""
     max_history: int = 1_000_000
-    """Messages in the local history: the newest, at some 400 bytes each. Older messages count as received: one that
-    arrives for the first time after so many newer ones is not delivered."""
+    """Messages in the local history: the newest, at some 400 bytes each, and up to 1/64 more, since the oldest are
+    removed some at a time. Older messages count as received: one that arrives for the first time after so many newer
+    ones is not delivered."""
     id_rule: IdRule = IdRule.UNIQUE
     """How SDS message ids of outgoing messages are computed."""
     repair: RepairConfig = field(default_factory=RepairConfig)

@@ -431,8 +431,10 @@ def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]
         if left:
             told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
         options = participant.options.sds
+        # The oldest are forgotten some at a time.
+        longest = options.max_history + options.max_history // 64
         for what, count, bound in (
-            ("messages of its history", tables[HISTORY], options.max_history),
+            ("messages of its history", tables[HISTORY], longest),
             ("messages to repair others", tables[RETAINED], options.repair.retained_messages),
         ):
             if count > bound:
