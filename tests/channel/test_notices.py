@@ -82,6 +82,9 @@ def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_ans
         told = []
         bob.on(StatusChanged, lambda event: told.append(event.status))
         bob.on(MessageReceived, lambda event: told.append(event.payload))
+        # The first listener also hears what happened before.
+        await group.until(lambda: told[-1:] == [ChannelStatus.SYNCED])
+        told.clear()
         group.nodes["bob"].go_offline()
         await group.until(lambda: bob.status is ChannelStatus.SYNCING)
         await (await alice.send(b"while you were away")).sent()
