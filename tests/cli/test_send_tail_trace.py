@@ -116,7 +116,7 @@ def test_a_key_keeps_others_out(fairway: Run):
 def test_a_key_may_come_from_a_file_and_one_on_the_command_line_is_warned_of(fairway: Run, tmp_path: Path):
     file = tmp_path / "key"
     file.write_text("ab" * 32 + "\n")
-    assert "--key shows the key to everybody" in sent(fairway, "--key", "ab" * 32, "secret").stderr
+    assert "--key shows the key to all users of this machine" in sent(fairway, "--key", "ab" * 32, "secret").stderr
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--key-file", str(file))
     assert "secret" in result.output
     assert "everybody" not in result.stderr
