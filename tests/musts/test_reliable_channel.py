@@ -379,8 +379,8 @@ def test_a_channel_is_started_when_it_is_made_unless_the_application_wants_to_st
                 assert "carol" not in (await receipt.delivered(by={"bob"})).delivered_to
                 async with late:
                     assert late.is_started()
-                    receipt = await bob.send(b"welcome")
-                    await receipt.delivered(by={"carol"})
+                    receipt = await bob.send(b"welcome", by={"carol"})
+                    await receipt.delivered()
 
     run(scenario())
 
