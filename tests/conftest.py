@@ -11,6 +11,12 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fairway.wire.hashing import keccak256
+
+# Hypothesis draws constants of the modules that are loaded, and looks again whenever another one is. So what is loaded
+# when it is first needed must not be loaded amid a test, which would draw otherwise from then on.
+keccak256(b"")
+
 GROUPS = {
     "postgres": "postgresql",
     "spark": "spark",
