@@ -199,14 +199,23 @@ def test_no_message_whatever_makes_the_stack_raise(peer, options, messages):
 
 @pytest.mark.parametrize("delivery", Delivery)
 @quick
-@given(messages=st.lists(sds_messages, max_size=30), data=st.data())
-def test_no_sds_message_whatever_makes_the_stack_raise_or_grow_without_bounds(peer, delivery, messages, data):
+@given(
+    messages=st.lists(
+        st.tuples(
+            sds_messages,
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.sampled_from([1, 5_000, 4_000_000]),
+        ),
+        max_size=30,
+    )
+)
+def test_no_sds_message_whatever_makes_the_stack_raise_or_grow_without_bounds(peer, delivery, messages):
     bob = peer("bob", dataclasses.replace(TINY, delivery=delivery))
     bob.send(b"own")
-    for message in messages:
-        bob.receive(wrap(bob, message, timestamp_ns=data.draw(st.none() | st.integers(-(2**63), 2**63 - 1))))
-        if data.draw(st.booleans()):
-            bob.pass_time(data.draw(st.sampled_from([1, 5_000, 4_000_000])))
+    for message, timestamp_ns, pause_ms in messages:
+        bob.receive(wrap(bob, message, timestamp_ns=timestamp_ns))
+        if pause_ms is not None:
+            bob.pass_time(pause_ms)
     bob.check_rows()
     statistics = bob.stack.statistics()
     assert statistics.parked <= 20
