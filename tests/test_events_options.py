@@ -86,7 +86,7 @@ def test_values_at_the_edge_are_allowed(make):
     make()
 
 
-def test_the_defaults_are_those_of_the_seeds():
+def test_the_defaults_are_those_of_the_specifications():
     options = ReliableChannelOptions()
     assert options == ReliableChannelOptions.waku()
     assert (options.sync_min_interval_ms, options.retry_interval_ms, options.max_retry_attempts) == (30_000, 30_000, 10)
@@ -123,20 +123,20 @@ def test_the_logos_profile_has_the_defaults_of_its_specification():
 # The names of RELIABLE-CHANNEL-API
 
 
-def test_the_seeds_names_replace_what_the_sds_layer_says():
+def test_the_specifications_names_replace_what_the_sds_layer_says():
     options = ReliableChannelOptions(
         causal_history_size=200, bloom_filter_size=500, sds=SdsConfig(bloom_error_rate=0.1)
     )
     assert options.sds == SdsConfig(causal_history_size=200, bloom_capacity=500, bloom_error_rate=0.1)
 
 
-def test_without_the_seeds_names_the_sds_layer_counts():
+def test_without_the_specifications_names_the_sds_layer_counts():
     sds = SdsConfig(causal_history_size=7, bloom_capacity=70)
     assert ReliableChannelOptions(sds=sds).sds is sds
     assert ReliableChannelOptions(sds=sds, causal_history_size=0).sds == dataclasses.replace(sds, causal_history_size=0)
 
 
-def test_in_a_copy_the_seeds_names_go_on_replacing_until_they_are_taken_out():
+def test_in_a_copy_the_specifications_names_go_on_replacing_until_they_are_taken_out():
     options = ReliableChannelOptions(causal_history_size=200)
     assert dataclasses.replace(options, max_missing=1).sds.causal_history_size == 200
     assert dataclasses.replace(options, causal_history_size=3).sds.causal_history_size == 3
@@ -233,7 +233,7 @@ def test_every_event_has_names_and_every_name_belongs_to_one_event():
     assert all(EVENT_NAMES.values())
 
 
-def test_the_events_of_the_seeds_are_there_under_the_seeds_words():
+def test_the_events_of_the_specifications_are_there_under_the_words_of_the_specifications():
     names = {name for names in EVENT_NAMES.values() for name in names}
     assert names >= {
         "sending-message",

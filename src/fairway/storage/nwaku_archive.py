@@ -312,7 +312,7 @@ class NwakuArchive(ReadableArchive):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Turn damage found while reading into the error of the house; a busy file stays what it is."""
+        """Raise `DecodeError` for damage found while reading, and the error of SQLite for a busy file."""
         if self._read_limit_s is not None:
             self._read_until_s = time.monotonic() + self._read_limit_s
         try:

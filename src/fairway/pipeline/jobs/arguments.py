@@ -1,4 +1,4 @@
-"""What the jobs share: a word means the same to each, and an error of the house is one line and exit code 2."""
+"""What the jobs share: a word means the same to each, and a `FairwayError` is one line and exit code 2."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _SHOWN_CHARACTERS: Final = 300
 
 @contextmanager
 def named_failures(folder: Path) -> Iterator[None]:
-    """Raise what ends a run into a folder as an error of the house, where it is one that was foreseen."""
+    """Raise a known kind of failure of a run into a folder as a `FairwayError`, and any other as it is."""
     try:
         yield
     except Exception as error:
@@ -70,7 +70,7 @@ def named_failures(folder: Path) -> Iterator[None]:
 
 
 def failure_of(error: Exception, folder: Path) -> FairwayError | None:
-    """Return the error of the house for what ended a run into a folder, None for what nobody foresaw."""
+    """Return the `FairwayError` for what ended a run into a folder; None for an unknown kind of failure."""
     if isinstance(error, FairwayError):
         return None
     if isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
@@ -93,7 +93,10 @@ def failure_of(error: Exception, folder: Path) -> FairwayError | None:
 
 
 def failure_said(said: str, folder: Path, what: str, again: str) -> FairwayError:
-    """Return the error of the house for what Spark says; ``what`` ended and how to go on are told if it is none."""
+    """Return the `FairwayError` for the text of an error of Spark.
+
+    If the text names none, the error says ``what`` ended, its cause, and how to go on (``again``).
+    """
     if any(sign in said for sign in _NO_ROOM_SAID):
         return _no_room(folder, again)
     raised = [*_RAISED.finditer(said)]
