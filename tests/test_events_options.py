@@ -186,13 +186,13 @@ def test_finished_objects_are_taken_as_they_are():
     [
         (
             {"retry_interval": 1},
-            r"there is no option retry_interval; did you mean retry_interval_ms\? There are: profile, ",
+            r"there is no option retry_interval; did you mean retry_interval_ms\? the options are profile, ",
         ),
         (
             {"sds": {"repair": {"t_mim_ms": 1}}},
             r"no option sds\.repair\.t_mim_ms; did you mean sds\.repair\.t_min_ms\?",
         ),
-        ({"zzz": 1}, r"there is no option zzz; There are: "),
+        ({"zzz": 1}, r"there is no option zzz; the options are profile, "),
         ({7: 1}, "there is no option 7; "),
         ({"retry_interval_ms": "30"}, r"retry_interval_ms must be of type int, not str \('30'\)"),
         ({"retry_interval_ms": True}, "retry_interval_ms must be of type int, not bool"),

@@ -419,7 +419,7 @@ def _from_mapping(cls: type[_Options], mapping: Mapping[str, Any], path: str) ->
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
             meant = f"did you mean {path}{near[0]}? " if near else ""
-            raise ConfigurationError(f"there is no option {path}{name}; {meant}There are: {', '.join(known)}")
+            raise ConfigurationError(f"there is no option {path}{name}; {meant}the options are {', '.join(known)}")
         values[name] = _option_value(hints[name], value, f"{path}{name}")
     return cls(**values)
 
