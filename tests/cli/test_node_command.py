@@ -40,6 +40,11 @@ def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, ser
     assert (options.shards, options.shard_count) == (served, count)
 
 
+def test_a_shard_that_the_waku_network_does_not_have_is_refused(options_of):
+    with pytest.raises(ConfigurationError, match=r"0\.\.7 in this cluster, not 9"):
+        options_of(shard=[9])
+
+
 def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
     with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
         options_of(shard=[2], shards=2)

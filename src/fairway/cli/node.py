@@ -197,4 +197,4 @@ def _shards_of(cluster: int, served: Sequence[int]) -> int:
     """Return the number of network shards of a cluster, if only the served ones are given."""
     needed = max(served, default=-1) + 1
     # A private network with shard 0 has only that shard, so that all content topics map to it.
-    return needed if served and cluster != DEFAULT_CLUSTER else max(DEFAULT_SHARD_COUNT, needed)
+    return needed if served and cluster != DEFAULT_CLUSTER else DEFAULT_SHARD_COUNT

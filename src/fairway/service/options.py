@@ -68,7 +68,9 @@ class ServiceOptions:
         if not self.shards:
             raise ConfigurationError("a service node serves at least one shard; none was given")
         if beyond := [shard for shard in self.shards if not 0 <= shard < max(self.shard_count, 1)]:
-            raise ConfigurationError(f"shards lie in 0..{self.shard_count - 1} in this cluster, not {beyond[0]}")
+            raise ConfigurationError(
+                f"shards lie in 0..{self.shard_count - 1} in this cluster, not {beyond[0]}; say so if it has more"
+            )
 
     @property
     def pubsub_topics(self) -> tuple[str, ...]:
