@@ -67,6 +67,13 @@ def test_an_error_of_fairway_is_one_line_with_a_next_step(
     assert capsys.readouterr().err == "fairway: loss must lie in 0..1, not 7; see 'fairway demo --help'\n"
 
 
+def test_an_error_of_a_command_in_a_group_points_to_the_help_of_that_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert exit_code_of_main(monkeypatch, "pipeline", "report", "no-such-run") == 2
+    assert capsys.readouterr().err.endswith("; see 'fairway pipeline report --help'\n")
+
+
 def test_an_error_outside_of_a_command_points_to_the_general_help(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from itertools import takewhile
 from pkgutil import iter_modules
 from typing import Annotated, Final, NoReturn
 
@@ -80,6 +81,12 @@ for _module in iter_modules(__path__, f"{__name__}."):
         app.command(name=_name, cls=lazy_class(_module.name))(lazy_command(_module.name))
 
 
+def _command_in(words: list[str]) -> list[str]:
+    """Return the words that name the command which ran: two if it is one of a group, such as ``pipeline run``."""
+    is_of_group = bool(words) and hasattr(sys.modules.get(f"{__name__}.{words[0]}"), "app")
+    return list(takewhile(lambda word: not word.startswith("-"), words[: 1 + is_of_group]))
+
+
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
     # Commands tell of the node themselves, where it does not mix with what is typed.
@@ -88,7 +95,7 @@ def main() -> NoReturn:
     try:
         app()
     except FairwayError as error:
-        called = " ".join(["fairway", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
+        called = " ".join(["fairway", *_command_in(sys.argv[1:])])
         typer.echo(visible(f"fairway: {' '.join(str(error).split())}; see '{called} --help'"), err=True)
         sys.exit(_COULD_NOT_RUN)
     except KeyboardInterrupt:
