@@ -81,9 +81,10 @@ def test_json_tells_violations_too():
     [
         (("--participants", "1"), "participants must be 2 to 1000, not 1"),
         (("--loss", "1"), "loss must be 0 or more and less than 1"),
-        (("--hours", "0"), "duration_ms must be one second to 30 days, not 0"),
-        (("--hours", "nan"), "duration_ms must be one second to 30 days"),
-        (("--hours", "1e300"), "duration_ms must be one second to 30 days"),
+        (("--hours", "0"), "hours must be 0.00028 to 720, not 0"),
+        (("--hours", "nan"), "hours must be 0.00028 to 720, not nan"),
+        (("--hours", "1e300"), "hours must be 0.00028 to 720, not 1e+300"),
+        (("--worlds", "1", "--record", "no/such/folder/worlds.jsonl"), "worlds.jsonl cannot be written (No such file"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused(words, text):

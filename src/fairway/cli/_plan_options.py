@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 from rich.markup import escape
 
-from fairway.simulation.plan import SimulationPlan
+from fairway.errors import ConfigurationError
+from fairway.simulation.plan import MAX_DURATION_MS, MIN_DURATION_MS, SimulationPlan
 from fairway.units import HOUR_MS
 
 _PLAN: Final = SimulationPlan()
@@ -102,5 +103,8 @@ def _help(text: str, default: Any) -> str:
 
 
 def _milliseconds(hours: float) -> int:
-    """Return hours as milliseconds; what is no number of hours fails as the plan is made."""
-    return round(hours * HOUR_MS) if abs(hours) < HOUR_MS else -1
+    """Return hours as milliseconds, or raise `ConfigurationError` if no world lasts so long."""
+    longest = MAX_DURATION_MS / HOUR_MS
+    if not 0 < hours <= longest or round(hours * HOUR_MS) < MIN_DURATION_MS:
+        raise ConfigurationError(f"hours must be {MIN_DURATION_MS / HOUR_MS:.5f} to {longest:g}, not {hours:g}")
+    return round(hours * HOUR_MS)

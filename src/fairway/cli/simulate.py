@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -210,6 +210,15 @@ def _seeds_in(record: Path | None) -> frozenset[int]:
     return frozenset(row["seed"] for row in rows_in(record)) if record.exists() else frozenset()
 
 
+def _appending(record: Path) -> TextIO:
+    try:
+        return record.open("a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the record {record} cannot be written ({error.strerror}); give --record a file in a folder that is there"
+        ) from error
+
+
 def _tables(paths: list[Path], *, machine: bool) -> None:
     """Print the figures of recorded worlds, and end."""
     rows = [row for path in paths for row in rows_in(path)]
@@ -238,7 +247,7 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
     began_s = time.monotonic()
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-        record.open("a", encoding="utf-8", buffering=1) if record is not None else nullcontext() as rows,
+        _appending(record) if record is not None else nullcontext() as rows,
     ):
         task = progress.add_task("", total=campaign.worlds)
         if not machine:

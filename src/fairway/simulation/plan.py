@@ -23,7 +23,8 @@ from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkFaults
 
 _MAX_PARTICIPANTS: Final = 1_000
-_MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
+MIN_DURATION_MS: Final = 1_000
+MAX_DURATION_MS: Final = 24 * 30 * HOUR_MS
 _SHARES: Final = (
     "long_share",
     "ephemeral_share",
@@ -198,7 +199,7 @@ class SimulationPlan:
 
     def __post_init__(self) -> None:
         _require(2 <= self.participants <= _MAX_PARTICIPANTS, self, "participants", f"2 to {_MAX_PARTICIPANTS}")
-        _require(1_000 <= self.duration_ms <= _MAX_DURATION_MS, self, "duration_ms", "one second to 30 days")
+        _require(MIN_DURATION_MS <= self.duration_ms <= MAX_DURATION_MS, self, "duration_ms", "one second to 30 days")
         _require(0 <= self.loss < 1, self, "loss", "0 or more and less than 1, for else nothing ever arrives")
         _require(self.seed >= 0, self, "seed", "0 or more")
         for name in _SHARES:
