@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.events import IrretrievableMessage
-from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.options import ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose, QueryStore
 
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
@@ -99,6 +99,26 @@ def test_what_never_comes_is_given_up_although_what_finds_no_room_is_read_again_
     assert len(reads) > 3
     assert len(alice.events(IrretrievableMessage)) == 1
     assert alice.payloads() == [b"number 1", b"number 2"]
+
+
+def test_what_found_no_room_and_can_never_be_taken_in_does_not_have_to_come_again(peer):
+    sds = SdsConfig(max_incoming_buffer=1, causal_history_size=1)
+    bob, alice = (
+        peer(
+            name,
+            replace(QUIET, sds=sds, segmentation=SegmentationConfig(segment_size_bytes=500, max_total_segments=most)),
+        )
+        for name, most in (("bob", 100), ("alice", 2))
+    )
+    for payload in (b"number 0", b"number 1", bytes(3_000)):
+        bob.send(payload)
+    first, parked, too_long, *_ = bob.content()
+    alice.receive(parked, too_long)
+    assert alice.stack.was_turned_away(too_long.message_hash)
+    alice.receive(first, too_long)
+    assert alice.payloads() == [b"number 0", b"number 1"]
+    assert alice.stack.statistics().reassembly.segments_discarded == {"invalid": 1}
+    assert not alice.stack.was_turned_away(too_long.message_hash)
 
 
 def test_having_been_offline_for_a_moment_is_enough_to_ask(peer):

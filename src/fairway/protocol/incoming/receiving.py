@@ -200,7 +200,10 @@ class Receiving:
         if isinstance(answer, SegmentDiscarded) and answer.full is not None:
             self._query_on_connect.turn_away(transmission.message_hash, now_ms)
             self.process(self._sds.refused(message, now_ms), now_ms)
-        elif isinstance(answer, SegmentSetAside):
+            return answer
+        # What there was no room for before may turn out to be nothing that can be taken in.
+        self._query_on_connect.take_in(transmission.message_hash)
+        if isinstance(answer, SegmentSetAside):
             self.process(self._sds.set_aside(message, now_ms), now_ms)
         return answer
 
