@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,11 +116,33 @@ def test_a_cursor_that_leads_nowhere_any_more_is_given_up_and_it_begins_where_it
     away = reading()
     away.take(page(2_000, cursor=b"more"), NOW)
     asked = []
-    for _ in range(4):
+    while away.cursor is not None:
         asked.append(away.cursor)
         away.failed()
-    assert asked == [b"more", b"more", b"more", None]
-    assert (away.from_ns, away.start_ns, away.pause_s) == (2_000, 2_000, 8)
+    assert asked == [b"more"] * 6
+    assert (away.from_ns, away.start_ns) == (2_000, 2_000)
+
+
+def test_of_a_store_of_which_two_answers_of_three_get_lost_a_page_costs_seconds():
+    """Of thousands of pages that are read after a day away, none may take a minute for a few lost answers."""
+    dice, away, paused_s, pages = random.Random(1), reading(), 0.0, 0
+    while pages < 1_000:
+        if dice.random() < 0.65:
+            away.failed()
+            paused_s += away.pause_s
+        else:
+            pages += 1
+            assert away.take(page(2_000 + pages, cursor=b"%d" % pages), NOW) is Step.ON
+    assert paused_s / pages < 6
+
+
+def test_a_store_that_never_answers_is_asked_once_a_minute_in_the_end():
+    away, pauses = reading(), []
+    for _ in range(100):
+        away.failed()
+        pauses.append(away.pause_s)
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1, 60)
 
 
 def test_a_store_of_which_every_other_answer_gets_lost_is_read_to_its_end():

@@ -28,7 +28,8 @@ again when it has to. It keeps these invariants:
 
 A page that did not come is asked for again by its cursor: where every other answer gets lost, a reading that began anew
 each time would never reach a second page. A store may have forgotten where a cursor leads, so that a cursor that led
-nowhere a few times is given up.
+nowhere a few times is given up. The pauses grow by a second each time, and do not double: an answer that got lost says
+little of the next one, and of a time of thousands of pages no page may cost a minute.
 
 A page that finds no room is asked for again. What would make room may stand behind it: where a store missed a message,
 it has only what its sender transmitted later. So each time that the page finds no room the reading looks further ahead,
@@ -66,7 +67,7 @@ _MAX_DOUBLINGS: Final = 16
 """Look no further ahead than 65,535 pages."""
 _FIRST_PAUSE_S: Final = 1.0
 _LAST_PAUSE_S: Final = 60.0
-_TRIES_BY_CURSOR: Final = 3
+_TRIES_BY_CURSOR: Final = 6
 """How often a page that does not come is asked for by the cursor that led to it."""
 
 
@@ -268,7 +269,7 @@ class TimeAway:
         self._ahead: int | None = None
         """Pages still to look at behind one that found no room; None while all were taken in."""
         self._stood_still = 0
-        """Answers in a row that led nowhere, or did not come."""
+        """Answers in a row that led nowhere."""
         self._failures = 0
         """Answers in a row that did not come."""
         self._followed: OrderedDict[bytes, None] = OrderedDict()
@@ -279,6 +280,8 @@ class TimeAway:
     @property
     def pause_s(self) -> float:
         """How long to wait before asking again: ever longer."""
+        if self._failures:
+            return min(_FIRST_PAUSE_S * self._failures, _LAST_PAUSE_S)
         return min(_FIRST_PAUSE_S * (1 << max(0, self._stood_still - 1)), _LAST_PAUSE_S)
 
     def go_on_from(self, older: TimeAway) -> None:
@@ -289,7 +292,6 @@ class TimeAway:
 
     def failed(self) -> None:
         """Note that a page did not come."""
-        self._stood_still = min(self._stood_still + 1, _MAX_DOUBLINGS)
         self._failures += 1
         if self._failures >= _TRIES_BY_CURSOR:
             self._ask_anew()
