@@ -108,6 +108,15 @@ def test_what_leaves_out_of_order_is_noticed() -> None:
     assert any("leaves after what was made later" in fault for fault in watched.hand_over(first))
 
 
+def test_a_segment_whose_send_has_ended_leaves_when_somebody_asks_for_it() -> None:
+    watched = _Watched()
+    first, second = watched.make(b"one"), watched.make(b"two")
+    watched.hand_over(second)
+    watched.rules.kept(_NOW_MS, "alice", [Change(table=SEGMENTS, key=first.message_id, row=None)])
+
+    assert watched.hand_over(first) == []
+
+
 def test_what_overtakes_something_refused_is_noticed() -> None:
     watched = _Watched()
     first, second = watched.make(b"one"), watched.make(b"two")

@@ -99,6 +99,8 @@ _REPEATED_WITHIN_MS: Final = 60_000
 """By so much longer than two intervals of retries it may take until something is sent again."""
 _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
+_NO_ANSWER_MS: Final = 20_000
+"""For so long an answer of a node is waited for; nothing else may leave meanwhile."""
 _SAID_AT_ONCE: Final = 20
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
@@ -595,7 +597,12 @@ class Run:
                 # The rate limit or the pace of the node comes first.
                 continue
             before_ms = self.world.now_ms - 2 * interval_ms - _REPEATED_WITHIN_MS
-            for request_id in self.ledger.left_alone(name, before_ms):
+            left_alone = self.ledger.left_alone(name, before_ms)
+            takes_turns = Limit.ACTIVE_RETRIES in self.ledger.limits_told[name]
+            if takes_turns and len(left_alone) < participant.stack.statistics().open_requests:
+                # More is to be sent again than may be at once, and some of it was.
+                continue
+            for request_id in left_alone:
                 if request_id not in self._left_alone:
                     self._left_alone.add(request_id)
                     text = f"{name} handed nothing over of {request_id}, which is open, for {interval_ms // 500 + 60} s"
@@ -613,7 +620,10 @@ class Run:
             for name, participant in self.world.participants.items()
             if participant.channel is not None and participant.stack.statistics().queued
         }
-        self.world.at(begins_ms + _EPOCH_NOTICED_MS, partial(self._after_epoch, begins_ms, waiting))
+        noticed_ms = _EPOCH_NOTICED_MS
+        if self.plan.answer_loss or self.plan.silence:
+            noticed_ms += _NO_ANSWER_MS
+        self.world.at(begins_ms + noticed_ms, partial(self._after_epoch, begins_ms, waiting))
 
     def _left_around(self, name: str, begins_ms: int) -> int:
         """Return what left in an epoch and in the one before: what waits only while a node rests may leave in that."""
@@ -627,9 +637,8 @@ class Run:
                 continue
             is_there = self.world.is_reachable(name) and self.ledger.troubled_ms.get(name, 0) < begins_ms - _AT_REST_MS
             if is_there and self._wall_ms(name) and self._left_around(name, begins_ms) == had_left:
-                text = (
-                    f"{name} let nothing out of what waited for the epoch that began {_EPOCH_NOTICED_MS // 1_000} s ago"
-                )
+                ago_s = (self.world.now_ms - begins_ms) // 1_000
+                text = f"{name} let nothing out of what waited for the epoch that began {ago_s} s ago"
                 self._unkept_before.append(self._violation(Invariant.WAKES, name, text))
 
     def _recover(self) -> Iterator[Violation]:

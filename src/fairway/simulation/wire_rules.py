@@ -143,6 +143,8 @@ class WireRules:
         """Carriers that a node refused, with when their sender knew it."""
         self._taken: set[str] = set()
         """SDS ids of content that the network took."""
+        self._ended: set[str] = set()
+        """SDS ids of segments whose send has ended: they leave when somebody asks for them."""
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
@@ -161,8 +163,9 @@ class WireRules:
                 self._received_by(name).waiting.discard(change.key)
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
+                self._ended.discard(change.key)
             elif change.table == SEGMENTS:
-                # Its send has ended.
+                self._ended.add(change.key)
                 self._queue(name).refused.pop(change.key, None)
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
@@ -246,7 +249,7 @@ class WireRules:
         queue, sds_id, lamport = self._queue(name), opened.message_id, opened.lamport_timestamp or 0
         queue.tries[sds_id] += 1
         queue.refused.pop(sds_id, None)
-        if not self.order_is_checked:
+        if not self.order_is_checked or sds_id in self._ended:
             return
         if sds_id not in queue.handed and lamport <= queue.newest:
             yield f"{sds_id[:12]} leaves after what was made later"
