@@ -260,7 +260,7 @@ def test_what_a_store_brings_after_a_restart_is_not_acknowledged_once_more(peer)
     bob.send(b"thanks")
     bob = bob.restart()
     for publication in alice.content():
-        bob.do(bob.stack.receive(publication.message, bob.now_ms, from_store=True))
+        bob.do(bob.stack.receive_stored([(publication.message, None)], bob.now_ms))
     bob.send(b"back")
     assert len(bob.sds(bob.content()[-1]).causal_history) == 2
     alice.pass_time(60_000)

@@ -129,8 +129,11 @@ def test_a_copy_that_a_store_brings_waits_for_no_acknowledgement(peer):
     for other, from_store in ((bob, True), (carol, False)):
         other.pass_time(6 * HOUR_MS)
         told = len(syncs(other))
-        for publication in retries:
-            other.stack.receive(publication.message, other.now_ms, from_store=from_store)
+        for message in [publication.message for publication in retries]:
+            if from_store:
+                other.stack.receive_stored([(message, None)], other.now_ms)
+            else:
+                other.stack.receive(message, other.now_ms)
         other.pass_time(15_001)
         assert len(syncs(other)) == told + (not from_store)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -82,7 +82,7 @@ class Engine:
             clock,
             max_hashes=options.max_hashes_per_query,
             reading=stack,
-            found=partial(self._receive, from_store=True),
+            found=self._take_in_page,
             settled=self._taken_in,
             answered=lambda query: self.carry_out(stack.store_answered(query, clock())),
             progressed=lambda up_to_ns: self.carry_out(stack.catch_up_progressed(up_to_ns, clock())),
@@ -164,8 +164,13 @@ class Engine:
 
         ``accepted`` is the request of a new send, which is stored with the changes.
         """
-        self._made_room.set()
         self._arm()
+        return self._carry_out(effects, accepted=accepted, wait=wait)
+
+    def _carry_out(
+        self, effects: tuple[Effect, ...], *, accepted: StoredRequest | None = None, wait: bool = False
+    ) -> asyncio.Future[None] | None:
+        self._made_room.set()
         if not (effects or accepted or wait):
             return None
         changes: tuple[Change, ...] = ()
@@ -259,16 +264,20 @@ class Engine:
                 self.stack.set_node_quota(quota.limit, now_ms, epoch_ms=quota.epoch_ms, remaining=quota.remaining)
             )
 
-    def _receive(self, routed: RoutedMessage, *, from_store: bool = False) -> None:
+    def _receive(self, routed: RoutedMessage) -> None:
         """Process one message. The caller calls `_arm` after the last message of a batch."""
-        message, digest = routed.message, routed.message_hash
         if self._is_running:
             try:
-                effects = self.stack.receive(message, self._clock(), message_hash=digest, from_store=from_store)
+                effects = self.stack.receive(routed.message, self._clock(), message_hash=routed.message_hash)
                 if effects:
-                    self.carry_out(effects)
+                    self._carry_out(effects)
             except Exception as error:  # noqa: BLE001 - any failure must reach the application
                 self._fail(error)
+
+    def _take_in_page(self, page: Sequence[RoutedMessage]) -> None:
+        """Process the messages of a store."""
+        messages = [(routed.message, routed.message_hash) for routed in page]
+        self._enter(lambda now_ms: self.stack.receive_stored(messages, now_ms))
 
     async def _take_in(self, subscription: Subscription[RoutedMessage]) -> None:
         """Process received messages, as fast as the disk and the application allow."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Final, Protocol
 
@@ -79,14 +79,14 @@ class Retriever:
         *,
         max_hashes: int,
         reading: Reading,
-        found: Callable[[RoutedMessage], None],
+        found: Callable[[Sequence[RoutedMessage]], None],
         settled: Callable[[], Awaitable[None]],
         answered: Callable[[QueryStore], object],
         progressed: Callable[[int], object],
         caught_up: Callable[[QueryStore], object],
         limited: Callable[[LimitReached], None],
     ) -> None:
-        """``found`` takes each message, ``settled`` waits until all of them are processed.
+        """``found`` takes the messages of a page, ``settled`` waits until all of them are processed.
 
         ``answered`` takes a query by hash that the store answered, with or without messages. ``progressed`` takes the
         Unix nanoseconds up to which the time offline is read, ``caught_up`` the query when all of it is read.
@@ -276,9 +276,9 @@ class Retriever:
         messages = tuple(message for message in page.messages if _belongs(message, question))
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches
-        for message in messages:
-            self.retrieved += 1
-            self._found(message)
+        self.retrieved += len(messages)
+        if messages:
+            self._found(messages)
         await self._settled()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 

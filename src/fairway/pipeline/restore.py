@@ -109,7 +109,7 @@ def restore(
     file = SqliteStore(beside)
     try:
         file.open(channel_id, sender_id, topic)
-        received = (stack.receive(message, opened.now_ms, from_store=True) for message in chain([first], messages))
+        received = (stack.receive_stored([(message, None)], opened.now_ms) for message in chain([first], messages))
         delivered = _keep_delivered(received, file, as_read=as_read)
         stack.caught_up(opened.latest_ns, opened.now_ms)
         _submit(file, Write(changes=stack.snapshot()))

@@ -2,7 +2,8 @@
 
 Every operation of the stack returns a tuple of effects, to be carried out in order. `Persist` always comes first, so
 that whatever leaves was counted and recorded before it left. None of them needs an answer at once; the answers that
-some have are calls on the stack (`Stack.published`, `Stack.cipher_done`, `Stack.receive` for what a store query finds).
+some have are calls on the stack (`Stack.published`, `Stack.cipher_done`, and `Stack.receive_stored` for what a store
+query finds).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStore:
-    """Ask a store node, and feed what it finds to `Stack.receive`.
+    """Ask a store node, and feed what it finds to `Stack.receive_stored`.
 
     Either by hash; or, where hints are missing or led nowhere, by time on the channel's content topic: then newest
     first, until a page after which `Stack.history_heard` has grown and nothing is missing; or for the time away.

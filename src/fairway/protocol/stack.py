@@ -216,16 +216,22 @@ class Stack:
             self._sending.ephemeral.dispatch(leaving, sealed, now_ms)
         return Accepted(request_id, message_id, self._finish(now_ms))
 
-    def receive(
-        self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None, from_store: bool = False
-    ) -> tuple[Effect, ...]:
+    def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
 
-        ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). ``from_store`` tells
-        that it was not heard now: what it asks for is not answered. Whatever it is, nothing is raised: what cannot be
-        used is counted (`statistics`).
+        ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). Whatever it is,
+        nothing is raised: what cannot be used is counted (`statistics`).
         """
-        self._receiving.receive(message, now_ms, message_hash, from_store=from_store)
+        self._receiving.receive(message, now_ms, message_hash, from_store=False)
+        return self._finish(now_ms)
+
+    def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
+        """Process messages of a store, each with its deterministic hash if that is at hand.
+
+        They were not heard now: what they ask for is not answered. Nothing is raised either (`receive`).
+        """
+        for message, message_hash in messages:
+            self._receiving.receive(message, now_ms, message_hash, from_store=True)
         return self._finish(now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
