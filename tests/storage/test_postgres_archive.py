@@ -8,7 +8,8 @@ import pytest
 
 from fairway.errors import ConfigurationError, DecodeError, MissingExtraError, NodeUnavailableError, SnapshotError
 from fairway.storage.archive import ArchiveCursor, time_slice
-from fairway.storage.postgres_archive import PostgresArchive, place_without_credentials
+from fairway.storage.postgres_archive import PostgresArchive
+from fairway.storage.postgres_session import place_without_credentials
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 
 from fairway.errors import ConfigurationError, SnapshotError, StorageError, StoreQueryError
-from fairway.service.archives import Retention
 from fairway.service.open_archive import open_archive
-from fairway.service.postgres_archive import open_postgres
 from fairway.storage import postgres_layout as layout
 from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
@@ -42,13 +39,9 @@ def routed(number, topic="/a/1/b/proto", timestamp_ns=None, shard=SHARD, **field
     return RoutedMessage.of(shard, message)
 
 
-def with_archive(server, work, retention=None, **options):
+def with_archive(server, work, retention=None):
     async def run():
-        archive: Any
-        if options:
-            archive = await open_postgres(server.uri, retention or Retention(), **options)
-        else:
-            archive = await open_archive(server.uri, retention)
+        archive = await open_archive(server.uri, retention)
         try:
             return await work(archive)
         finally:
@@ -239,7 +232,9 @@ def test_messages_wait_while_the_server_is_away(postgres, database):
     assert with_archive(postgres, work) == (3, 0)
 
 
-def test_a_query_that_takes_too_long_is_broken_off_and_the_next_one_answered(postgres, database):
+def test_a_query_that_takes_too_long_is_broken_off_and_the_next_one_answered(postgres, database, monkeypatch):
+    monkeypatch.setattr("fairway.service.open_archive.QUERY_LIMIT_S", 1.5)
+
     async def work(archive):
         archive.put(routed(1), time.time_ns())
         await archive.page(StoreQuery())
@@ -252,7 +247,7 @@ def test_a_query_that_takes_too_long_is_broken_off_and_the_next_one_answered(pos
             database.execute("ROLLBACK")
         return len((await archive.page(StoreQuery())).messages)
 
-    assert with_archive(postgres, work, query_limit_s=1.5) == 1
+    assert with_archive(postgres, work) == 1
 
 
 def test_an_unknown_cursor_and_a_closed_archive_are_said_to_be(postgres, database):

@@ -16,6 +16,7 @@ from fairway.errors import StoreCorruptError
 from fairway.events import ChunkInfo, Event, MessageReceived, RequestSent
 from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.records import (
+    check_value,
     message_columns,
     point_columns,
     read_message,
@@ -23,7 +24,6 @@ from fairway.storage.records import (
     read_request,
     request_columns,
 )
-from fairway.storage.rows import check_value
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 TEXT = st.text(st.characters(codec="utf-8"))

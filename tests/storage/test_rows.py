@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import StorageError, StoreCorruptError
-from fairway.storage.rows import check_value, decode_row, encode, verify
+from fairway.storage.records import check_value, decode_row, encode, verify
 
 PLAIN = (
     st.none()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -27,7 +27,7 @@ KEPT_TRACE_POINTS: Final = 200_000
 
 
 NUMBERS_PER_OPENING: Final = 1 << 32
-"""Message numbers reserved by each opening of a store."""
+"""Message numbers that each opening of a store reserves."""
 
 
 def check_bounds(**bounds: int) -> None:
@@ -38,7 +38,7 @@ def check_bounds(**bounds: int) -> None:
 
 
 class Outcome(Enum):
-    """The outcome of a send."""
+    """How a request ended, or that it is open."""
 
     OPEN = "open"
     DELIVERED = "delivered"
@@ -47,18 +47,18 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRequest:
-    """One send, by its request id."""
+    """One call of `send`."""
 
     request_id: str
     message_id: str
     size_bytes: int
-    """Of the payload."""
+    """Size of the payload."""
     accepted_at_ms: int
     outcome: Outcome = Outcome.OPEN
     ended_at_ms: int | None = None
     delivered_to: tuple[str, ...] = ()
     detail: str = ""
-    """Why it failed."""
+    """The reason of a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,24 @@ class TracePoint:
 
     at_ms: int
     event: Event
-    """A `MessageReceived` comes back from a store with an empty payload; its size is in ``size_bytes``."""
+    """A store returns a `MessageReceived` with an empty payload; ``size_bytes`` has its size."""
     size_bytes: int | None = None
+
+    def names(self, identifier: str) -> bool:
+        """Return whether the event names a request id, message id or SDS message id."""
+        single = (getattr(self.event, field, None) for field in ("request_id", "message_id", "sds_id"))
+        return bool(identifier) and (identifier in single or identifier in getattr(self.event, "sds_ids", ()))
+
+    def without_payload(self) -> TracePoint:
+        """Return the point as stores keep it: with the size of the payload, but not its bytes.
+
+        The bytes are in the inbox until the application has finished the message.
+        """
+        event = self.event
+        if not isinstance(event, MessageReceived) or not event.payload:
+            return self
+        size_bytes = len(event.payload) if self.size_bytes is None else self.size_bytes
+        return TracePoint(at_ms=self.at_ms, event=replace(event, payload=b""), size_bytes=size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +94,7 @@ class Handling:
     number: int
     attempts: int
     set_aside: MessageSetAside | None = None
-    """Set once the message is set aside."""
+    """The event, once the message is set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +139,10 @@ class ChannelStore(ABC):
 
     @abstractmethod
     def submit(self, write: Write, done: Callable[[StorageError | None], None]) -> None:
-        """Make a write durable, then call ``done``; both in the order of the calls.
+        """Make a write durable, then call ``done`` with None, or with an error; both in the order of the calls.
 
-        ``done`` may be called at once or from another thread. After an error no later write becomes durable, and this
-        one may be durable or not, as after a failed fsync: the store must be closed and opened again.
+        ``done`` may be called before `submit` returns, or from another thread. After an error no later write becomes
+        durable; the failed one may be durable or not, as after a failed fsync. Then close the store and open it again.
         """
 
     @abstractmethod

@@ -25,7 +25,6 @@ from fairway.storage.channel_store import (
     Write,
     check_bounds,
 )
-from fairway.storage.trace_points import about, without_payload
 
 
 class MemoryStore(ChannelStore):
@@ -92,7 +91,7 @@ class MemoryStore(ChannelStore):
         for request in write.requests:
             self._keep_request(request)
         for point in write.trace:
-            self._trace.append(without_payload(point))
+            self._trace.append(point.without_payload())
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -105,7 +104,7 @@ class MemoryStore(ChannelStore):
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
-        return about(identifier, self._trace)
+        return [point for point in self._trace if point.names(identifier)]
 
     def close(self) -> None:
         """Close the store; its content stays for the next `open`."""

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
-from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, SnapshotError
-from fairway.extras import needing
+from fairway.errors import DecodeError, NodeUnavailableError, SnapshotError
 from fairway.storage.archive import (
     DEFAULT_PAGE_BYTES,
     DEFAULT_PAGE_ROWS,
@@ -26,11 +24,10 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
+from fairway.storage.postgres_session import connect, place_without_credentials, psycopg_driver
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    import psycopg
 
 _COLUMNS: Final = frozenset({"messagehash", "pubsubtopic", "contenttopic", "payload", "version", "timestamp", "meta"})
 _CONNECT_TIMEOUT_S: Final = 10
@@ -77,18 +74,10 @@ class PostgresArchive(ReadableArchive):
 
     def __init__(self, uri: str) -> None:
         self.name: Final = place_without_credentials(uri)
-        driver = psycopg_driver()
         try:
-            self._connection: psycopg.Connection[Any] = driver.connect(
-                uri, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, options=_SESSION
-            )
-        except driver.OperationalError as error:
+            self._connection: Final = connect(uri, options=_SESSION, timeout_s=_CONNECT_TIMEOUT_S)
+        except psycopg_driver().OperationalError as error:
             raise NodeUnavailableError(f"{self.name}: no connection to PostgreSQL: {error}") from error
-        except driver.Error:
-            # Without the cause: libpq quotes what it was given, the password with it.
-            raise ConfigurationError(
-                f"{self.name}: not a connection URI; an example is postgresql://user@127.0.0.1:5432/postgres"
-            ) from None
         try:
             self._check_schema()
         except BaseException:
@@ -182,19 +171,6 @@ class PostgresArchive(ReadableArchive):
             raise NodeUnavailableError(f"{self.name}: {error}") from error
         except driver.DatabaseError as error:
             raise DecodeError(f"{self.name}: the archive cannot be read: {error}") from error
-
-
-def place_without_credentials(uri: str) -> str:
-    """Return a URI without user, password, query and fragment: what may stand in a table or a log."""
-    parts = urlsplit(uri)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def psycopg_driver() -> Any:
-    """Return the package psycopg; raises `MissingExtraError` without it."""
-    with needing("postgresql", "an archive in PostgreSQL"):
-        import psycopg  # noqa: PLC0415 - an extra
-    return psycopg
 
 
 def _range(part: ArchiveSlice) -> dict[str, int | str]:

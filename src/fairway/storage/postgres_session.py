@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 from fairway.errors import ConfigurationError, StorageError
-from fairway.storage.postgres_archive import place_without_credentials, psycopg_driver
+from fairway.extras import needing
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,18 +67,41 @@ class PostgresSession:
             connection.close()
 
     def _connected(self) -> psycopg.Connection[Any]:
-        driver = psycopg_driver()
         if self._connection is None:
-            try:
-                self._connection = driver.connect(
-                    self._uri, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, options=self._options
-                )
-            except driver.OperationalError:
-                raise
-            except driver.Error:
-                # Without the cause: libpq quotes what it was given, the password with it.
-                raise ConfigurationError(
-                    f"{self.name}: not a connection URI; an example is postgresql://user@127.0.0.1:5432/postgres"
-                ) from None
-        connection: psycopg.Connection[Any] = self._connection
-        return connection
+            self._connection = connect(self._uri, options=self._options, timeout_s=CONNECT_TIMEOUT_S)
+        return self._connection
+
+
+def connect(uri: str, *, options: str, timeout_s: int) -> psycopg.Connection[Any]:
+    """Return a connection that commits each statement by itself; ``options`` are those of libpq.
+
+    Raises `MissingExtraError` without psycopg, `ConfigurationError` for an invalid URI, and psycopg's
+    ``OperationalError`` if the server cannot be reached within ``timeout_s`` seconds.
+    """
+    driver = psycopg_driver()
+    try:
+        connection: psycopg.Connection[Any] = driver.connect(
+            uri, autocommit=True, connect_timeout=timeout_s, options=options
+        )
+    except driver.OperationalError:
+        raise
+    except driver.Error:
+        # Without the cause: libpq quotes the URI, and with it the password.
+        raise ConfigurationError(
+            f"{place_without_credentials(uri)}: not a connection URI; an example is "
+            "postgresql://user@127.0.0.1:5432/postgres"
+        ) from None
+    return connection
+
+
+def place_without_credentials(uri: str) -> str:
+    """Return a URI without user, password, query and fragment: what may stand in a table or a log."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def psycopg_driver() -> Any:
+    """Return the package psycopg; raises `MissingExtraError` without it."""
+    with needing("postgresql", "an archive in PostgreSQL"):
+        import psycopg  # noqa: PLC0415 - an extra
+    return psycopg

@@ -8,13 +8,12 @@ another its place. Whole partitions go, the oldest first, and never the one of t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from fairway.storage import postgres_layout as layout
 from fairway.storage.archive import ArchiveEntry
-from fairway.storage.postgres_archive import psycopg_driver
-from fairway.storage.postgres_session import PostgresSession
+from fairway.storage.postgres_session import PostgresSession, psycopg_driver
 from fairway.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -43,10 +42,9 @@ _Row = tuple[str, str, str, str, int, int, str | None]
 class PostgresWriter:
     """Writes one database; used in one thread. Its connection comes with the first use."""
 
-    def __init__(self, uri: str, *, max_age_s: float | None = None, clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, uri: str, *, max_age_s: float | None = None) -> None:
         self._session: Final = PostgresSession(uri)
         self._late_s: Final = layout.LATE_S if max_age_s is None else max_age_s
-        self._clock_ns: Final = clock_ns
         self._known: list[layout.Partition] = []
         self.added = 0
         """How many messages were written that were not there before."""
@@ -68,10 +66,10 @@ class PostgresWriter:
         return refused + len(rows) - kept
 
     def _write(self, connection: psycopg.Connection[Any], rows: list[_Row]) -> int:
-        wanted = layout.uncovered(self._known, (row[5] for row in rows), self._clock_ns(), self._late_s)
+        wanted = layout.uncovered(self._known, (row[5] for row in rows), time.time_ns(), self._late_s)
         if wanted:
             self._known = layout.partitions(connection)
-            for partition in layout.uncovered(self._known, (row[5] for row in rows), self._clock_ns(), self._late_s):
+            for partition in layout.uncovered(self._known, (row[5] for row in rows), time.time_ns(), self._late_s):
                 layout.make(connection, partition)
             self._known = layout.partitions(connection)
         rows = [row for row in rows if layout.covers(self._known, row[5])]

@@ -7,19 +7,20 @@ field was added gives that field its default, and one written after it was remov
 from __future__ import annotations
 
 from typing import Any, Final, TypeVar, get_args
+from zlib import crc32
 
 import msgspec
 
-from fairway.errors import StoreCorruptError
+from fairway.errors import StorageError, StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.storage.channel_store import Handling, Outcome, StoredRequest, TracePoint
-from fairway.storage.rows import check_value, decode_row, encode, verify
-from fairway.storage.trace_points import without_payload
 
 _Record = TypeVar("_Record")
 
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
 _MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
 _HANDLING: Final = msgspec.msgpack.Decoder(Handling)
 _REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
@@ -28,7 +29,48 @@ _EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
 }
 
 
-def _place(table: str, key: str | int) -> str:
+def encode(value: object) -> bytes:
+    """Return a tuple of plain values, or a dataclass of them, as MessagePack.
+
+    Raises `StorageError` for what MessagePack cannot hold: an integer outside -2^63..2^64-1, a lone surrogate.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise StorageError(f"a value cannot be stored, {error}: {value!r:.200}") from error
+
+
+def decode_row(body: bytes) -> Row:
+    """Return the tuple that `encode` was given. Raises `StoreCorruptError` for other bytes."""
+    try:
+        row = _ROW_DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StoreCorruptError(f"a stored row cannot be read: {error}") from error
+    # MessagePack knows one kind of sequence; below the top they come back as lists.
+    return tuple(map(_as_tuples, row)) if list in map(type, row) else row
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def check_value(body: bytes, place: str) -> int:
+    """Return the check value of a record; ``place`` says where in the store it belongs."""
+    return crc32(body, crc32(place.encode()))
+
+
+def verify(body: bytes, check: int, place: str) -> bytes:
+    """Return the body of a record. Raises `StoreCorruptError` if it is damaged or is in another's place."""
+    if crc32(body, crc32(place.encode())) != check:
+        raise StoreCorruptError(
+            f"the stored record {place!r:.120} is damaged, its bytes do not fit its check value: "
+            "put the file aside and restore a copy, or start with a new file"
+        )
+    return body
+
+
+def record_place(table: str, key: str | int) -> str:
+    """Return the place of a record in the store: for the protocol's state it is the key in ``state``."""
     return f"{table}/{key}"
 
 
@@ -46,13 +88,8 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Record], place: str, body: bytes, 
 
 def state_columns(table: str, key: str, row: Row) -> tuple[str, bytes, int]:
     """Return a row of the protocol's state as columns of ``state``."""
-    place = _place(table, key)
+    place = record_place(table, key)
     return place, *_sealed(place, row)
-
-
-def state_place(table: str, key: str) -> str:
-    """Return the key in ``state`` of a row of the protocol's state."""
-    return _place(table, key)
 
 
 def read_state(place: str, body: bytes, check: int) -> Change:
@@ -63,22 +100,22 @@ def read_state(place: str, body: bytes, check: int) -> Change:
 
 def message_columns(number: int, message: MessageReceived) -> tuple[int, bytes, int]:
     """Return a message as columns of ``inbox``."""
-    return number, *_sealed(_place("inbox", number), message)
+    return number, *_sealed(record_place("inbox", number), message)
 
 
 def read_message(number: int, body: bytes, check: int) -> MessageReceived:
     """Return a message of the inbox."""
-    return _decode(_MESSAGES, _place("inbox", number), body, check)
+    return _decode(_MESSAGES, record_place("inbox", number), body, check)
 
 
 def handling_columns(handling: Handling) -> tuple[int, bytes, int]:
     """Return attempts to handle a message as columns of ``handling``."""
-    return handling.number, *_sealed(_place("handling", handling.number), handling)
+    return handling.number, *_sealed(record_place("handling", handling.number), handling)
 
 
 def read_handling(number: int, body: bytes, check: int) -> Handling:
     """Return attempts to handle a message."""
-    return _decode(_HANDLING, _place("handling", number), body, check)
+    return _decode(_HANDLING, record_place("handling", number), body, check)
 
 
 def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int]:
@@ -87,20 +124,20 @@ def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int
     return (
         request.request_id,
         None if request.outcome is Outcome.OPEN else ended_at_ms,
-        *_sealed(_place("requests", request.request_id), request),
+        *_sealed(record_place("requests", request.request_id), request),
     )
 
 
 def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
     """Return a request."""
-    return _decode(_REQUESTS, _place("requests", request_id), body, check)
+    return _decode(_REQUESTS, record_place("requests", request_id), body, check)
 
 
 def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
     """Return a trace point as columns of ``trace``; its identifiers are in the body as plain UTF-8."""
-    kept = without_payload(point)
+    kept = point.without_payload()
     kind = type(kept.event).__name__
-    return number, kept.at_ms, kind, kept.size_bytes, *_sealed(_place("trace", number), kept.event)
+    return number, kept.at_ms, kind, kept.size_bytes, *_sealed(record_place("trace", number), kept.event)
 
 
 def read_point(
@@ -110,5 +147,5 @@ def read_point(
     decoder = _EVENTS.get(kind)
     if decoder is None:
         return None
-    event = _decode(decoder, _place("trace", number), body, check)
+    event = _decode(decoder, record_place("trace", number), body, check)
     return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)

@@ -7,7 +7,6 @@ import sqlite3
 from fairway.events import MessageReceived
 from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.records import read_message, read_point, read_request
-from fairway.storage.trace_points import about
 
 
 def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived | None:
@@ -43,7 +42,7 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
         (before, identifier.encode()),
     )
     points = (read_point(*row) for row in found)
-    return about(identifier, (point for point in points if point is not None))
+    return [point for point in points if point is not None and point.names(identifier)]
 
 
 def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:

@@ -43,7 +43,6 @@ from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.sqlite_queries import find_message, find_points, find_request
 from fairway.storage.sqlite_writer import SqliteWriter
 from fairway.storage.store_lock import StoreLock
-from fairway.storage.trace_points import about
 
 
 class _Open(NamedTuple):
@@ -140,7 +139,8 @@ class SqliteStore(ChannelStore):
         current = self._in_use()
         before, queued = current.writer.points()
         with typed_errors(self._path, "looking up a trace"):
-            return find_points(current.reading, identifier, before) + about(identifier, queued)
+            stored = find_points(current.reading, identifier, before)
+        return stored + [point for point in queued if point.names(identifier)]
 
     def close(self) -> None:
         """Write what is queued, and close the file."""

@@ -24,9 +24,9 @@ from fairway.storage.records import (
     handling_columns,
     message_columns,
     point_columns,
+    record_place,
     request_columns,
     state_columns,
-    state_place,
 )
 from fairway.storage.sqlite_connection import CHECKPOINT, transaction
 from fairway.storage.sqlite_errors import typed_errors
@@ -92,7 +92,7 @@ class Fold:
         """Yield the statements, each with its rows."""
         rows = self.rows.items()
         yield PUT_STATE, [state_columns(table, key, row) for (table, key), row in rows if row is not None]
-        yield REMOVE_STATE, [(state_place(table, key),) for (table, key), row in rows if row is None]
+        yield REMOVE_STATE, [(record_place(table, key),) for (table, key), row in rows if row is None]
         yield PUT_MESSAGE, [message_columns(number, message) for number, message in self.delivered.items()]
         yield REMOVE_MESSAGE, [(number,) for number in self.finished]
         yield PUT_HANDLING, [handling_columns(handling) for handling in self.handling.values()]

@@ -20,7 +20,8 @@ from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
-from fairway.storage.postgres_archive import PostgresArchive, place_without_credentials
+from fairway.storage.postgres_archive import PostgresArchive
+from fairway.storage.postgres_session import place_without_credentials
 from fairway.waku.rest import StoreClient
 
 PARQUET: Final = "parquet:"

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from fairway.pipeline.schema import columns_of
 from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCore, Row
-from fairway.storage.rows import decode_row, encode
+from fairway.storage.records import decode_row, encode
 
 _Emitted: Final = SparkRow(*columns_of(EMITTED))
 
