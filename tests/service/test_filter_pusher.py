@@ -29,7 +29,7 @@ def test_what_is_being_written_stays_and_of_the_rest_the_oldest_give_way():
     for frame in frames[1:]:
         queue.put(frame)
     assert (piece, len(queue), queue.dropped, held.size_bytes) == (frames[:1], 3, 3, 6)
-    queue.written()
+    queue.settle()
     assert asyncio.run(queue.next_piece(100)) == frames[4:]
     # It was not written, so it comes again, with what came meanwhile.
     queue.put(b"16")
@@ -91,7 +91,7 @@ def test_bytes_are_counted_once_however_many_queues_hold_them(given_steps):
             elif what == "piece" and len(queue):
                 assert len(await queue.next_piece(50)) == 1
             elif what == "written":
-                queue.written()
+                queue.settle()
             elif what == "keep":
                 queue.keep()
             elif what == "again":

@@ -9,7 +9,6 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from fairway.service.rest import bounds
 from patience import PATIENCE_S, until
 
 OTHER = "/fairway-test/1/elsewhere/proto"
@@ -97,7 +96,7 @@ def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest,
 
 
 def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_nothing(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.1)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -116,7 +115,7 @@ def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_no
 
 
 def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.05)
 
     async def work():
         async with rest.serving() as (_, server), reading(server, rest.topic) as stream:
@@ -127,8 +126,8 @@ def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest, monkeypat
 
 
 def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "EVENT_STREAM_BYTES", 200_000)
-    monkeypatch.setattr(bounds, "STALL_S", 60.0)
+    monkeypatch.setattr("fairway.service.rest.events.EVENT_STREAM_BYTES", 200_000)
+    monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 60.0)
 
     async def work():
         async with rest.serving() as (node, server), reading(server, rest.topic) as stream:
@@ -149,7 +148,7 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
 
 
 def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_EVENT_STREAMS", 2)
+    monkeypatch.setattr("fairway.service.rest.events.MAX_EVENT_STREAMS", 2)
 
     async def work():
         async with rest.serving() as (_, server):

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from fairway.errors import ConfigurationError, StoreQueryError
-from fairway.service.rest import RestOptions, bounds
+from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.protocol import BoundedProtocol
@@ -37,7 +37,7 @@ def status_line(answer):
 
 
 def test_a_body_that_is_too_long_is_refused_announced_or_not(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_BODY_BYTES", 1_000)
+    monkeypatch.setattr("fairway.service.rest.context.MAX_BODY_BYTES", 1_000)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -56,7 +56,7 @@ def test_a_body_that_is_too_long_is_refused_announced_or_not(rest, monkeypatch):
 
 
 def test_heads_that_are_too_long_or_no_http_are_refused(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_HEADER_BYTES", 2_000)
+    monkeypatch.setattr("fairway.service.rest.server.MAX_HEADER_BYTES", 2_000)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -71,7 +71,7 @@ def test_heads_that_are_too_long_or_no_http_are_refused(rest, monkeypatch):
     "beginning", [b"", b"GET /version HTT", b"POST /admin/v1/peers HTTP/1.1\r\nHost: localhost\r\n"]
 )
 def test_a_request_that_does_not_come_ends_the_connection(rest, beginning, monkeypatch):
-    monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("fairway.service.rest.protocol.REQUEST_TIMEOUT_S", 0.2)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -81,7 +81,7 @@ def test_a_request_that_does_not_come_ends_the_connection(rest, beginning, monke
 
 
 def test_a_body_that_does_not_come_is_answered_with_408(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("fairway.service.rest.context.BODY_TIMEOUT_S", 0.2)
 
     async def work():
         head = b"POST /relay/v1/subscriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n["
@@ -94,7 +94,7 @@ def test_a_body_that_does_not_come_is_answered_with_408(rest, monkeypatch):
 
 
 def test_silent_connections_give_way_to_honest_ones(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr("fairway.service.rest.protocol.MAX_CONNECTIONS", 20)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -136,7 +136,7 @@ async def awaited(server, count):
 
 
 def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_REQUESTS", 2)
+    monkeypatch.setattr("fairway.service.rest.app.MAX_REQUESTS", 2)
 
     async def work():
         async with rest.serving() as (node, server):
@@ -161,7 +161,8 @@ def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypat
 
 
 def test_clients_with_slow_bodies_keep_nobody_out(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr("fairway.service.rest.context.BODY_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr("fairway.service.rest.app.ANSWER_TIMEOUT_S", 7_200.0)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -187,7 +188,7 @@ def test_clients_with_slow_bodies_keep_nobody_out(rest, monkeypatch):
 
 
 def test_of_several_slow_bodies_the_longest_awaited_gives_way_first(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "MAX_REQUESTS", 3)
+    monkeypatch.setattr("fairway.service.rest.app.MAX_REQUESTS", 3)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -206,7 +207,7 @@ def test_of_several_slow_bodies_the_longest_awaited_gives_way_first(rest, monkey
 
 
 def test_an_answer_that_is_left_unread_ends_the_connection(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "STALL_S", 0.3)
+    monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 0.3)
 
     async def work():
         async with rest.serving() as (_, server):

@@ -9,9 +9,8 @@ from starlette.routing import Route
 
 from fairway.service.rest.app import handlers_of, make_app
 from fairway.service.rest.context import RestContext
-from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.openapi import PATHS, SCHEMAS, openapi_document
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.schemas import SCHEMAS, openapi_document
 
 OPERATIONS = [(path, verb, operation) for path, verbs in PATHS.items() for verb, operation in verbs.items()]
 

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fairway.errors import StorageError
-from fairway.service import archive_writer, sqlite_archive
+from fairway.service import archive_writer
 from fairway.service.archive_writer import ArchiveWriter
 from fairway.service.archives import Retention
 from fairway.service.database_archive import reads_on
+from fairway.service.open_archive import open_sqlite
 from fairway.service.reader_pool import ReaderPool
-from fairway.service.sqlite_archive import open_sqlite
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
@@ -49,11 +49,18 @@ class Reader:
 # --- readers
 
 
-def test_a_slow_query_stands_in_the_way_of_slow_ones_only():
+@pytest.fixture
+def one_reader(monkeypatch):
+    """One reader for slow queries and one for the others."""
+    monkeypatch.setattr("fairway.service.reader_pool.SLOW_READERS", 1)
+    monkeypatch.setattr("fairway.service.reader_pool.FAST_READERS", 1)
+
+
+def test_a_slow_query_stands_in_the_way_of_slow_ones_only(one_reader):
     go_on = threading.Event()
 
     async def run():
-        pool = await ReaderPool.open(Reader, fast=1, slow=1)
+        pool = await ReaderPool.open(Reader)
         slow = [asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S), slow=True)) for _ in range(3)]
         await asyncio.sleep(0)
         try:
@@ -69,11 +76,12 @@ def test_a_slow_query_stands_in_the_way_of_slow_ones_only():
     assert asyncio.run(run()) == ([True] * 5, [True] * 3)
 
 
-def test_queries_beyond_the_queue_are_refused_at_once():
+def test_queries_beyond_the_queue_are_refused_at_once(one_reader, monkeypatch):
+    monkeypatch.setattr("fairway.service.reader_pool.MAX_QUEUED", 2)
     go_on = threading.Event()
 
     async def run():
-        pool = await ReaderPool.open(Reader, fast=1, slow=1, max_queued=2)
+        pool = await ReaderPool.open(Reader)
         tasks = [asyncio.create_task(pool.run(lambda _: go_on.wait(PATIENCE_S))) for _ in range(3)]
         await asyncio.sleep(0)  # each of them has its place
         try:
@@ -89,7 +97,7 @@ def test_queries_beyond_the_queue_are_refused_at_once():
     asyncio.run(run())
 
 
-def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
+def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left(one_reader):
     begun, go_on = threading.Event(), threading.Event()
 
     def work(_):
@@ -97,7 +105,7 @@ def test_a_reader_is_free_when_its_thread_is_not_when_the_asker_left():
         return go_on.wait(PATIENCE_S)
 
     async def run():
-        pool = await ReaderPool.open(Reader, fast=1, slow=1)
+        pool = await ReaderPool.open(Reader)
         task = asyncio.create_task(pool.run(work))
         await until(begun.is_set)
         task.cancel()
@@ -239,7 +247,7 @@ def test_a_flush_waits_no_longer_than_it_is_told():
 
 
 def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_archive, "INDEX_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("fairway.service.open_archive.INDEX_AT_ONCE_BYTES", 0)
     with NwakuArchive(tmp_path / "a.db") as archive:
         for number in range(500):
             message = routed(number, f"/a/1/{number % 7}/proto")

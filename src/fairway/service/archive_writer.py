@@ -1,7 +1,7 @@
 """`ArchiveWriter`: queues messages for an archive, and writes them on one thread in large transactions.
 
-`put` returns at once. Messages are written in order, each batch whole or not at all; a batch that fails is tried again
-before newer ones. The queue is bounded in bytes; messages beyond it are dropped and counted.
+`put` returns at once. The thread writes messages in order, each batch whole or not at all, and tries a failed batch
+again before newer ones. The queue is bounded in bytes; messages beyond the bound are dropped and counted.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from fairway.waku.node import RoutedMessage
 from fairway.waku.owned_tasks import OwnedTasks
 
 FLUSH_AFTER_S: Final = 0.05
-"""Longest time until a message is written; a query writes at once."""
+"""Longest time until a message is written; `ArchiveWriter.flush` writes at once."""
 RETRY_AFTER_S: Final = 1.0
-"""How long a batch that could not be written waits, unless a query comes."""
+"""Time until a failed batch is tried again; `ArchiveWriter.flush` tries at once."""
 MAX_WAITING_BYTES: Final = 67_108_864
-"""Largest size of the queue; beyond it, when the disk is slow or full, messages are dropped."""
+"""Largest size of the queue. It fills when the disk is slow or full; further messages are dropped."""
 OVERHEAD_BYTES: Final = 1_024
-"""Counted for each message besides its own bytes: what it takes in memory."""
+"""Memory that a queued message takes beside its own bytes; counts towards the size of the queue."""
 _BATCH_ROWS: Final = 5_000
 _BATCH_BYTES: Final = 16_777_216
 
 Waiting = tuple[RoutedMessage, int]
-"""A message, and when it was received in nanoseconds."""
+"""A message, and the time at which it was received in Unix nanoseconds."""
 
 _LOG: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class ArchiveWriter:
-    """Writes batches; ``write`` runs on the writer's thread and returns how many messages of a batch it refused."""
+    """A queue of messages that one thread writes."""
 
     def __init__(self, write: Callable[[Sequence[Waiting]], int], thread: ThreadPoolExecutor) -> None:
+        """``write`` runs on ``thread``, writes a batch, and returns how many messages of it the archive cannot hold."""
         self._write: Final = write
         self._thread: Final = thread
         self._waiting: Final[deque[Waiting]] = deque()
@@ -53,7 +54,7 @@ class ArchiveWriter:
         self._failing = False
         self._closed = False
         self.dropped = 0
-        """Messages beyond the queue's bound, or that the archive cannot hold."""
+        """How many messages were not kept: the queue was full, or the archive cannot hold them."""
 
     def __len__(self) -> int:
         """Return how many messages are not yet written."""
@@ -72,7 +73,7 @@ class ArchiveWriter:
             self._tasks.spawn(self._run())
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until everything put so far is written, or cannot be, or until the time is over."""
+        """Wait until all queued messages are written or an attempt has failed, at most ``timeout_s`` seconds."""
         if not len(self):
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -81,7 +82,7 @@ class ArchiveWriter:
         await asyncio.wait([waiter], timeout=timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Write the queue, as far as ``timeout_s`` allows, and accept no more. Can be called twice."""
+        """Accept no more messages, and write the queue within ``timeout_s`` seconds. Can be called twice."""
         self._closed = True
         end = asyncio.get_running_loop().time() + timeout_s
         while len(self):
@@ -145,7 +146,7 @@ class ArchiveWriter:
 
 
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
-    """Return the result of ``work`` on a thread; errors of an archive become `StorageError`."""
+    """Run ``work`` on a thread and return its result; raise `StorageError` for the errors of an archive."""
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, work)
     except StorageError:

@@ -1,8 +1,8 @@
 """`NodeArchive`: the messages that a service node keeps for store queries, in memory, SQLite or PostgreSQL.
 
-`NodeArchive.put` returns at once; the queue of writes is bounded, and messages beyond it are dropped and counted. A
-query sees all messages that were put before it. Messages beyond `Retention` are removed. After `NodeArchive.close` all
-others are on disk.
+`NodeArchive.put` returns at once; the queue of writes is bounded, and messages beyond the bound are dropped and
+counted. A query finds all messages that were put before it. Messages that are older or more than `Retention` allows are
+removed. After `NodeArchive.close` all others are on disk.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fairway.wire.waku_message import WakuMessage
 
 _DAY_S: Final = 86_400.0
 MAX_AHEAD_NS: Final = 3_600_000_000_000
-"""A message dated further ahead is not kept: it would be the last one to be removed."""
+"""A message with a timestamp further in the future is not kept, because it would be the last to be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long, and how many, messages are kept; None: no limit."""
+    """How long and how many messages are kept; None: no limit."""
 
     max_age_s: float | None = 30 * _DAY_S
     """Largest age by the timestamps of messages. 64/WAKU2-NETWORK asks for at least 12 hours."""
@@ -43,7 +43,7 @@ class ArchiveStatistics:
     """Counts and sizes of an archive."""
 
     messages: int
-    """Messages kept now, as far as is known."""
+    """Messages in the archive; a database counts them from time to time, so that the number may lag behind."""
     size_bytes: int
     """Size of the database."""
     waiting: int
@@ -54,7 +54,7 @@ class ArchiveStatistics:
 
 
 def is_too_far_ahead(message: WakuMessage) -> bool:
-    """Return whether a message is dated so late that it is not kept."""
+    """Return whether the timestamp of a message lies more than `MAX_AHEAD_NS` in the future."""
     return (message.timestamp_ns or 0) > time.time_ns() + MAX_AHEAD_NS
 
 
@@ -63,26 +63,26 @@ class NodeArchive(ABC):
 
     @abstractmethod
     def put(self, message: RoutedMessage, received_ns: int) -> None:
-        """Keep a message; ``received_ns`` dates one that has no timestamp of its own."""
+        """Keep a message. If it has no timestamp, ``received_ns`` (Unix nanoseconds) is its timestamp."""
 
     @abstractmethod
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of the answer to a query.
+        """Return a page of the answer to a query; ``cursor`` is that of the page before, None for the first page.
 
-        Raises `StoreQueryError` for a cursor that is not known, `StorageError` if the archive cannot be read now.
+        Raises `StoreQueryError` for an unknown cursor, and `StorageError` if the archive cannot be read now.
         """
 
     @abstractmethod
     async def statistics(self) -> ArchiveStatistics:
-        """Return what the archive holds and has done."""
+        """Return counts and sizes."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Write what is waiting, and let go. Can be called twice."""
+        """Write the queued messages, and close the archive. Can be called twice."""
 
 
 class MemoryArchive(NodeArchive):
-    """Keeps the newest messages as long as the process lives."""
+    """Keeps the newest messages until the process ends."""
 
     def __init__(self, *, max_messages: int = 100_000, max_bytes: int = 268_435_456) -> None:
         self._store: Final = MemoryStore(max_messages=max_messages, max_bytes=max_bytes)
@@ -101,11 +101,11 @@ class MemoryArchive(NodeArchive):
         return self._store.page(query, cursor, lambda _: True)
 
     async def statistics(self) -> ArchiveStatistics:
-        """Return what the archive holds and has done."""
+        """Return counts."""
         return ArchiveStatistics(
             messages=len(self._store), size_bytes=0, waiting=0, dropped=self._dropped, queries=self._queries
         )
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Remove all messages."""
         self._store.close()

@@ -1,8 +1,8 @@
-"""A service node's archive in a database, written, read and looked after away from the event loop.
+"""`DatabaseArchive`: a service node's archive in a database, which threads of its own write and read.
 
-One thread writes, in transactions that take in everything that came meanwhile; a few others read, each over a
-connection of its own; one more removes what is too old and makes the index by topics where there is none. See
-`NodeArchive` for what is promised.
+One thread writes all messages that have come since its last transaction. A few threads read, each over a connection of
+its own. One more removes old messages, and creates the index by topics where it is missing. `NodeArchive` says what
+callers can rely on.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ from fairway.waku.archive_store import page_of
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 
 QUERY_LIMIT_S: Final = 5.0
-"""How long a query may read; one that takes longer is answered with an error."""
+"""Time for which a query may read; after it the query ends in an error."""
 FLUSH_LIMIT_S: Final = 2.0
-"""How long a query waits for what was put before it; on a full disk it is answered from what is there."""
+"""Time for which a query waits until the messages put before it are written; after it the query reads without them, as
+on a full disk."""
 _CLOSE_LIMIT_S: Final = 10.0
 
 
 class Tables(Protocol):
-    """Where messages are written; used in one thread, but for ``added``."""
+    """The tables that messages are written to; used in one thread, except ``added``."""
 
     added: int
-    """How many messages were written that were not there before."""
+    """How many new messages were written."""
 
     def write(self, entries: Sequence[ArchiveEntry], /) -> int:
-        """Keep messages, and return how many could not be held; raises `StorageError`."""
+        """Write messages, and return how many the tables cannot hold; raises `StorageError`."""
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection to the database."""
 
 
 class Threads:
-    """The thread that writes, and the one that looks after the database."""
+    """The thread that writes, and the thread of the upkeep."""
 
     def __init__(self) -> None:
         self.writer: Final = ThreadPoolExecutor(1, "archive-writer")
         self.upkeep: Final = ThreadPoolExecutor(1, "archive-upkeep")
 
     def shutdown(self) -> None:
-        """End both, once they have done what they do."""
+        """Wait until both have finished their work, and end them."""
         self.writer.shutdown()
         self.upkeep.shutdown()
 
 
 class DatabaseArchive(NodeArchive):
-    """An archive of opened parts, which it closes in the end."""
+    """An archive over opened tables, readers and upkeep, which `close` closes."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class DatabaseArchive(NodeArchive):
         *,
         break_off: Callable[[], None] | None = None,
     ) -> None:
-        """``break_off`` ends what the upkeep is doing, from another thread, if that may take long."""
+        """``break_off`` interrupts the upkeep, is called from another thread, and is needed if a step may take long."""
         self._name: Final = name
         self._tables: Final = tables
         self._readers: Final = readers
@@ -84,7 +85,7 @@ class DatabaseArchive(NodeArchive):
         return f"<DatabaseArchive {self._name}>"
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:
-        """Keep a message, soon."""
+        """Queue a message for writing."""
         self._writer.put(message, received_ns)
 
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
@@ -98,7 +99,7 @@ class DatabaseArchive(NodeArchive):
         )
 
     async def statistics(self) -> ArchiveStatistics:
-        """Return what the archive holds and has done, without looking into it."""
+        """Return counts and sizes, without a query to the database."""
         return ArchiveStatistics(
             messages=self._looking_after.messages,
             size_bytes=self._looking_after.size_bytes,
@@ -108,7 +109,7 @@ class DatabaseArchive(NodeArchive):
         )
 
     async def close(self) -> None:
-        """Write what is waiting, and let go of the database. Can be called twice."""
+        """Write the queued messages, and close the database. Can be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -128,6 +129,6 @@ class DatabaseArchive(NodeArchive):
 
 
 def reads_on(query: StoreQuery) -> bool:
-    """Return whether a query is answered by reading on until there is enough, instead of by an index."""
+    """Return whether no index answers a query, so that it reads all messages of its time range until a page is full."""
     topics = len(query.content_topics)
     return not query.message_hashes and (topics > MAX_MERGED_TOPICS or bool(query.pubsub_topic and not topics))

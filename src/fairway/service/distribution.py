@@ -1,7 +1,7 @@
 """`Distribution`: passes each message of a node to the archive, filter subscribers, and subscriptions of the program.
 
-A message is passed on once while it counts as seen, however often it arrives. Nothing here waits: each receiver has a
-bounded queue.
+A message that arrives again within `_SEEN_TTL_S` is a duplicate and is not passed on. Nothing here waits: each receiver
+has a bounded queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.wire.filter import MessagePush, encode_message_push
 
 Wanted = Callable[[RoutedMessage], bool]
 MAX_LISTENER_BYTES: Final = 134_217_728
-"""Default bound of a subscription in this process, in bytes."""
+"""Default size of the messages that wait in a subscription of this process."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 
@@ -32,7 +32,7 @@ class DistributionStatistics:
     """Counts of a node."""
 
     messages: int
-    """Different messages."""
+    """Messages without duplicates."""
     message_bytes: int
     duplicates: int
     lost_on_purpose: int
@@ -40,7 +40,7 @@ class DistributionStatistics:
 
 
 class Distribution:
-    """Hands out the messages of one node."""
+    """Passes on the messages of one node."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class Distribution:
         self._messages = self._bytes = self._duplicates = self._lost = 0
 
     def hand_out(self, message: RoutedMessage, *, now_s: float, now_ns: int) -> bool:
-        """Pass a message on, and return whether it is new."""
+        """Pass on a message and return True; return False for a duplicate.
+
+        ``now_s`` is a steady clock in seconds, ``now_ns`` the time of day in Unix nanoseconds.
+        """
         if not self._seen.add(message.message_hash, now_s):
             self._duplicates += 1
             return False
@@ -83,7 +86,7 @@ class Distribution:
         return True
 
     def listen(self, wanted: Wanted, *, max_bytes: int = MAX_LISTENER_BYTES) -> Subscription[RoutedMessage]:
-        """Return the wanted messages from now on; beyond ``max_bytes`` the oldest waiting ones are dropped."""
+        """Return a subscription to the wanted messages from now on; beyond ``max_bytes`` the oldest are dropped."""
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._listeners.pop(subscription, None) and None,
             size_of=lambda message: len(message.encoded),
@@ -93,13 +96,13 @@ class Distribution:
         return subscription
 
     def loses(self) -> bool:
-        """Draw whether a message is lost by the option ``loss``, and count it."""
+        """Draw whether the option ``loss`` drops a message; count it if so."""
         lost = bool(self._loss) and self._rng.random() < self._loss
         self._lost += lost
         return lost
 
     def sweep(self, now_s: float) -> None:
-        """Forget messages seen long ago."""
+        """Forget messages that arrived more than `_SEEN_TTL_S` ago."""
         self._seen.expire(now_s)
 
     def statistics(self) -> DistributionStatistics:

@@ -1,14 +1,18 @@
-"""Pushing messages to filter subscribers, in the way that each of them reads (12/WAKU2-FILTER, "Message Push").
+"""`FilterPusher`: pushes messages to filter subscribers, in the way that each of them reads.
 
-js-waku and nwaku read one long-lived stream: a stream for each message would end at the hundredth, for js-waku allows a
-hundred inbound streams and its push handler never closes its half. go-waku reads one message of a stream and closes it.
-So each subscriber gets one long stream, and what was written to it is kept as long as the stream is on probation; a
-subscriber that ends it meanwhile gets a stream for each message from then on, beginning with what it had not read.
+12/WAKU2-FILTER, "Message Push". js-waku and nwaku read all messages from one stream. A stream for each message would
+fail with js-waku at the hundredth: it allows a hundred inbound streams, and its push handler never closes its half.
+go-waku reads one message from a stream and closes it. So each subscriber first gets one stream for all messages. For
+`PROBATION_S` the messages written to it are kept. If the subscriber ends the stream within that time, it gets a stream
+for each message from then on, beginning with the messages that it has not read.
 
-Invariants: what waits for a subscriber is bounded in number and bytes, the oldest gives way;
-what waits for all of them is bounded, too, and gives way where the most waits; a slow or dead subscriber delays nobody
-else; one that is connected and cannot be reached `MAX_FAILURES` times in a row is given up, and one that left is not,
-for it may come back to its subscription.
+Invariants:
+
+- The messages that wait for a subscriber are bounded in number and bytes; beyond it the oldest are dropped.
+- The messages that wait for all subscribers are bounded in bytes; beyond it the longest queue is dropped.
+- A slow or dead subscriber does not delay the others.
+- The subscription of a connected subscriber ends after `MAX_FAILURES` failed attempts in a row. A subscriber that has
+  disconnected keeps its subscription, because it may come back.
 """
 
 from __future__ import annotations
@@ -31,45 +35,48 @@ from fairway.wire.filter import FILTER_PUSH_PROTOCOL
 from fairway.wire.varint import length_prefixed
 
 MAX_FAILURES: Final = 3
-"""Attempts to open a stream, or to write to one, after which a subscriber is given up."""
+"""Failed attempts in a row, to open a stream or to write to it, that end a subscription."""
 MAX_WAITING: Final = 1_000
 """Messages that wait for one subscriber."""
 MAX_WAITING_BYTES: Final = 16_777_216
-"""Bytes of them."""
+"""Size of the messages that wait for one subscriber."""
 MAX_HELD_BYTES: Final = 268_435_456
-"""Bytes of the messages that wait for all subscribers together, each counted once."""
+"""Size of the messages that wait for any subscriber, each counted once."""
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _WRITE_TIMEOUT_S: Final = 60.0
 _WRITE_BYTES: Final = 65_536
 PAUSE_S: Final = 1.0
+"""Pause after a failed attempt; it grows with each failure in a row."""
 PROBATION_S: Final = 10.0
-"""How long a stream may last until it counts as one that is read to its end; delays nothing."""
+"""A subscriber that leaves its stream open for this long reads all messages from it. Messages do not wait for this."""
 _MAX_REFUSALS: Final = 10
-"""Refusals of one message, while others were taken, after which it is given up."""
+"""A message that a subscriber refuses so often, while it takes others, is dropped."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PusherStatistics:
-    """What a pusher holds and has done."""
+    """Counts of a pusher."""
 
     subscribers: int
     """Peers with a stream or with messages that wait."""
     pushed: int
     waiting_bytes: int
-    """Bytes of the messages that wait; a message that waits for several counts for each."""
+    """Size of the messages that wait; a message that waits for several subscribers counts for each."""
     held_bytes: int
-    """Bytes of the messages that wait, each counted once."""
+    """Size of the messages that wait, each counted once."""
     dropped: int
-    """Messages that gave way, or were waiting for a subscriber that was given up."""
+    """Messages that were dropped: a bound was reached, or the subscriber left or refused them."""
 
 
 class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
-    def __init__(self, host: Host, *, on_gone: Callable[[PeerId], None], max_held_bytes: int = MAX_HELD_BYTES) -> None:
-        """``on_gone`` is called with each subscriber that was given up while connected."""
+    def __init__(
+        self, host: Host, *, on_gone: Callable[[PeerId], object], max_held_bytes: int = MAX_HELD_BYTES
+    ) -> None:
+        """``on_gone`` is called with each connected subscriber that was given up after `MAX_FAILURES`."""
         self._host: Final = host
         self._on_gone: Final = on_gone
         self._max_held_bytes: Final = max_held_bytes
@@ -79,7 +86,7 @@ class FilterPusher:
         self._pushed = self._dropped = 0
 
     def push(self, peers: Iterable[PeerId], push: bytes) -> None:
-        """Have an encoded `MessagePush` written to peers; returns at once."""
+        """Queue an encoded `MessagePush` for peers; returns at once."""
         frame = length_prefixed(push)
         for peer in peers:
             queue = self._queues.get(peer)
@@ -93,14 +100,14 @@ class FilterPusher:
             continue
 
     def forget(self, peer: PeerId) -> None:
-        """End the stream to a peer that unsubscribed or left."""
+        """End the stream to a peer that unsubscribed or left, and drop its messages."""
         queue = self._queues.pop(peer, None)
         if queue is not None:
             queue.close()
             self._dropped += queue.dropped
 
     def statistics(self) -> PusherStatistics:
-        """Return what the pusher holds and has done."""
+        """Return the counts."""
         return PusherStatistics(
             subscribers=len(self._queues),
             pushed=self._pushed,
@@ -116,7 +123,7 @@ class FilterPusher:
         await self._tasks.close()
 
     def _make_room(self) -> bool:
-        """Have the subscriber give way for which the most waits, and return whether it could."""
+        """Drop kept messages, then the queue of the subscriber for which the most waits; return whether that helped."""
         for queue in self._queues.values():
             queue.forget_kept()
         fullest = max(self._queues.values(), key=lambda queue: queue.waiting_bytes)
@@ -164,15 +171,15 @@ class FilterPusher:
 
 
 class _LongStream:
-    """One stream for all messages to a subscriber, and a watch on what the subscriber makes of it."""
+    """One stream for all messages to a subscriber, and a task that notices when the subscriber ends it."""
 
     max_messages: Final = None
 
     def __init__(self, stream: Stream, queue: PushQueue, tasks: OwnedTasks) -> None:
         self.proven = False
-        """Whether the subscriber left the stream open for so long that it reads all that comes."""
+        """Whether the subscriber has left the stream open for `PROBATION_S`."""
         self.read_one = False
-        """Whether it ended the stream, having read the first message."""
+        """Whether the subscriber ended the stream before, and so reads one message from each stream."""
         self._stream: Final = stream
         self._queue: Final = queue
         self._first: bytes | None = None
@@ -180,7 +187,7 @@ class _LongStream:
         self._watching: Final = tasks.spawn(self._watch())
 
     async def push(self, piece: Sequence[bytes]) -> int:
-        """Write messages, and return how many that were; raise `Libp2pError` if the stream is over."""
+        """Write messages, and return their number; raise `Libp2pError` if the stream has ended."""
         if self._fault is None:
             self._first = self._first or piece[0]
             async with asyncio.timeout(_WRITE_TIMEOUT_S):
@@ -188,13 +195,13 @@ class _LongStream:
         if self._fault is not None:
             raise self._fault
         if self.proven:
-            self._queue.written()
+            self._queue.settle()
         else:
             self._queue.keep()
         return len(piece)
 
     async def end(self) -> None:
-        """End the stream; what may not have been read waits again."""
+        """End the stream; messages that the subscriber may not have read wait again."""
         self._watching.cancel()
         await self._stream.reset()
         self._queue.settle(self._queue.unread())
@@ -213,11 +220,11 @@ class _LongStream:
         except Libp2pError as error:
             self._fault = error
         self._queue.settle([frame for frame in self._queue.unread() if not (self.read_one and frame is self._first)])
-        await self._stream.reset()  # a writer would wait for room for ever
+        await self._stream.reset()  # otherwise a writer waits for room without end
 
 
 class _StreamEach:
-    """A stream for each message, which the subscriber reads and closes; a few at a time."""
+    """A stream for each message, from which the subscriber reads the message and which it closes; a few at a time."""
 
     max_messages: Final = 16
     proven: Final = True
@@ -228,11 +235,11 @@ class _StreamEach:
         self._refusals: dict[int, int] = {}
 
     async def push(self, piece: Sequence[bytes]) -> int:
-        """Push messages, and return how many were taken; raise `Libp2pError` or `TimeoutError` if none was."""
+        """Push messages, and return how many the subscriber took; raise `Libp2pError` or `TimeoutError` if none."""
         faults = await asyncio.gather(*map(self._push_one, piece))
         refused = [frame for frame, fault in zip(piece, faults, strict=True) if fault is not None]
         self._refusals = {id(frame): self._refusals.get(id(frame), 0) + 1 for frame in refused}
-        # Some are refused because they come too fast, as go-waku does, and some for what they are.
+        # go-waku refuses messages that come too fast: these come again. Others are refused for their content.
         again = [frame for frame in refused if self._refusals[id(frame)] < _MAX_REFUSALS]
         self._queue.dropped += len(refused) - len(again)
         self._queue.settle(again)
@@ -243,7 +250,7 @@ class _StreamEach:
         return len(piece) - len(refused)
 
     async def _push_one(self, frame: bytes) -> Libp2pError | TimeoutError | None:
-        """Push a message, and return why it was not taken if it was not."""
+        """Push a message; return None if the subscriber took it, else the error."""
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_S), await self._open() as stream:
                 await stream.write(frame)
@@ -255,6 +262,6 @@ class _StreamEach:
 
 
 async def _until_closed(stream: Stream) -> None:
-    """Wait until a subscriber ends its half of a stream, on which it has nothing to say."""
+    """Wait until a subscriber ends its half of a stream; what it writes there is ignored."""
     while await stream.read():
         continue

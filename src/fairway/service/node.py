@@ -72,7 +72,7 @@ class ServiceNode(WatchedNode):
         rng: random.Random,
         exits: AsyncExitStack,
     ) -> None:
-        """Use `start`. ``exits`` closes host and archive, after what the node adds to it."""
+        """Use `start`. ``exits`` closes the host and the archive; the node adds what must be closed before them."""
         super().__init__()
         self.options: Final = options
         self.host: Final = host
@@ -95,7 +95,7 @@ class ServiceNode(WatchedNode):
         self.filters: Final = FilterService(
             pubsub_topics=options.pubsub_topics, limiter=self.limiters["filter"], limits=options.filter_limits
         )
-        self.pusher: Final = FilterPusher(host, on_gone=self._give_up)
+        self.pusher: Final = FilterPusher(host, on_gone=lambda peer: self.filters.forget(str(peer)))
         self.relay: Final = Relay(host, rules, rng=rng)
         self.distribution: Final = Distribution(
             archive=archive, filters=self.filters, pusher=self.pusher, loss=options.loss, rng=rng
@@ -163,7 +163,7 @@ class ServiceNode(WatchedNode):
         return SendResult(accepted=True)
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Return the messages of others on content topics.
+        """Return a subscription to the messages of other nodes on content topics.
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """
@@ -175,22 +175,22 @@ class ServiceNode(WatchedNode):
         )
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of this node's own archive; raises `StoreQueryError` if it has none."""
+        """Return a page of the answer to a query; raise `StoreQueryError` if the node has no archive."""
         if self.archive is None or self._closed:
             raise StoreQueryError("this node keeps no archive; start it with one")
         return await self.archive.page(query, cursor)
 
     def watch_peers(self) -> Subscription[KeptPeer]:
-        """Return the state of each configured peer, then every change, until the node closes."""
+        """Return a subscription to the state of each configured peer, and to every change, until the node closes."""
         return self._keeper.watch()
 
     async def publish(self, pubsub_topic: str, encoded: bytes, message: WakuMessage) -> Published:
-        """Distribute a message that passed the rules, and relay it."""
+        """Distribute and relay a message that `MessageRules.judge` has accepted."""
         routed = RoutedMessage.of(pubsub_topic, message, encoded)
         new = self.distribution.hand_out(routed, now_s=time.monotonic(), now_ns=time.time_ns())
         known = self.relay.peer_count(pubsub_topic)
-        # A client that uses two nodes sends each message to both: a message that was relayed already is a success. A
-        # message that reached no peer the first time is relayed now.
+        # A client that uses two nodes sends each message to both. So a message that was relayed before is a success,
+        # and one that reached no peer before is relayed now.
         relayed = not new and self.relay.passed_on(pubsub_topic, encoded)
         if relayed or (known and self.distribution.loses()):
             return Published(relay_peer_count=known)
@@ -239,9 +239,6 @@ class ServiceNode(WatchedNode):
                 self.pusher.forget(event.peer_id)
                 self.filters.left(str(event.peer_id))
             self._board.show(self._status_now())
-
-    def _give_up(self, peer: PeerId) -> None:
-        self.filters.forget(str(peer))
 
     async def _sweep(self) -> None:
         while True:

@@ -1,26 +1,40 @@
-"""From an address to an archive: the one place that knows which kinds there are."""
+"""Opens the archive at an address: in memory, in an SQLite file, or in PostgreSQL."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError
-from fairway.service.archives import MemoryArchive, NodeArchive, Retention
-from fairway.service.postgres_archive import open_postgres
-from fairway.service.sqlite_archive import open_sqlite
-from fairway.storage.nwaku_archive import file_at
-from fairway.storage.postgres_archive import place_without_credentials
+from fairway.service.archives import MemoryArchive, NodeArchive, Retention, is_too_far_ahead
+from fairway.service.database_archive import QUERY_LIMIT_S, DatabaseArchive, Threads
+from fairway.service.reader_pool import ReaderPool
+from fairway.storage.nwaku_archive import NwakuArchive, file_at
+from fairway.storage.nwaku_upkeep import NwakuUpkeep
+from fairway.storage.postgres_pages import PostgresPages
+from fairway.storage.postgres_session import place_without_credentials
+from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairway.storage.archive import ArchiveEntry, PagedArchive
+
+INDEX_AT_ONCE_BYTES: Final = 16_777_216
+"""A smaller file gets its index by topics before it is used, a larger one while it is used."""
 
 
 async def open_archive(address: str, retention: Retention | None = None) -> NodeArchive:
-    """Return the archive at an address; close it in the end.
+    """Return the archive at an address; the caller closes it.
 
-    - ``"memory:"``: the newest 100,000 messages, as long as the process lives;
+    - ``"memory:"``: the newest 100,000 messages, until the process ends;
     - ``"sqlite:PATH"``, nwaku's ``"sqlite://PATH"``, or a path: a file in the layout of a nwaku store;
     - ``"postgresql://user@host:5432/db"``: nwaku's tables in PostgreSQL, for which fairway is installed with
       ``[postgresql]``; the password best comes from libpq's environment.
 
-    Raises `ConfigurationError` for an address that is none of these, and what the kind raises.
+    Raises `ConfigurationError` for any other address, and the errors of `open_sqlite` and `open_postgres`.
     """
     chosen = retention or Retention()
     kind, separator, place = address.partition(":")
@@ -35,3 +49,75 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
             return await open_sqlite(Path(address), chosen)
     shown = place_without_credentials(address) if "://" in address else address
     raise ConfigurationError(f"{shown!r} is no archive; give memory:, sqlite:PATH or postgresql://user@host/db")
+
+
+async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
+    """Open or create an archive in one SQLite file with nwaku's layout; raises the errors of `NwakuArchive`.
+
+    Readers have connections of their own: with the write-ahead log they can read while the writer writes.
+    """
+    loop = asyncio.get_running_loop()
+    threads = Threads()
+
+    def open_upkeep() -> NwakuUpkeep:
+        upkeep = NwakuUpkeep(path, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
+        if upkeep.used_bytes() < INDEX_AT_ONCE_BYTES:
+            upkeep.index_topics()
+        return upkeep
+
+    try:
+        file = await loop.run_in_executor(threads.writer, NwakuArchive, path)
+        upkeep = await loop.run_in_executor(threads.upkeep, open_upkeep)
+        readers: ReaderPool[PagedArchive] = await ReaderPool.open(
+            partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S)
+        )
+    except BaseException:
+        threads.shutdown()
+        raise
+    return DatabaseArchive(str(path), _SqliteTables(file), readers, upkeep, threads, break_off=upkeep.stop)
+
+
+class _SqliteTables:
+    """The file as `DatabaseArchive` writes to it."""
+
+    def __init__(self, file: NwakuArchive) -> None:
+        self._file: Final = file
+        self.added = 0
+
+    def write(self, entries: Sequence[ArchiveEntry]) -> int:
+        before = self._file.added
+        kept = [entry for entry in entries if not is_too_far_ahead(entry[1])]
+        for pubsub_topic, message, message_hash, received_ns in kept:
+            self._file.append(pubsub_topic, message, message_hash, received_ns=received_ns)
+        self._file.flush()
+        self.added += self._file.added - before
+        return len(entries) - len(kept)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:
+    """Open an archive in PostgreSQL; create nwaku's tables if they are missing. Several nodes may share a database.
+
+    After a restart of the server the archive connects again. While the server is away messages wait, as many as
+    `fairway.service.archive_writer.ArchiveWriter` holds, and queries raise `StorageError`. A message is not kept if its
+    timestamp lies more than an hour in the future, or further back than the retention or 31 days. Messages beyond the
+    largest age are removed by whole hours, so that a message may stay an hour longer.
+
+    Raises `ConfigurationError` for an invalid URI or without psycopg, `SnapshotError` for tables of another version,
+    and `StorageError` if the server cannot be reached.
+    """
+    threads = Threads()
+    tables = PostgresWriter(uri, max_age_s=retention.max_age_s)
+    try:
+        await asyncio.get_running_loop().run_in_executor(threads.writer, tables.prepare)
+        readers: ReaderPool[PagedArchive] = await ReaderPool.open(
+            partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S)
+        )
+    except BaseException:
+        tables.close()
+        threads.shutdown()
+        raise
+    upkeep = PostgresUpkeep(uri, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
+    return DatabaseArchive(place_without_credentials(uri), tables, readers, upkeep, threads)

@@ -40,14 +40,14 @@ class ServiceOptions:
     ws_port: int | None = 0
     """Port for WebSocket; 0: any free port, None: no WebSocket."""
     ws_origins: tuple[str, ...] = ()
-    """Origins of web pages that may connect, such as ``https://example.org``, or ``*``. Pages of this machine and of
-    the node's own IP address always may, and so may programs, which send no origin."""
+    """Origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages of this machine
+    and of the node's own IP address may always connect, and so may programs, which send no origin."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
     """Where the node keeps messages for store queries (`open_archive`); None: no store service."""
     retention: Retention = field(default_factory=Retention)
-    """How long, and how many, messages are kept."""
+    """How long and how many messages are kept."""
     max_message_bytes: int = MAX_RELAYED_BYTES
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))
@@ -57,7 +57,7 @@ class ServiceOptions:
     host_limits: HostLimits = field(default_factory=HostLimits)
     """Limits of the libp2p host."""
     loss: float = 0.0
-    """For tests: share of messages, 0 to 1, that the node loses towards relay peers and each subscriber."""
+    """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
     seed: int | None = None
     """For tests: seed of these losses."""
 

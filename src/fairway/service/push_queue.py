@@ -1,8 +1,9 @@
-"""What waits to be pushed to one filter subscriber, and what may have to be pushed once more.
+"""`PushQueue`: the messages for one filter subscriber, waiting, being written, or kept after they were written.
 
-Invariant: at most ``max_messages`` messages of ``max_bytes`` bytes wait, beside those that are being written; the
-oldest give way. Messages that were written and are kept in case that the subscriber did not read them take room only
-while nothing else needs it.
+Written messages are kept if the subscriber may not have read them, so that they can be written again.
+
+Invariant: at most ``max_messages`` messages of ``max_bytes`` bytes wait, beside those that are being written. Beyond
+it kept messages are dropped first, then the oldest waiting ones.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from fairway.waku.libp2p.shared_bytes import SharedBytes
 
 
 class PushQueue:
-    """Filled as messages come, emptied by one writer."""
+    """The queue of one subscriber, which one writer empties."""
 
     def __init__(self, held: SharedBytes, *, max_messages: int, max_bytes: int) -> None:
         self.dropped = 0
-        """Messages that gave way."""
+        """Messages that were dropped while they waited."""
         self.waiting_bytes = 0
-        """Bytes of the messages that wait or are being written."""
+        """Size of the messages that wait or are being written."""
         self.kept_bytes = 0
-        """Bytes of the messages that were written and are kept."""
+        """Size of the messages that are kept."""
         self._held: Final = held
         self._max_messages: Final = max_messages
         self._max_bytes: Final = max_bytes
         self.frames: Final[deque[bytes]] = deque()
-        """First those that are kept, then those that are being written, then those that wait."""
+        """First the kept messages, then those being written, then those that wait."""
         self._kept = 0
         self._writing = 0
         self._changed: Final = asyncio.Event()
@@ -41,7 +42,7 @@ class PushQueue:
         return len(self.frames) - self._kept
 
     def put(self, frame: bytes) -> None:
-        """Add a message; a closed queue keeps nothing."""
+        """Add a message; a closed queue ignores it."""
         if self._closed:
             return
         self._held.hold(frame)
@@ -60,9 +61,10 @@ class PushQueue:
         self._changed.set()
 
     async def next_piece(self, max_bytes: int, max_messages: int | None = None) -> list[bytes]:
-        """Wait for messages and return the first, as many as fit, at least one; none: the queue is closed.
+        """Wait for a message, and return the oldest waiting ones within both bounds, at least one.
 
-        They stay until `written`, `keep` or `settle` is called, and come again if none is.
+        They now count as being written. The next call returns them again unless `keep` or `settle` is called before.
+        Returns an empty list once the queue is closed.
         """
         self._writing = 0
         while not len(self) and not self._closed:
@@ -76,12 +78,8 @@ class PushQueue:
             self._writing += 1
         return list(islice(self.frames, self._kept, self._kept + self._writing))
 
-    def written(self) -> None:
-        """Let go of what `next_piece` returned last, and of what is kept."""
-        self.settle()
-
     def keep(self) -> None:
-        """Note that what `next_piece` returned last was written, but not whether it was read."""
+        """Keep the messages that `next_piece` returned last: they are written, but perhaps not read."""
         size = sum(map(len, islice(self.frames, self._kept, self._kept + self._writing)))
         self.waiting_bytes -= size
         self.kept_bytes += size
@@ -89,16 +87,16 @@ class PushQueue:
         self._writing = 0
 
     def forget_kept(self) -> None:
-        """Let go of what is kept: it was read."""
+        """Remove the kept messages, because the subscriber has read them."""
         while self._kept:
             self._let_go(0)
 
     def unread(self) -> list[bytes]:
-        """Return what is kept or being written."""
+        """Return the messages that are kept or being written."""
         return list(islice(self.frames, self._kept + self._writing))
 
     def settle(self, again: Sequence[bytes] = ()) -> None:
-        """Let go of what is kept or being written, but for messages that are to be written again, before all others."""
+        """Remove the messages that are kept or being written; those of ``again`` become the first that wait."""
         again = () if self._closed else again
         for frame in again:
             self._held.hold(frame)
@@ -109,14 +107,14 @@ class PushQueue:
         self._changed.set()
 
     def give_way(self) -> None:
-        """Drop everything but what is being written."""
+        """Drop all messages except those being written."""
         self.forget_kept()
         while len(self.frames) > self._writing:
             self._let_go(self._writing)
             self.dropped += 1
 
     def close(self) -> None:
-        """Drop everything and end. Can be called twice."""
+        """Drop all messages, and end `next_piece`. Can be called twice."""
         self._closed = True
         self._writing = 0
         self.give_way()

@@ -1,9 +1,8 @@
-"""A few readers of an archive, each on a thread of its own, shared by all queries.
+"""`ReaderPool`: a few readers of an archive, each on a thread of its own, which all queries share.
 
-Invariants: a reader serves one query at a time; what can only be answered by reading through the archive has readers
-apart, so that it never stands in the way of what an index answers; the queries that wait are bounded in number and in
-time, and one that would cross either bound is refused at once with `StorageError`. How long a query may take once it
-has a reader is the reader's own business.
+Invariants: a reader answers one query at a time. Slow queries, which no index answers, have readers of their own and do
+not delay the others. The queries that wait for a reader are bounded in number and in time; a query beyond either bound
+raises `StorageError`. The pool does not limit the time that a query takes once it has a reader: the reader does.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from fairway.errors import FairwayError, StorageError, StoreQueryError
 FAST_READERS: Final = 3
 SLOW_READERS: Final = 1
 MAX_QUEUED: Final = 64
-"""Queries that may wait for a reader, of each kind."""
+"""Fast queries that may wait for a reader, and slow ones."""
 QUEUE_LIMIT_S: Final = 10.0
-"""How long a query waits for a reader at most."""
+"""Longest time for which a query waits for a reader."""
 
 
 class Reader(Protocol):
     """An open archive, used in one thread."""
 
     def close(self) -> None:
-        """Let go of the archive."""
+        """Close the archive."""
 
 
 R = TypeVar("R", bound=Reader)
@@ -45,27 +44,19 @@ class _Seat(Generic[R]):
 class ReaderPool(Generic[R]):
     """Made by `ReaderPool.open`."""
 
-    def __init__(self, seats: list[_Seat[R]], slow: int, max_queued: int) -> None:
+    def __init__(self, seats: list[_Seat[R]]) -> None:
         self._seats: Final = seats
-        self._max_queued: Final = max_queued
-        self._fast: Final = _Queue(seats[slow:])
-        self._slow: Final = _Queue(seats[:slow])
+        self._slow: Final = _Queue(seats[:SLOW_READERS])
+        self._fast: Final = _Queue(seats[SLOW_READERS:])
         self._running: Final[set[asyncio.Future[Any]]] = set()
         self._closed = False
 
     @classmethod
-    async def open(
-        cls,
-        open_reader: Callable[[], R],
-        *,
-        fast: int = FAST_READERS,
-        slow: int = SLOW_READERS,
-        max_queued: int = MAX_QUEUED,
-    ) -> Self:
-        """Open the readers, each in its own thread; raises what opening one raises."""
+    async def open(cls, open_reader: Callable[[], R]) -> Self:
+        """Open the readers, each in its own thread; raises what ``open_reader`` raises."""
         seats: list[_Seat[R]] = []
         try:
-            for number in range(fast + slow):
+            for number in range(SLOW_READERS + FAST_READERS):
                 thread = ThreadPoolExecutor(1, f"archive-reader-{number}")
                 try:
                     reader = await asyncio.get_running_loop().run_in_executor(thread, open_reader)
@@ -76,22 +67,22 @@ class ReaderPool(Generic[R]):
         except BaseException:
             await _close(seats)
             raise
-        return cls(seats, slow, max_queued)
+        return cls(seats)
 
     async def run(self, work: Callable[[R], T], *, slow: bool = False) -> T:
-        """Return what ``work`` returns, done by a reader.
+        """Call ``work`` with a reader, on its thread, and return the result.
 
-        Raises `StorageError` if too many are waiting already, or if the archive fails; `StoreQueryError` as ``work``
-        does.
+        ``slow`` says that no index answers the query. Raises `StorageError` if `MAX_QUEUED` queries are waiting, none
+        of the readers is free within `QUEUE_LIMIT_S`, or the archive fails; passes on a `StoreQueryError` of ``work``.
         """
         if self._closed:
             raise StorageError("the archive is closed")
         queue = self._slow if slow else self._fast
-        if queue.waiting >= self._max_queued:
+        if queue.waiting >= MAX_QUEUED:
             raise StorageError(f"{queue.waiting} queries are waiting for the archive already; ask again later")
         seat = await queue.take()
         future = asyncio.get_running_loop().run_in_executor(seat.thread, work, seat.reader)
-        # The reader is free when its thread is done, not when the one who asked has left.
+        # The reader is free when its thread has finished, even if the caller was cancelled before.
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         future.add_done_callback(lambda _: queue.put(seat))
@@ -103,7 +94,7 @@ class ReaderPool(Generic[R]):
             raise StorageError(f"the archive failed: {error}") from error
 
     async def close(self) -> None:
-        """Wait for the queries that are being answered, and close the readers. Can be called twice."""
+        """Wait for the queries that have a reader, and close the readers. Can be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -112,7 +103,7 @@ class ReaderPool(Generic[R]):
 
 
 class _Queue(Generic[R]):
-    """Readers that are free, and the queries that wait for one, in their order."""
+    """The free readers of one kind, and how many queries wait for one; they get one in their order."""
 
     def __init__(self, seats: list[_Seat[R]]) -> None:
         self._free: Final[asyncio.Queue[_Seat[R]]] = asyncio.Queue()

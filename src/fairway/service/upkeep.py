@@ -1,7 +1,7 @@
-"""What an archive does beside writing and reading: indexes, retention, and knowing how much there is.
+"""The upkeep of an archive: it creates missing indexes, removes old messages, and measures the archive.
 
-Invariant: asking for the figures costs nothing. Messages are counted anew only as often as that takes a hundredth of
-the time; in between what was added and removed is counted.
+Invariant: the number of messages and the size are known without a query. Counting all messages takes at most a
+hundredth of the time; in between, the number follows from the messages added and removed.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Upkeep(Protocol):
-    """Looks after one archive; used in one thread."""
+    """The steps of the upkeep of one archive; used in one thread."""
 
     def close(self) -> None:
-        """Let go of the archive."""
+        """Close the connection to the archive."""
 
     def unindexed(self) -> list[str]:
-        """Return the parts that lack the index by topics."""
+        """Return the names of the tables that lack the index by topics."""
 
-    def index_topics(self, part: str) -> None:
-        """Make that index for one of them."""
+    def index_topics(self, table: str, /) -> None:
+        """Create the index by topics of one table."""
 
     def enforce(self, now_ns: int) -> int:
-        """Remove what may not stay, and return how many messages that was."""
+        """Remove messages beyond the retention at ``now_ns`` (Unix nanoseconds), and return their number."""
 
     def size(self) -> tuple[int, int]:
-        """Return how many messages there are, by counting them, and the bytes that they take."""
+        """Count the messages, and return their number and their size in bytes."""
 
     def used_bytes(self) -> int:
-        """Return the bytes that the messages take."""
+        """Return the size of the messages in bytes."""
 
 
 class UpkeepLoop:
-    """Looks after an archive now and then until it is cancelled; ``added`` says how many messages were ever added."""
+    """Runs the upkeep of an archive every `EVERY_S` until `stop`."""
 
     def __init__(self, name: str, upkeep: Upkeep, thread: ThreadPoolExecutor, added: Callable[[], int]) -> None:
+        """Start; ``added`` returns how many messages were written to the archive since it was opened."""
         self._name: Final = name
         self._upkeep: Final = upkeep
         self._thread: Final = thread
@@ -57,17 +58,17 @@ class UpkeepLoop:
         self._counted = self._removed = self._added_before = 0
         self._count_at_s = 0.0
         self.size_bytes = 0
-        """When the archive was last looked after."""
+        """The size of the archive at the last upkeep."""
         self._tasks: Final = OwnedTasks()
         self._tasks.spawn(self._run())
 
     @property
     def messages(self) -> int:
-        """How many there are, as far as is known."""
+        """The number of messages: the last count, plus the messages added since, minus those removed."""
         return max(0, self._counted + self._added() - self._added_before - self._removed)
 
     async def stop(self) -> None:
-        """Wait for what is being done, and do no more."""
+        """Wait for the step under way, and end."""
         await self._tasks.close()
 
     async def _run(self) -> None:
@@ -75,7 +76,7 @@ class UpkeepLoop:
             try:
                 await self._once()
             except StorageError as error:
-                _LOG.warning("%s could not be looked after: %s", self._name, error)
+                _LOG.warning("the upkeep of %s failed: %s", self._name, error)
             await asyncio.sleep(EVERY_S)
 
     async def _once(self) -> None:
@@ -93,11 +94,11 @@ class UpkeepLoop:
             self._count_at_s = started_s + (time.monotonic() - started_s) / _COUNT_SHARE
 
     async def _index_topics(self) -> None:
-        parts = await in_thread(self._thread, self._upkeep.unindexed)
-        if not parts:
+        tables = await in_thread(self._thread, self._upkeep.unindexed)
+        if not tables:
             return
         _LOG.info("%s gets an index by topics; until it has one, queries by topic are slower", self._name)
         started_s = time.monotonic()
-        for part in parts:
-            await in_thread(self._thread, partial(self._upkeep.index_topics, part))
+        for table in tables:
+            await in_thread(self._thread, partial(self._upkeep.index_topics, table))
         _LOG.info("%s has its index by topics, made in %.1f s", self._name, time.monotonic() - started_s)

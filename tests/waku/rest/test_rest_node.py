@@ -11,7 +11,7 @@ import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.service.rest import RestOptions, RestServer, bounds
+from fairway.service.rest import RestOptions, RestServer
 from fairway.waku.node import NodeHealth, StoreQuery
 from fairway.waku.rest import ReceiveWay, RestNode, RestNodeOptions
 from patience import PATIENCE_S, run
@@ -155,7 +155,7 @@ def test_what_is_sent_while_the_api_is_away_comes_when_it_is_back(rest, way):
 
 
 def test_a_stream_that_dropped_messages_is_made_whole_from_the_store(rest, monkeypatch):
-    monkeypatch.setattr(bounds, "EVENT_STREAM_BYTES", 1_000)
+    monkeypatch.setattr("fairway.service.rest.events.EVENT_STREAM_BYTES", 1_000)
 
     async def work():
         async with rest.served() as (node, server), await rest.client(server.url) as client:

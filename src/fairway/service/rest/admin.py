@@ -1,6 +1,7 @@
-"""``/admin/v1``: who is connected, and connecting to others.
+"""``/admin/v1``: lists the peers of the node, and connects it to others.
 
-nwaku, ``waku/rest_api/endpoint/admin``. A node of ours forgets peers that leave, so every peer is a connected one.
+nwaku, ``waku/rest_api/endpoint/admin``. Unlike nwaku, fairway forgets peers that disconnect, so that every peer listed
+is connected.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class AdminEndpoints:
-    """One for each server."""
+    """The handlers of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def peers(self, _: Request) -> Response:
-        """Return all peers."""
+        """Return the connected peers."""
         by_peer = {str(connection.peer_id): connection for connection in self._context.node.host.connections()}
         return answer([self._peer(connection) for connection in by_peer.values()])
 
     async def connect(self, request: Request) -> Response:
-        """Connect to peers, one after the other."""
+        """Connect to the peers at multiaddrs, one after the other."""
         context = self._context
         try:
             addresses = decode_body(request, await context.body_of(request), list[str])

@@ -1,4 +1,4 @@
-"""Answers as nwaku words them, and the bodies of requests as it reads them.
+"""Answers with the texts of nwaku, and request bodies read by nwaku's rules.
 
 nwaku, ``waku/rest_api/endpoint/responses.nim`` and ``rest_serdes.nim``: an error is a status and a line of plain text.
 """
@@ -20,14 +20,14 @@ _Shape = TypeVar("_Shape")
 
 
 class PlainText(Response):
-    """A line of text, labelled exactly as nwaku labels it."""
+    """A line of text with nwaku's Content-Type, which names no charset."""
 
     def __init__(self, text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text, status, {"Content-Type": TEXT, **(headers or {})})
 
 
 class RefusedError(FairwayError):
-    """A request that gets an error for an answer."""
+    """The request is answered with an error: a status and a text."""
 
     def __init__(self, status: int, text: str = "") -> None:
         super().__init__(text)
@@ -36,23 +36,23 @@ class RefusedError(FairwayError):
 
     def response(self) -> Response:
         """Return the answer."""
-        # What is left of a body that is too long is not read: the connection ends.
+        # The rest of a body that is too long or too late is not read: the connection ends.
         headers = {"Connection": "close"} if self.status in {408, 413} else None
         return PlainText(self.text, self.status, headers)
 
 
 def fine() -> Response:
-    """Return what nwaku says when there is nothing else to say."""
+    """Return nwaku's answer to a request that succeeded without a result."""
     return PlainText("OK")
 
 
 def answer(shape: Any, status: int = 200) -> Response:
-    """Return a shape as JSON."""
+    """Return an answer with ``shape`` as JSON."""
     return Response(json_of(shape), status, media_type=JSON)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body of a request; raise `RefusedError` if it is too long or breaks off."""
+    """Return the body of a request; raise `RefusedError` if it is too long or the client disconnects."""
     too_long = RefusedError(413, f"the body of a request has at most {max_bytes} bytes")
     if int(request.headers.get("content-length", "0")) > max_bytes:
         raise too_long
@@ -68,7 +68,10 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 def decode_body(request: Request, body: bytes, shape: type[_Shape], *, text_too: bool = True) -> _Shape:
-    """Return the shape that a body holds; raise `RefusedError` in nwaku's words."""
+    """Decode a JSON body; raise `RefusedError` with nwaku's text if it is no ``shape``.
+
+    ``text_too`` says whether the Content-Type may also be ``text/plain``.
+    """
     if not body:
         raise RefusedError(400, "Missing content body")
     kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()

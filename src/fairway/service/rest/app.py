@@ -1,4 +1,8 @@
-"""From the OpenAPI document to an application: each operation gets its handler, and all get the same limits."""
+"""`make_app`: the ASGI application of the REST API.
+
+Each operation of the OpenAPI document is a route to its handler. All handlers have the same time limit and turn errors
+into answers. `Gate` limits requests at once and the web pages that may use the API.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairway.errors import FairwayError
-from fairway.service.rest import bounds
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
 from fairway.service.rest.context import RestContext
@@ -35,6 +38,12 @@ from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import StoreEndpoints
 from fairway.waku.libp2p.transports.web_origins import is_loopback
 
+MAX_REQUESTS: Final = 64
+"""Requests under way at once, without event streams. Beyond it the request whose body the server has awaited longest is
+answered with 408; if the server awaits no body, the new request is answered with 503."""
+ANSWER_TIMEOUT_S: Final = 20.0
+"""Time to receive the body of a request and to answer it; after it the answer is 503."""
+
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "Bad request initiated. Invalid path or method used."
 _NO_ADMIN: Final = "/admin endpoints are not available. Please check your configuration: --rest-admin=true"
@@ -42,7 +51,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def make_app(context: RestContext) -> Gate:
-    """Return the application over a node."""
+    """Return the application that serves a node."""
     handlers = handlers_of(context)
     routes = [
         Route(
@@ -62,7 +71,7 @@ def make_app(context: RestContext) -> Gate:
         middleware=[cross_origin] if origins else [],
         exception_handlers={HTTPException: _no_route},
     )
-    app.router.redirect_slashes = False  # a path with a slash too many is another path
+    app.router.redirect_slashes = False  # nwaku does not redirect /health/ to /health
     return Gate(context, app)
 
 
@@ -104,7 +113,7 @@ def handlers_of(context: RestContext) -> Mapping[str, Handler]:
 def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
         try:
-            async with asyncio.timeout(2 * bounds.REQUEST_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = await handler(request)
         except RefusedError as refusal:
             response = refusal.response()
@@ -120,23 +129,23 @@ def _limited(context: RestContext, operation_id: str, handler: Handler) -> Handl
 
 
 class Gate:
-    """What every request passes first: web pages of strangers and too many at once are turned away."""
+    """Refuses requests of web pages that are not allowed, and requests beyond `MAX_REQUESTS`; passes on all others."""
 
     def __init__(self, context: RestContext, app: ASGIApp) -> None:
         self._context: Final = context
         self.app: Final = app
-        """What is behind it."""
+        """The application that gets the requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer why not."""
+        """Pass on a request, or refuse it."""
         context = self._context
         headers = Headers(scope=scope)
-        # A page of any web site could otherwise use the node of its visitor.
+        # Otherwise the page of any web site could use the node of its visitor.
         if not self._admits(headers):
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
-            await self.app(scope, receive, send)  # has a limit of its own
-        elif context.under_way >= bounds.MAX_REQUESTS and not context.awaited.give_way():
+            await self.app(scope, receive, send)  # limited by MAX_EVENT_STREAMS instead
+        elif context.under_way >= MAX_REQUESTS and not context.awaited.give_way():
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
             context.under_way += 1
@@ -152,10 +161,11 @@ class Gate:
             return True
         if origin is not None:
             return urlsplit(origin).netloc == host and _is_address(host)
-        # Browsers name no origin for images and links of other sites, and fetching messages takes them away.
+        # Browsers send no origin for images and links of other sites; a GET of messages would remove them.
         if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             return False
-        # Nor for what a page reads from its own site, which may have made its name point to this machine meanwhile.
+        # They send none for requests to the page's own site either, whose name may point to this machine by now (DNS
+        # rebinding).
         return not host or _is_address(host) or not is_loopback(options.host)
 
 

@@ -1,7 +1,7 @@
-"""The bodies of requests that have not come yet, and which of them gives way when there is no room for another request.
+"""`AwaitedBodies`: the requests whose bodies the server is still receiving.
 
-Invariant: a client that sends its body slowly, or never, keeps nobody out: its request is answered with 408 as soon as
-others need the place, the longest awaited one first.
+Invariant: a client that sends its body slowly, or never, does not block others. When a new request finds no room, the
+request whose body has been awaited longest is answered with 408.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from fairway.service.rest.answers import RefusedError
 
 
 class AwaitedBodies:
-    """Those of one server."""
+    """The awaited bodies of one server."""
 
     def __init__(self) -> None:
         self._limits: dict[asyncio.Timeout, None] = {}
-        """Of those that shall not give way yet, longest awaited first."""
+        """The time limits of the awaited bodies, longest awaited first."""
 
     def __len__(self) -> int:
-        """Return how many are awaited and could give way."""
+        """Return how many bodies are awaited."""
         return len(self._limits)
 
     @asynccontextmanager
     async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Lend the time in which a body shall come; raise `RefusedError` when it is over, or the body has to give way.
+        """Limit the time to receive a body, which happens inside the block.
 
-        A body that is here already is never in the way: reading it takes no turn of the event loop.
+        Raises `RefusedError` after ``timeout_s`` seconds, or when `give_way` chooses this body. It cannot choose a body
+        that has arrived already: reading that takes no turn of the event loop.
         """
         limit = asyncio.timeout(timeout_s)
         try:
@@ -45,7 +46,7 @@ class AwaitedBodies:
             self._limits.pop(limit, None)
 
     def give_way(self) -> bool:
-        """End the request whose body has been awaited longest, and return whether there was one."""
+        """End the request whose body has been awaited longest; return False if no body is awaited."""
         limit = next(iter(self._limits), None)
         if limit is None:
             return False

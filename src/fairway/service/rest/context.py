@@ -1,4 +1,4 @@
-"""What the endpoints of one REST server share: the node, the caches that clients fetch from, and counters."""
+"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
-from fairway.service.rest import bounds
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
 from fairway.service.rest.message_cache import MessageCache
@@ -20,57 +19,72 @@ from fairway.service.rest.options import RestOptions
 from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
 
+CACHE_TOPICS: Final = 10_000
+"""Topics that each of the two message caches may be subscribed to."""
+MAX_BODY_BYTES: Final = 1_048_576
+"""Size of a request's body; longer ones are answered with 413."""
+BODY_TIMEOUT_S: Final = 10.0
+"""Time to receive the body of a request; after it the answer is 408."""
+
 
 class FedCache:
-    """A message cache and what feeds it; `fresh` before every look brings it up to date."""
+    """A message cache, and the subscription that fills it; `fresh` returns the cache with all messages so far."""
 
     def __init__(self, node: ServiceNode, cache: MessageCache) -> None:
         self.cache: Final = cache
         self._arriving: Final[Subscription[RoutedMessage]] = node.distribution.listen(cache.wants)
 
     def fresh(self) -> MessageCache:
-        """Return the cache with everything that has arrived."""
+        """Add the messages that have arrived, and return the cache."""
         for message in self._arriving.take():
             self.cache.add(message)
         return self.cache
 
     async def run(self) -> None:
-        """Move what arrives into the cache, which is smaller than the queue, until the node or the server closes."""
+        """Add messages to the cache as they arrive, until the node or the server closes.
+
+        The cache holds less than the subscription may, so that this saves memory.
+        """
         while batch := await self._arriving.next_batch():
             for message in batch:
                 self.cache.add(message)
 
     def close(self) -> None:
-        """Let nothing more arrive."""
+        """End the subscription."""
         self._arriving.close()
 
 
 class RestContext:
-    """Made by the server, handed to every endpoint."""
+    """The server makes it and passes it to every handler."""
 
     def __init__(self, node: ServiceNode, options: RestOptions) -> None:
         self.node: Final = node
         self.options: Final = options
         self.rules: Final = node.options.rules
-        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=bounds.CACHE_TOPICS)
-        # As nwaku does it: relay keeps what comes on the node's shards from the beginning.
+        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = FedCache(node, cache(pubsub_topics=node.options.pubsub_topics))
         self.filtered: Final = FedCache(node, cache())
         self.closing: Final = asyncio.Event()
-        """Set when event streams shall end."""
+        """Set when event streams must end."""
         self.requests: Counter[tuple[str, int]] = Counter()
-        """Answered, by operation and status."""
+        """Answered requests, by operation and status."""
         self.awaited: Final = AwaitedBodies()
         self.under_way = 0
+        """Requests that are not answered yet, without event streams."""
         self.event_streams = 0
+        """Open event streams."""
 
     async def body_of(self, request: Request) -> bytes:
-        """Return the body of a request, within the limits."""
-        async with self.awaited.within(bounds.REQUEST_TIMEOUT_S):
-            return await read_body(request, bounds.MAX_BODY_BYTES)
+        """Return the body of a request; raise `RefusedError` beyond `MAX_BODY_BYTES` or `BODY_TIMEOUT_S`."""
+        async with self.awaited.within(BODY_TIMEOUT_S):
+            return await read_body(request, MAX_BODY_BYTES)
 
     def shards_of(self, content_topics: list[str], pubsub_topic: str | None) -> dict[str, str]:
-        """Return content topics, each with its pubsub topic; raise `RefusedError` for one that is not served."""
+        """Return the pubsub topic of each content topic; raise `RefusedError` if the node does not serve one.
+
+        Without ``pubsub_topic``, autosharding determines it.
+        """
         try:
             shards = {topic: pubsub_topic or self.node.options.pubsub_topic_of(topic) for topic in content_topics}
         except ConfigurationError as error:
@@ -83,7 +97,7 @@ class RestContext:
 
 
 def client_of(request: Request) -> str:
-    """Return by whom a request counts against the limits of the services."""
+    """Return the name of the client for the rate limits of the services: its IP address."""
     return f"rest:{request.client.host if request.client else ''}"
 
 

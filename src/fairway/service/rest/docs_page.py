@@ -1,4 +1,4 @@
-"""``/openapi.json`` and ``/docs``: the OpenAPI document, and a page made from it that loads nothing from elsewhere."""
+"""``/openapi.json`` and ``/docs``: the OpenAPI document, and an HTML page of it that loads nothing from other sites."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from fairway.service.rest.answers import answer
-from fairway.service.rest.schemas import openapi_document
+from fairway.service.rest.openapi import openapi_document
 from fairway.waku.rest.shapes import json_of
 
 _STYLE: Final = """
@@ -25,7 +25,7 @@ vertical-align: top; } pre { overflow: auto; padding: 0.5rem; background: #8881;
 
 
 class DocsEndpoints:
-    """One for each server."""
+    """The handlers of one server."""
 
     def __init__(self) -> None:
         document = openapi_document(metadata.version("fairway"))
@@ -33,11 +33,11 @@ class DocsEndpoints:
         self._page: Final = _page(document)
 
     async def openapi(self, _: Request) -> Response:
-        """Return the document."""
+        """Return the OpenAPI document."""
         return Response(bytes(self._document), media_type="application/json")
 
     async def page(self, _: Request) -> Response:
-        """Return the page."""
+        """Return the HTML page."""
         return HTMLResponse(self._page)
 
 
@@ -82,7 +82,7 @@ def _operation(verb: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _schemas(described: dict[str, Any]) -> str:
-    """Return the kinds of content, and the names of their schemas."""
+    """Return the content types of a body, each with the name of its schema."""
     return ", ".join(f"{kind} {_name(content['schema'])}" for kind, content in described.get("content", {}).items())
 
 

@@ -1,9 +1,11 @@
-"""``GET /events``: messages as they come, as server-sent events (WHATWG HTML, "Server-sent events").
+"""``GET /events``: messages as they arrive, as server-sent events (WHATWG HTML, "Server-sent events").
 
-An event ``message`` has the shape of a store's entry and the message's hash as its id. A client that was cut off names
-the last id it saw (``Last-Event-ID``) and first gets what the archive has after it. An event ``gap`` says that messages
-are missing and a store query is due: the id is not known here, or the client read too slowly. When nothing comes, a
-comment does, every `bounds.HEARTBEAT_S`. Invariant: what waits for a client is bounded, and none delays another.
+An event ``message`` has the shape of an entry of a store page; its id is the message hash. A client that connects again
+sends the last id that it received (``Last-Event-ID``), and first gets the messages that the archive has after it. An
+event ``gap`` says that messages are missing, because the archive does not know the id or the client read too slowly;
+the client should query the store. A comment follows every `HEARTBEAT_S` without an event.
+
+Invariant: the messages that wait for a client are bounded, and no client delays another.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 
 from fairway.errors import FairwayError
 from fairway.protocol.recent_hashes import RecentHashes
-from fairway.service.rest import bounds
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
 from fairway.waku.node import RoutedMessage, StoreQuery
@@ -27,9 +28,17 @@ from fairway.waku.subscription import Subscription
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 MAX_CONTENT_TOPICS: Final = 1_000
+"""Content topics of one stream."""
+MAX_EVENT_STREAMS: Final = 256
+"""Streams open at once; a further request is answered with 503."""
+EVENT_STREAM_BYTES: Final = 8_388_608
+"""Size of the messages that wait for one client; beyond it the oldest are dropped, and an event ``gap`` follows."""
+HEARTBEAT_S: Final = 15.0
+"""Time without an event after which a stream sends a comment."""
 _PAGE: Final = 100
 _REPLAYED: Final = 20_000
-"""Hashes of what came from the archive that are kept apart from what comes live; more than can wait for a reader."""
+"""Hashes of messages sent from the archive, which are not sent again when they arrive live. More than this number of
+messages cannot wait for a client."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -37,17 +46,17 @@ _HEADERS: Final = [
 ]
 HEARTBEAT: Final = b": still here\n\n"
 RETRY: Final = b"retry: 1000\n\n"
-"""Milliseconds after which a browser connects again."""
+"""Tells the browser to connect again after 1,000 ms."""
 
 
 class EventEndpoints:
-    """One for each server."""
+    """The handler of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def events(self, request: Request) -> Response:
-        """Begin a stream."""
+        """Begin an event stream."""
         context, asked = self._context, request.query_params
         topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
         if not topics or len(topics) > MAX_CONTENT_TOPICS:
@@ -58,13 +67,13 @@ class EventEndpoints:
             (shard, topic) for topic, shard in context.shards_of(topics, asked.get("pubsubTopic")).items()
         )
         last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
-        if context.event_streams >= bounds.MAX_EVENT_STREAMS:
+        if context.event_streams >= MAX_EVENT_STREAMS:
             raise RefusedError(503, "too many event streams are open; try again later")
         return EventStream(context, wanted, last)
 
 
 class EventStream(Response):
-    """The answer that does not end before the client or the server does."""
+    """An answer that lasts until the client disconnects or the server closes."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
         super().__init__()
@@ -76,7 +85,7 @@ class EventStream(Response):
         """Send events until the client or the node ends the stream."""
         context = self._context
         context.event_streams += 1
-        live = context.node.distribution.listen(self._wants, max_bytes=bounds.EVENT_STREAM_BYTES)
+        live = context.node.distribution.listen(self._wants, max_bytes=EVENT_STREAM_BYTES)
         ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
         writing = asyncio.ensure_future(self._write(live, send))
         try:
@@ -104,7 +113,7 @@ class EventStream(Response):
         dropped = 0
         while True:
             try:
-                async with asyncio.timeout(bounds.HEARTBEAT_S):
+                async with asyncio.timeout(HEARTBEAT_S):
                     batch = await live.next_batch()
             except TimeoutError:
                 await _chunk(send, HEARTBEAT)
@@ -119,7 +128,7 @@ class EventStream(Response):
                     await _chunk(send, _event(message))
 
     async def _missed(self) -> AsyncIterator[tuple[RoutedMessage, ...]]:
-        """Yield what the archive has after the last event, oldest first."""
+        """Yield the messages that the archive has after the last event id, oldest first."""
         cursor = _hash(self._last)
         topics = tuple(sorted({topic for _, topic in self._wanted}))
         archive = self._context.node.archive
@@ -133,6 +142,7 @@ class EventStream(Response):
             cursor = page.cursor
 
     async def _known(self) -> bool:
+        """Return whether the archive has the message of the last event id."""
         last, archive = _hash(self._last), self._context.node.archive
         if last is None or archive is None:
             return False

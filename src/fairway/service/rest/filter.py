@@ -1,7 +1,7 @@
-"""``/filter/v2``: subscribe to content topics, and fetch what came.
+"""``/filter/v2``: subscribe to content topics, and fetch their messages.
 
-nwaku's node asks another node for what its REST clients want; this one is itself a node that serves filters, and asks
-itself. Shapes and words: nwaku, ``waku/rest_api/endpoint/filter/handlers.nim``.
+nwaku subscribes at another node for its REST clients; this node receives all messages of its shards, and needs no
+other. Shapes and texts: nwaku, ``waku/rest_api/endpoint/filter/handlers.nim``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _Shape = TypeVar("_Shape")
 
 
 class FilterEndpoints:
-    """One for each server."""
+    """The handlers of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def subscribe(self, request: Request) -> Response:
-        """Add content topics to what is kept."""
+        """Subscribe to content topics."""
         asked = await self._asked(request, FilterRequest)
         if isinstance(asked, Response):
             return asked
@@ -39,7 +39,7 @@ class FilterEndpoints:
         return _answer(asked.request_id)
 
     async def unsubscribe(self, request: Request) -> Response:
-        """Take content topics out."""
+        """Unsubscribe from content topics."""
         asked = await self._asked(request, FilterRequest)
         if isinstance(asked, Response):
             return asked
@@ -47,7 +47,7 @@ class FilterEndpoints:
         return _answer(asked.request_id) if found else _answer(asked.request_id, _NOTHING, 404)
 
     async def unsubscribe_all(self, request: Request) -> Response:
-        """Take all of them out."""
+        """Unsubscribe from all content topics."""
         asked = await self._asked(request, FilterAllRequest)
         if isinstance(asked, Response):
             return asked
@@ -55,14 +55,14 @@ class FilterEndpoints:
         return _answer(asked.request_id) if found else _answer(asked.request_id, _NOTHING, 404)
 
     async def ping(self, request: Request) -> Response:
-        """Say whether there is any subscription."""
+        """Answer whether there is a subscription."""
         request_id = request.path_params["requestId"]
         if not self._context.filtered.cache.content_topics():
             return _answer(request_id, _NOTHING, 404)
         return _answer(request_id)
 
     async def messages(self, request: Request) -> Response:
-        """Hand out what came on a content topic."""
+        """Return and remove the messages of a content topic."""
         topic = request.path_params["contentTopic"]
         taken = self._context.filtered.fresh().take_content(topic)
         if taken is None:

@@ -1,6 +1,7 @@
 """``/health``, ``/info`` and ``/version``, the last two also under ``/debug/v1``.
 
-nwaku, ``waku/rest_api/endpoint/{health,debug}`` and ``waku/node/health_monitor``: the protocols, their order and words.
+The protocols, their order and the texts are those of nwaku: ``waku/rest_api/endpoint/{health,debug}`` and
+``waku/node/health_monitor``.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _SERVED_ELSEWHERE: Final = (
 
 
 class HealthEndpoints:
-    """One for each server."""
+    """The handlers of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def health(self, _: Request) -> Response:
-        """Say how the node and its protocols are."""
+        """Return the health of the node and of its protocols."""
         status = self._context.node.status
         ready = status.connected
 
@@ -57,9 +58,9 @@ class HealthEndpoints:
         return answer({"nodeHealth": READY if ready else NOT_READY, "protocolsHealth": protocols})
 
     async def info(self, _: Request) -> Response:
-        """Say where the node listens."""
+        """Return the addresses that the node listens on."""
         return answer({"listenAddresses": [str(address) for address in self._context.node.addresses]})
 
     async def version(self, _: Request) -> Response:
-        """Say which program this is."""
+        """Return the name and version of the program."""
         return PlainText(f"fairway {metadata.version('fairway')}")

@@ -1,6 +1,6 @@
-"""``POST /lightpush/v3/message``: the light push service over HTTP, its status codes being those of HTTP.
+"""``POST /lightpush/v3/message``: the light push service over HTTP; the status of the answer is that of light push.
 
-nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; WAKU-LIGHTPUSH for the codes.
+nwaku, ``waku/rest_api/endpoint/lightpush/handlers.nim``; WAKU-LIGHTPUSH for the status codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NWAKU_SAYS: Final = {
 
 
 class LightPushEndpoints:
-    """One for each server."""
+    """The handler of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context

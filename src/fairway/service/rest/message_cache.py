@@ -1,8 +1,7 @@
-"""The message cache behind ``GET /relay/...`` and ``GET /filter/...``, as in nwaku.
+"""`MessageCache`: the messages that ``GET /relay/...`` and ``GET /filter/...`` return, as in nwaku.
 
-nwaku, ``waku/rest_api/message_cache.nim``: one list of 50 messages for all topics; a new message replaces the one with
-the oldest timestamp; fetching a topic empties it, for other clients too. At most ``max_messages`` messages and
-``max_topics`` topics are kept.
+nwaku, ``waku/rest_api/message_cache.nim``: one list of messages for all topics (50 by default). When it is full, a new
+message replaces the one with the oldest timestamp. Fetching the messages of a topic removes them, for all clients.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fairway.waku.node import RoutedMessage
 
 
 class MessageCache:
-    """The messages of the subscribed topics."""
+    """At most ``max_messages`` messages of the subscribed topics, of which each kind has at most ``max_topics``."""
 
     def __init__(self, *, max_messages: int, max_topics: int, pubsub_topics: Iterable[str] = ()) -> None:
         self._max_messages: Final = max_messages
@@ -23,19 +22,19 @@ class MessageCache:
         self._content_topics: dict[str, frozenset[str]] = {}
         self._messages: dict[bytes, RoutedMessage] = {}
         self.overflowed = 0
-        """Messages that gave way before they were fetched."""
+        """Messages that were replaced before a client fetched them."""
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def wants(self, message: RoutedMessage) -> bool:
-        """Return whether a message belongs to a topic that is subscribed to."""
+        """Return whether a message belongs to a subscribed topic."""
         return message.pubsub_topic in self._pubsub_topics or message.pubsub_topic in self._content_topics.get(
             message.message.content_topic, ()
         )
 
     def add(self, message: RoutedMessage) -> None:
-        """Keep a message that is wanted; one that is there already changes nothing."""
+        """Add a message of a subscribed topic; ignore others, and one that is there already."""
         if message.message_hash in self._messages or not self.wants(message):
             return
         if len(self._messages) >= self._max_messages:
@@ -44,7 +43,7 @@ class MessageCache:
         self._messages[message.message_hash] = message
 
     def subscribe_pubsub(self, topics: Iterable[str]) -> bool:
-        """Keep what comes on pubsub topics from now on; return False if that would be too many topics."""
+        """Subscribe to pubsub topics; return False, and change nothing, if there would be too many."""
         more = self._pubsub_topics.union(topics)
         fits = len(more) <= self._max_topics
         if fits:
@@ -52,7 +51,7 @@ class MessageCache:
         return fits
 
     def subscribe_content(self, topics: dict[str, str]) -> bool:
-        """Keep what comes on content topics, each with its pubsub topic; return False if those would be too many."""
+        """Subscribe to content topics, each on its pubsub topic; return False, and change nothing, if too many."""
         held = self._content_topics
         more = held | {topic: held.get(topic, frozenset()) | {shard} for topic, shard in topics.items()}
         fits = len(more) <= self._max_topics
@@ -61,22 +60,22 @@ class MessageCache:
         return fits
 
     def unsubscribe_pubsub(self, topics: Iterable[str]) -> None:
-        """Keep no more of these pubsub topics."""
+        """Unsubscribe from pubsub topics, and remove their messages."""
         self._pubsub_topics.difference_update(topics)
         self._drop_unwanted()
 
     def unsubscribe_content(self, topics: Iterable[str]) -> bool:
-        """Keep no more of these content topics; return whether any of them was subscribed to."""
+        """Unsubscribe from content topics, and remove their messages; return whether any was subscribed to."""
         found = [topic for topic in topics if self._content_topics.pop(topic, None) is not None]
         self._drop_unwanted()
         return bool(found)
 
     def unsubscribe_all_content(self) -> bool:
-        """Keep no more of any content topic; return whether there was one."""
+        """Unsubscribe from all content topics; return whether there was one."""
         return self.unsubscribe_content(list(self._content_topics))
 
     def content_topics(self) -> tuple[str, ...]:
-        """Return the content topics that are subscribed to."""
+        """Return the subscribed content topics."""
         return tuple(self._content_topics)
 
     def take_pubsub(self, topic: str) -> list[RoutedMessage] | None:

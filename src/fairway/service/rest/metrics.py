@@ -1,7 +1,6 @@
-"""``/metrics``: the node in numbers, for Prometheus.
+"""``/metrics``: the statistics of the node in the text format of Prometheus.
 
-Nothing is counted for this: each look reads the statistics that the parts of the node keep anyway. Every look has a
-registry of its own, so that two nodes in one process do not meet.
+Each request reads the statistics of the node's parts, in a registry of its own: two nodes in one process stay apart.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ _COUNTERS: Final = {
     "filter_push": {"pushed", "dropped"},
     "archive": {"dropped", "queries"},
 }
-"""What only grows, by part; the rest of a part's statistics are gauges."""
+"""The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
 
 
 class MetricsEndpoints:
-    """One for each server."""
+    """The handler of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def text(self, _: Request) -> Response:
-        """Return all numbers as they are now."""
+        """Return all statistics as text."""
         archive: ArchiveStatistics | None = None
         if self._context.node.archive is not None:
             try:
                 archive = await self._context.node.archive.statistics()
             except FairwayError:
-                archive = None  # an archive that cannot be read shows in the numbers that are missing
+                archive = None  # the statistics of an archive that cannot be read are left out
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Numbers(self._context, archive))
         ProcessCollector(registry=registry)
@@ -52,14 +51,14 @@ class MetricsEndpoints:
 
 
 class _Numbers(Collector):
-    """The numbers of one look."""
+    """The statistics for one request."""
 
     def __init__(self, context: RestContext, archive: ArchiveStatistics | None) -> None:
         self._context: Final = context
         self._archive: Final = archive
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every number."""
+        """Yield every metric."""
         context, node = self._context, self._context.node
         parts: dict[str, Any] = {
             "host": node.host.statistics(),
@@ -71,7 +70,9 @@ class _Numbers(Collector):
             parts["archive"] = self._archive
         for part, statistics in parts.items():
             yield from _family(part, asdict(statistics))
-        yield _gauge("healthy", "1 while the node is connected as it was told to be", node.status.connected)
+        yield _gauge(
+            "healthy", "1 while one of the configured peers is connected, or none is configured", node.status.connected
+        )
         yield _gauge("filter_subscribers", "Peers with a filter subscription", len(node.filters))
         mesh = GaugeMetricFamily("fairway_relay_shard_peers", "Relay peers of a shard", labels=["pubsub_topic"])
         for topic in node.options.pubsub_topics:
@@ -90,7 +91,9 @@ class _Numbers(Collector):
         yield _gauge("rest_requests_under_way", "Requests that are not answered yet", context.under_way)
         yield _gauge("rest_event_streams", "Readers of /events", context.event_streams)
         overflowed = CounterMetricFamily(
-            "fairway_rest_cache_overflowed", "Messages that gave way before they were fetched", labels=["cache"]
+            "fairway_rest_cache_overflowed",
+            "Messages that were replaced before a client fetched them",
+            labels=["cache"],
         )
         for name, fed in (("relay", context.relayed), ("filter", context.filtered)):
             overflowed.add_metric([name], fed.cache.overflowed)

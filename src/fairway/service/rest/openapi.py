@@ -1,6 +1,6 @@
 """The REST API as data: the OpenAPI 3.0 document, from which the server takes its routes.
 
-Invariant: an operation is served if and only if it is here; ``operationId`` names its handler. Paths, parameters and
+Invariant: the server serves exactly the operations of `PATHS`; ``operationId`` names the handler. Paths, parameters and
 schemas follow nwaku's (``waku/rest_api/endpoint``); ``/events`` and ``/metrics`` are our own.
 """
 
@@ -52,7 +52,7 @@ def _operation(
 
 
 _DONE: Final = _text("OK")
-_BAD: Final = _text("The request cannot be understood or granted; the text says why.")
+_BAD: Final = _text("The request is invalid or refused; the text says why.")
 _UNKNOWN: Final = _text("Not subscribed.")
 _TOO_LONG: Final = _text("The body is too long.")
 _TOPICS: Final = _body(_array({"type": "string"}))
@@ -61,7 +61,7 @@ _CONTENT: Final = _path("contentTopic", "Percent-encoded, like %2Fmyapp%2F1%2Fro
 _CHANGED: Final = {"200": _DONE, "400": _BAD, "413": _TOO_LONG}
 _FILTERED: Final = {
     "200": _json(_ref("FilterAnswer")),
-    "400": _json(_ref("FilterAnswer"), "The request cannot be understood."),
+    "400": _json(_ref("FilterAnswer"), "The request is invalid."),
     "404": _json(_ref("FilterAnswer"), "There is no such subscription."),
     "413": _TOO_LONG,
     "503": _json(_ref("FilterAnswer"), "Too many content topics."),
@@ -80,13 +80,17 @@ _REFUSED_PUSH: Final = {
 
 PATHS: Final[Json] = {
     "/health": {
-        "get": _operation("node_health", "How the node is", answers={"200": _json(_ref("Health"))}),
+        "get": _operation(
+            "node_health", "Health of the node and its protocols", answers={"200": _json(_ref("Health"))}
+        ),
     },
     "/info": {
-        "get": _operation("node_info", "Where the node listens", answers={"200": _json(_ref("Info"))}),
+        "get": _operation("node_info", "Addresses that the node listens on", answers={"200": _json(_ref("Info"))}),
     },
     "/version": {
-        "get": _operation("node_version", "Which program this is", answers={"200": _text("Name and version.")}),
+        "get": _operation(
+            "node_version", "Name and version of the program", answers={"200": _text("Name and version.")}
+        ),
     },
     "/debug/v1/info": {
         "get": _operation("node_debug_info", "The same as /info", answers={"200": _json(_ref("Info"))}),
@@ -95,13 +99,13 @@ PATHS: Final[Json] = {
         "get": _operation("node_debug_version", "The same as /version", answers={"200": _text("Name and version.")}),
     },
     "/relay/v1/subscriptions": {
-        "post": _operation("relay_subscribe", "Keep what comes on pubsub topics", answers=_CHANGED, body=_TOPICS),
-        "delete": _operation("relay_unsubscribe", "Keep it no more", answers=_CHANGED, body=_TOPICS),
+        "post": _operation("relay_subscribe", "Subscribe to pubsub topics", answers=_CHANGED, body=_TOPICS),
+        "delete": _operation("relay_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_TOPICS),
     },
     "/relay/v1/messages/{pubsubTopic}": {
         "get": _operation(
             "relay_messages",
-            "What came on a pubsub topic since the last call",
+            "Fetch the messages of a pubsub topic since the last call",
             parameters=[_PUBSUB],
             answers={"200": _json(_array(_ref("Message"))), "404": _UNKNOWN},
         ),
@@ -114,13 +118,13 @@ PATHS: Final[Json] = {
         ),
     },
     "/relay/v1/auto/subscriptions": {
-        "post": _operation("relay_auto_subscribe", "Keep what comes on content topics", answers=_CHANGED, body=_TOPICS),
-        "delete": _operation("relay_auto_unsubscribe", "Keep it no more", answers=_CHANGED, body=_TOPICS),
+        "post": _operation("relay_auto_subscribe", "Subscribe to content topics", answers=_CHANGED, body=_TOPICS),
+        "delete": _operation("relay_auto_unsubscribe", "Unsubscribe", answers=_CHANGED, body=_TOPICS),
     },
     "/relay/v1/auto/messages/{contentTopic}": {
         "get": _operation(
             "relay_auto_messages",
-            "What came on a content topic since the last call",
+            "Fetch the messages of a content topic since the last call",
             parameters=[_CONTENT],
             answers={"200": _json(_array(_ref("Message"))), "404": _UNKNOWN},
         ),
@@ -136,7 +140,7 @@ PATHS: Final[Json] = {
     "/lightpush/v3/message": {
         "post": _operation(
             "lightpush_push",
-            "Publish, and hear what became of it",
+            "Publish, and return the result",
             body=_body(_ref("PushRequest")),
             answers={"200": _json(_ref("PushAnswer")), **_REFUSED_PUSH},
         ),
@@ -144,26 +148,27 @@ PATHS: Final[Json] = {
     "/filter/v2/subscriptions": {
         "post": _operation(
             "filter_subscribe",
-            "Keep what comes on content topics",
+            "Subscribe to content topics",
             body=_body(_ref("FilterRequest")),
             answers=_FILTERED,
         ),
         "put": _operation(
             "filter_resubscribe", "The same as POST", body=_body(_ref("FilterRequest")), answers=_FILTERED
         ),
-        "delete": _operation(
-            "filter_unsubscribe", "Keep it no more", body=_body(_ref("FilterRequest")), answers=_FILTERED
-        ),
+        "delete": _operation("filter_unsubscribe", "Unsubscribe", body=_body(_ref("FilterRequest")), answers=_FILTERED),
     },
     "/filter/v2/subscriptions/all": {
         "delete": _operation(
-            "filter_unsubscribe_all", "Keep nothing more", body=_body(_ref("FilterAllRequest")), answers=_FILTERED
+            "filter_unsubscribe_all",
+            "Unsubscribe from all content topics",
+            body=_body(_ref("FilterAllRequest")),
+            answers=_FILTERED,
         ),
     },
     "/filter/v2/subscriptions/{requestId}": {
         "get": _operation(
             "filter_ping",
-            "Whether there is a subscription",
+            "Ask whether there is a subscription",
             parameters=[_path("requestId", "Repeated in the answer.")],
             answers={status: _FILTERED[status] for status in ("200", "404")},
         ),
@@ -171,7 +176,7 @@ PATHS: Final[Json] = {
     "/filter/v2/messages/{contentTopic}": {
         "get": _operation(
             "filter_messages",
-            "What came on a content topic since the last call",
+            "Fetch the messages of a content topic since the last call",
             parameters=[_CONTENT],
             answers={"200": _json(_array(_ref("Message"))), "400": _text("Not subscribed.")},
         ),
@@ -179,18 +184,20 @@ PATHS: Final[Json] = {
     "/store/v3/messages": {
         "get": _operation(
             "store_messages",
-            "A page of what is archived",
+            "Query the archive: one page of messages",
             parameters=[
-                _query("peerAddr", "string", "Multiaddr of another store node to ask; this one without it."),
-                _query("includeData", "boolean", "Messages, and not only their hashes; false without it."),
+                _query("peerAddr", "string", "Multiaddr of the store node to query; default: this node."),
+                _query(
+                    "includeData", "boolean", "Whether to return messages and not only their hashes; default: false."
+                ),
                 _query("pubsubTopic", "string", "Messages of this pubsub topic."),
-                _query("contentTopics", "string", "Messages of any of these, with commas between."),
-                _query("startTime", "integer", "Timestamps from here on, nanoseconds."),
-                _query("endTime", "integer", "Timestamps up to here, included."),
-                _query("hashes", "string", "Messages with any of these hashes, 0x..., with commas between."),
-                _query("cursor", "string", "paginationCursor of the page before."),
-                _query("ascending", "string", "true: the oldest page first; true without it."),
-                _query("pageSize", "integer", "20 without it, at most 100."),
+                _query("contentTopics", "string", "Messages of any of these content topics, separated by commas."),
+                _query("startTime", "integer", "First timestamp, in Unix nanoseconds."),
+                _query("endTime", "integer", "Last timestamp, included, in Unix nanoseconds."),
+                _query("hashes", "string", "Messages with any of these hashes (0x...), separated by commas."),
+                _query("cursor", "string", "paginationCursor of the page before this one."),
+                _query("ascending", "string", "true: the oldest page first; default: true."),
+                _query("pageSize", "integer", "Messages of a page; default: 20, at most 100."),
             ],
             answers={
                 "200": _json(_ref("Page")),
@@ -202,16 +209,16 @@ PATHS: Final[Json] = {
         ),
     },
     "/admin/v1/peers": {
-        "get": _operation("admin_peers", "Who is connected", answers={"200": _json(_array(_ref("Peer")))}),
+        "get": _operation("admin_peers", "List the connected peers", answers={"200": _json(_array(_ref("Peer")))}),
         "post": _operation("admin_connect", "Connect to the peers at multiaddrs", answers=_CHANGED, body=_TOPICS),
     },
     "/events": {
         "get": _operation(
             "events_stream",
-            "Messages as they come: server-sent events",
+            "Messages as they arrive: server-sent events",
             parameters=[
-                _query("contentTopics", "string", "Messages of any of these, with commas between."),
-                _query("pubsubTopic", "string", "Their pubsub topic; that of autosharding without it."),
+                _query("contentTopics", "string", "Messages of any of these content topics, separated by commas."),
+                _query("pubsubTopic", "string", "Pubsub topic of the content topics; default: by autosharding."),
                 _query(
                     "lastEventId", "string", "The same as the header Last-Event-ID, for clients that cannot set it."
                 ),
@@ -219,7 +226,7 @@ PATHS: Final[Json] = {
                     "name": "Last-Event-ID",
                     "in": "header",
                     "schema": {"type": "string"},
-                    "description": "Hash of the last message that was received; first comes what followed it.",
+                    "description": "Hash of the last message received; the stream begins with the messages after it.",
                 },
             ],
             answers={
@@ -246,3 +253,78 @@ PATHS: Final[Json] = {
         ),
     },
 }
+
+_TEXT: Final = {"type": "string"}
+_BASE64: Final = {"type": "string", "format": "byte"}
+_HASH: Final = {"type": "string", "pattern": "^0x[0-9a-f]{64}$"}
+_STATE: Final = {"type": "string", "enum": ["READY", "NOT_READY", "NOT_MOUNTED"]}
+
+
+def _object(required: Json, optional: Json | None = None) -> Json:
+    return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
+
+
+SCHEMAS: Final[Json] = {
+    "Message": _object(
+        {"payload": _BASE64, "contentTopic": _TEXT},
+        {
+            "version": {"type": "integer", "minimum": 0},
+            "timestamp": {"type": "integer", "format": "int64", "description": "Nanoseconds since the Unix epoch."},
+            "meta": _BASE64,
+            "ephemeral": {"type": "boolean"},
+            "proof": _BASE64,
+        },
+    ),
+    "PushRequest": _object({"message": _ref("Message")}, {"pubsubTopic": _TEXT}),
+    "PushAnswer": _object({}, {"relayPeerCount": {"type": "integer"}, "statusDesc": _TEXT}),
+    "FilterRequest": _object(
+        {"requestId": _TEXT, "contentFilters": {"type": "array", "items": _TEXT, "minItems": 1}}, {"pubsubTopic": _TEXT}
+    ),
+    "FilterAllRequest": _object({"requestId": _TEXT}),
+    "FilterAnswer": _object({"requestId": _TEXT, "statusDesc": _TEXT}),
+    "Entry": _object({"messageHash": _HASH}, {"message": _ref("Message"), "pubsubTopic": _TEXT}),
+    "Page": _object(
+        {
+            "requestId": _TEXT,
+            "statusCode": {"type": "integer"},
+            "statusDesc": _TEXT,
+            "messages": _array(_ref("Entry")),
+        },
+        {"paginationCursor": _HASH},
+    ),
+    "Peer": _object(
+        {
+            "multiaddr": _TEXT,
+            "protocols": _array(_TEXT),
+            "shards": _array({"type": "integer"}),
+            "connected": {"type": "string", "enum": ["Connected"]},
+            "agent": _TEXT,
+            "origin": {"type": "string", "enum": ["UnknownOrigin", "Static"]},
+        }
+    ),
+    "Health": _object(
+        {
+            "nodeHealth": _STATE,
+            "protocolsHealth": {
+                "type": "array",
+                "items": {"type": "object", "additionalProperties": _TEXT},
+                "description": "One object for each protocol: its name and state, and desc if it is not ready.",
+            },
+        }
+    ),
+    "Info": _object({"listenAddresses": _array(_TEXT)}),
+}
+
+
+def openapi_document(version: str) -> Json:
+    """Return the OpenAPI document of this ``version`` of fairway."""
+    return {
+        "openapi": "3.0.3",
+        "info": {
+            "title": "fairway node",
+            "version": version,
+            "description": "A Waku service node; compatible with the REST API of nwaku.",
+        },
+        "paths": PATHS,
+        "components": {"schemas": SCHEMAS},
+    }

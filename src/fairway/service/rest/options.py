@@ -1,4 +1,4 @@
-"""The options of a REST server: addresses and origins; `bounds` has its limits."""
+"""The options of a REST server: where it listens, and which web pages may use it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.transports.web_origins import checked_origins
 
 NWAKU_CACHE_MESSAGES: Final = 50
-"""What nwaku's message caches hold."""
+"""Messages that each of nwaku's caches holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestOptions:
-    """How the API is served."""
+    """The options of a `RestServer`."""
 
     host: str = "127.0.0.1"
     """Address to listen on; loopback by default, because the API has no accounts."""
     port: int = 0
-    """0 for any free one."""
+    """Port to listen on; 0: any free port."""
     admin: bool = True
-    """Whether there is ``/admin``."""
+    """Whether ``/admin`` is served."""
     allowed_origins: tuple[str, ...] = ()
-    """Web pages that may use the API, like ``https://example.org``, or ``*``; a browser names its page's origin."""
+    """Origins of web pages that may use the API, such as ``https://example.org``, or ``*`` for all."""
     cache_messages: int = NWAKU_CACHE_MESSAGES
-    """Messages that wait to be fetched, in each of the two caches (relay and filter); the oldest gives way."""
+    """Size of each of the two caches (relay and filter); a message beyond it replaces the oldest."""
 
     def __post_init__(self) -> None:
         if self.cache_messages < 1:

@@ -1,8 +1,8 @@
-"""HTTP connections that cannot be held for nothing: uvicorn's protocol with a limit for each way to be slow.
+"""`BoundedProtocol`: uvicorn's HTTP connection, with limits against slow clients.
 
-uvicorn ends a connection that is idle between two requests. This also ends one on which no first request comes, on
-which a request stops in the middle of its head, and whose client leaves an answer unread; and when there are too many
-connections, one on which no request is under way gives way to the new one.
+uvicorn ends a connection that is idle between two requests. This class also ends a connection on which no first request
+comes, on which a request stops in the middle of its head, or whose client leaves an answer unread. Beyond
+`MAX_CONNECTIONS` a new connection replaces one on which no request is under way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fairway.service.rest import bounds
+MAX_CONNECTIONS: Final = 1_000
+"""Open connections. A new connection beyond it ends one on which no request is under way."""
+REQUEST_TIMEOUT_S: Final = 10.0
+"""Time to receive the first request of a connection, or the rest of a request's head."""
+STALL_S: Final = 30.0
+"""Time for which a client may leave an answer unread."""
 
 _LOG: Final = logging.getLogger(__name__)
 # uvicorn warns of every request that is not HTTP; a hostile client could fill the log.
@@ -36,8 +41,8 @@ class BoundedProtocol(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Admit the connection, in place of an idle one if there are too many."""
-        if len(self.connections) >= bounds.MAX_CONNECTIONS:
+        """Accept the connection; end an idle one if there are too many."""
+        if len(self.connections) >= MAX_CONNECTIONS:
             for other in self.connections:
                 if isinstance(other, BoundedProtocol) and other.idle:
                     other.transport.abort()
@@ -45,10 +50,10 @@ class BoundedProtocol(H11Protocol):
                     break
         super().connection_made(transport)
         self._wait_for_request()
-        self._progress = self.loop.call_later(bounds.STALL_S, self._check_progress)
+        self._progress = self.loop.call_later(STALL_S, self._check_progress)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; whole heads stop the clock that waits for them."""
+        """Process received bytes; the head of a request stops the timer that waits for it."""
         super().data_received(data)
         if not self.idle:
             self._stop(self._patience)
@@ -57,13 +62,13 @@ class BoundedProtocol(H11Protocol):
             self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all clocks."""
+        """Stop all timers."""
         self._stop(self._patience)
         self._stop(self._progress)
         super().connection_lost(exc)
 
     def _wait_for_request(self) -> None:
-        self._patience = self.loop.call_later(bounds.REQUEST_TIMEOUT_S, self._lose_patience)
+        self._patience = self.loop.call_later(REQUEST_TIMEOUT_S, self._lose_patience)
 
     def _lose_patience(self) -> None:
         if self.idle:
@@ -75,7 +80,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
             return
         self._unread_bytes = unread_bytes
-        self._progress = self.loop.call_later(bounds.STALL_S / 2, self._check_progress)
+        self._progress = self.loop.call_later(STALL_S / 2, self._check_progress)
 
     @staticmethod
     def _stop(timer: asyncio.TimerHandle | None) -> None:

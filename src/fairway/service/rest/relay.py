@@ -1,6 +1,6 @@
-"""``/relay/v1``: publish on a shard or by autosharding, and fetch what came.
+"""``/relay/v1``: publish on a shard or by autosharding, and fetch messages.
 
-nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``, whose words the errors are.
+Shapes and texts: nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from fairway.wire.waku_message import WakuMessage
 
 
 class RelayEndpoints:
-    """One for each server."""
+    """The handlers of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
 
     async def subscribe(self, request: Request) -> Response:
-        """Keep what comes on pubsub topics."""
+        """Subscribe to pubsub topics."""
         topics = await self._pubsub_topics(request)
         if not self._context.relayed.fresh().subscribe_pubsub(topics):
             raise RefusedError(500, "Subscribe failed: too many topics")
         return fine()
 
     async def unsubscribe(self, request: Request) -> Response:
-        """Keep no more of pubsub topics."""
+        """Unsubscribe from pubsub topics."""
         self._context.relayed.fresh().unsubscribe_pubsub(await self._pubsub_topics(request))
         return fine()
 
     async def messages(self, request: Request) -> Response:
-        """Hand out what came on a pubsub topic."""
+        """Return and remove the messages of a pubsub topic."""
         return _messages(self._context.relayed.fresh().take_pubsub(request.path_params["pubsubTopic"]), "")
 
     async def publish(self, request: Request) -> Response:
@@ -54,7 +54,7 @@ class RelayEndpoints:
         return fine()
 
     async def auto_subscribe(self, request: Request) -> Response:
-        """Keep what comes on content topics."""
+        """Subscribe to content topics."""
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
         if not context.relayed.fresh().subscribe_content(context.shards_of(topics, None)):
@@ -62,14 +62,14 @@ class RelayEndpoints:
         return fine()
 
     async def auto_unsubscribe(self, request: Request) -> Response:
-        """Keep no more of content topics."""
+        """Unsubscribe from content topics."""
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
         context.relayed.fresh().unsubscribe_content(topics)
         return fine()
 
     async def auto_messages(self, request: Request) -> Response:
-        """Hand out what came on a content topic."""
+        """Return and remove the messages of a content topic."""
         topic = request.path_params["contentTopic"]
         return _messages(self._context.relayed.fresh().take_content(topic), topic)
 
@@ -119,7 +119,7 @@ class RelayEndpoints:
 
 
 def stamped(message: WakuMessage) -> WakuMessage:
-    """Return a message with the present time if it has none, as nwaku does it."""
+    """Return a message; one without a timestamp gets the present time, as in nwaku."""
     return message if message.timestamp_ns else dataclasses.replace(message, timestamp_ns=time.time_ns())
 
 

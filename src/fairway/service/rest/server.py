@@ -1,7 +1,7 @@
-"""A REST server in the event loop of the node that it serves.
+"""`RestServer`: serves the REST API of a node in the node's event loop.
 
-Invariant: when `RestServer.start` returns, the port is known and answers; when `RestServer.close` returns, nothing of
-the server is left, event streams included, and the node goes on.
+Invariant: when `RestServer.start` returns, the port is known and accepts requests. When `RestServer.close` returns, all
+tasks and connections of the server have ended, also event streams, and the node goes on.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from typing import Final, Self
 import uvicorn
 
 from fairway.service.node import ServiceNode
-from fairway.service.rest import bounds
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
 from fairway.service.rest.protocol import BoundedProtocol
 
+MAX_HEADER_BYTES: Final = 65_536
+"""Size of a request's head; longer ones are answered with 400."""
+KEEP_ALIVE_S: Final = 30
+"""Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512
 _GRACE_S: Final = 2
 
 
 class RestServer:
-    """An async context manager over a running node. Made by `RestServer.start`."""
+    """An async context manager for a running node. Made by `RestServer.start`."""
 
     def __init__(self, context: RestContext, server: _Server, listening: socket.socket) -> None:
         self.context: Final = context
@@ -40,7 +43,7 @@ class RestServer:
 
     @classmethod
     async def start(cls, node: ServiceNode, options: RestOptions | None = None) -> Self:
-        """Listen and serve; raises `OSError` for an address that cannot be had."""
+        """Listen and serve; raises `OSError` if the address is in use or not of this machine."""
         chosen = options or RestOptions()
         listening = _listening_at(chosen.host, chosen.port)
         context = RestContext(node, chosen)
@@ -54,9 +57,9 @@ class RestServer:
             access_log=False,
             server_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=bounds.KEEP_ALIVE_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
-            h11_max_incomplete_event_size=bounds.MAX_HEADER_BYTES,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
         server = cls(context, _Server(config), listening)
         await server._run()
@@ -64,17 +67,17 @@ class RestServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port that the server listens on."""
         return int(self._port)
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL of the API."""
         return f"http://{self._host}:{self.port}"
 
     @property
     def connections(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return len(self._server.server_state.connections)
 
     async def close(self) -> None:
@@ -132,7 +135,7 @@ def _listening_at(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server as a guest: signals are its host's business, and it says when it listens."""
+    """uvicorn's server, without its signal handlers, and with an event that is set once it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

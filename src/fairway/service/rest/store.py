@@ -1,7 +1,7 @@
-"""``GET /store/v3/messages``: the archive of this node, or of the store node that ``peerAddr`` names.
+"""``GET /store/v3/messages``: queries the archive of this node, or the store node that ``peerAddr`` names.
 
-nwaku, ``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, times that are not
-positive are no bound, pages have 20 entries unless asked otherwise and never more than 100.
+nwaku, ``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, a time of 0 or less is no
+bound, a page has 20 entries by default and at most 100.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 MAX_PAGE_SIZE: Final = 100
 DEFAULT_PAGE_SIZE: Final = 20
 PEER_TIMEOUT_S: Final = 5.0
-"""nwaku's patience with another store node."""
+"""Time to connect to another store node, and time for its answer, as in nwaku."""
 
 _TRUE: Final = {"y", "yes", "true", "1", "on"}
 _FALSE: Final = {"n", "no", "false", "0", "off"}
@@ -43,7 +43,7 @@ _INT64: Final = 2**63
 
 
 class StoreEndpoints:
-    """One for each server."""
+    """The handler of one server."""
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
@@ -87,7 +87,7 @@ class StoreEndpoints:
 
 
 def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
-    """Return the query that a query string means, or raise `RefusedError`."""
+    """Return the store query of a query string, or raise `RefusedError`."""
     include = parameters.get("includeData", "").lower()
     if include and include not in _TRUE | _FALSE:
         raise RefusedError(400, f"include data parsing error: cannot interpret as a bool: {include[:80]}")
@@ -106,13 +106,13 @@ def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
         message_hashes=hashes,
         pagination_cursor=_hash(cursor) if cursor else None,
         pagination_forward=parameters.get("ascending", "true") in {"true", ""},
-        # A negative number is a large unsigned one to nwaku.
+        # nwaku reads a negative number as a large unsigned one.
         pagination_limit=page_size if 0 < page_size < MAX_PAGE_SIZE else MAX_PAGE_SIZE,
     )
 
 
 def entry_of(stored: StoredMessage) -> StoredEntry:
-    """Return an entry of a page as JSON knows it; raises `DecodeError` for a message that is none."""
+    """Return an entry of a page as a JSON shape; raise `DecodeError` if its bytes are no WakuMessage."""
     return StoredEntry(
         message_hash=hex_of(stored.message_hash),
         message=UNSET if stored.message_bytes is None else store_shape(stored.message()),
