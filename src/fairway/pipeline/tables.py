@@ -128,7 +128,7 @@ TABLES: Final[tuple[Table, ...]] = (
         schema=ACKNOWLEDGEMENTS,
         keys=("channel_id", "message_id", "acknowledged_by"),
         layout=BY_MESSAGE,
-        meaning="a participant that has a message of another one, how that is known (cited, descendant, bloom), since when",
+        meaning="a participant that has another's message, how that is known (cited, descendant, bloom), since when",
     ),
     Table(
         name="ack_latency",
@@ -145,7 +145,7 @@ TABLES: Final[tuple[Table, ...]] = (
         schema=f"channel_id string, sender_id string, {_FIGURES}, {_SEEN}, {_LATENCIES}",
         keys=("channel_id", "sender_id"),
         layout="by hash of (channel_id, sender_id)",
-        meaning="a participant of a channel, what it sent and lost; sender_id is null for authors that no citation names",
+        meaning="a participant of a channel, what it sent and lost; sender_id is null where citations name no author",
     ),
     Table(
         name="channel_stats",
