@@ -148,7 +148,8 @@ class SdsConfig:
     lost_timeout_ms: int = 3_600_000
     """A dependency missing for this long is declared lost, and the messages that cite it are delivered; 0 = never. Time
     counts over restarts, but only while the node is connected and no store is being read. If the dependency arrives and
-    is refused for want of room, the time begins again, up to four times as long in all."""
+    is refused for want of room, the time begins again, up to four times as long since anything that it waits for last
+    came in."""
     lamport_tolerance_ms: int = 3_600_000
     """A received Lamport timestamp sets the own one to at most now plus this; 0 = no bound."""
     max_causal_history: int = 1_000
@@ -157,7 +158,7 @@ class SdsConfig:
     """Repair requests read of a received message; implementations of SDS-R send 3."""
     max_incoming_buffer: int = 10_000
     """Received messages that wait for their dependencies. When full, further ones are refused and come again; up to
-    twice as many if a waiting message depends on them."""
+    twice as many if a waiting message depends on them; the last eighth of that is for what is next in line."""
     max_incoming_buffer_bytes: int = 134_217_728
     """Size of these messages; up to twice as much with those that waiting messages depend on."""
     max_history: int = 1_000_000

@@ -250,6 +250,8 @@ class Ledger(Observer):
         """What the network lost and its receiver has not noticed yet, with when that was."""
         self._authors: dict[str, str] = {}
         """Who published an SDS message with content first."""
+        self._asked_for: set[str] = set()
+        """SDS messages that a repair was asked for of and that were not published since."""
         self._alike: dict[tuple[str, str], list[Sent]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
@@ -678,6 +680,7 @@ class Ledger(Observer):
         if message.message.ephemeral:
             self.ephemeral_ids.add(opened.message_id)
             return Purpose.EPHEMERAL, content, bloom
+        self._asked_for.update(entry.message_id for entry in opened.repair_request)
         if not content:
             return Purpose.SYNC, content, bloom
         self._carried[message.message_hash] = opened.message_id
@@ -693,7 +696,9 @@ class Ledger(Observer):
                 self._first[message.message_hash] = opened.message_id
             self._compare_lamports(at_ms, name, opened)
             return Purpose.CONTENT, content, bloom
-        return (Purpose.RETRY if author == name else Purpose.REPAIR), content, bloom
+        is_answer = author != name or opened.message_id in self._asked_for
+        self._asked_for.discard(opened.message_id)
+        return (Purpose.REPAIR if is_answer else Purpose.RETRY), content, bloom
 
     def _misforms(self, name: str, opened: SdsMessage, message: RoutedMessage) -> Iterator[str]:
         """Yield what is wrong with a message by itself (SDS, "Message" and "Ephemeral Messages"; SDS-R)."""

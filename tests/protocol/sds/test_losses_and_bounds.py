@@ -271,13 +271,13 @@ def test_a_full_buffer_empties_when_what_it_waits_for_comes_also_if_that_waits_i
     new_channel, a_message, ready, start
 ):
     bob = new_channel("bob", max_incoming_buffer=5)
-    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 11))]
-    for message in chain[6:]:
+    chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 10))]
+    for message in chain[5:]:
         bob.receive(message, None, start)
     assert len(bob.parked) == 5
-    for message in reversed(chain[1:6]):
+    for message in reversed(chain[1:5]):
         assert ignored_as(bob.receive(message, None, start)) == [], "a parked one waits for it"
-    assert len(bob.parked) == 10
+    assert len(bob.parked) == 9
     assert ready(bob.receive(chain[0], None, start)) == [message.message_id for message in chain]
 
 
@@ -289,14 +289,14 @@ def test_what_a_message_cites_that_found_no_room_is_asked_for_if_others_wait_for
     chain = [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, 20))]
     for message in reversed(chain[9:]):
         bob.receive(message, None, start)
-    assert len(bob.parked) == 10
-    for number in range(9, 0, -1):
+    assert len(bob.parked) == 9, "the last of the room is for what is next in line"
+    for number in range(10, 0, -1):
         assert ignored_as(bob.receive(chain[number], None, start)) == [Ignored.NO_ROOM]
         assert f"m{number - 1}" in missing_ids(bob.sweep_incoming(start + 1))
     assert ready(bob.receive(chain[0], None, start)) == ["m0"]
-    for message in chain[1:9]:
+    for message in chain[1:10]:
         assert ready(bob.receive(message, None, start)) == [message.message_id]
-    assert ready(bob.receive(chain[9], None, start)) == [message.message_id for message in chain[9:]]
+    assert ready(bob.receive(chain[10], None, start)) == [message.message_id for message in chain[10:]]
 
 
 def test_what_nobody_waits_for_brings_nothing_to_ask_for_when_it_finds_no_room(new_channel, a_message, start):
@@ -313,13 +313,13 @@ def test_even_what_is_waited_for_is_bounded_and_that_is_the_reason_if_it_is_give
     bob = new_channel("bob", max_incoming_buffer=5)
     for number in range(20, 0, -1):
         bob.receive(a_message(f"m{number}", f"m{number - 1}"), None, start)
-    assert list(bob.parked) == [f"m{n}" for n in range(20, 10, -1)]
+    assert list(bob.parked) == [f"m{n}" for n in range(20, 11, -1)]
     assert ready(bob.receive(a_message("m0"), None, start)) == ["m0"]
     outcomes = sweep_until(bob, start, start + 4 * AN_HOUR + 60_000)
     lost = found(outcomes, DependenciesLost)
-    assert sorted(lost_ids(outcomes)) == sorted(f"m{number}" for number in range(1, 11))
+    assert sorted(lost_ids(outcomes)) == sorted(f"m{number}" for number in range(1, 12))
     assert {outcome.reason for outcome in lost} == {LossReason.NO_ROOM}
-    assert ready(outcomes) == [f"m{n}" for n in range(11, 21)]
+    assert ready(outcomes) == [f"m{n}" for n in range(12, 21)]
 
 
 def asked_for(channel):

@@ -8,8 +8,8 @@ is noted as missing and asked for. After the lost timeout the loss is announced 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container, Iterable
-from itertools import islice
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import islice, pairwise
 from typing import Final
 
 from fairway.events import Limit, LossReason
@@ -45,9 +45,11 @@ _ASKED_AT_ONCE: Final = 60
 """Missing messages up to which a sweep adds further ones to those that are asked for."""
 FOR_PROGRESS: Final = 2
 """How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
+_NEXT_SHARE: Final = 4
+"""One in so many of the messages that the bounds name is room that is kept for what is next in line."""
 LONGEST_TURNED_AWAY: Final = 4
-"""How many lost timeouts a message may be missing in all that comes and finds no room: anybody can make a message come
-as often as he likes, and each time cite something else that nobody has."""
+"""How many lost timeouts a message may be missing that comes and finds no room, while nothing comes in that it waits
+for: anybody can make a message come as often as he likes, and each time cite something else that nobody has."""
 _RELIEVED: Final = 0.9
 """A bound bites no longer when so much of it, or less, is in use."""
 
@@ -74,6 +76,8 @@ class Dependencies:
         self._config = config
         self._max_missing = max_missing
         self._max_planned = _FEW_CITATIONS
+        self._led_on: set[str] = set()
+        """What found no room since the last sweep, for the first time."""
         self._biting: set[Limit] = set()
         self._bit_last_time = False
         self._journal = journal
@@ -124,7 +128,6 @@ class Dependencies:
             return False
         new = sum(e.message_id not in incoming.missing and e.message_id not in incoming for e in unmet)
         awaited = incoming.missing.get(message_id)
-        factor = 1 if awaited is None else FOR_PROGRESS
         used = {
             Limit.INCOMING_BUFFER: len(incoming) + 1,
             Limit.INCOMING_BUFFER_BYTES: incoming.parked_bytes + _size_of(message),
@@ -133,7 +136,9 @@ class Dependencies:
         bounds = self._bounds()
         if awaited is None and new > _FEW_CITATIONS:
             bounds[Limit.MISSING_MESSAGES] //= 2
-        exceeded = {limit for limit, bound in bounds.items() if used[limit] > bound * factor}
+        if awaited is not None:
+            bounds = _for_progress(bounds, is_next=awaited.is_next)
+        exceeded = {limit for limit, bound in bounds.items() if used[limit] > bound}
         self._biting |= exceeded
         return bool(exceeded)
 
@@ -208,6 +213,8 @@ class Dependencies:
                 continue
             if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
                 self._journal.touch(MISSING, entry.message_id)
+            if self.incoming.is_waited_for(entry.message_id):
+                self._presume(entry.message_id, None)
             is_planned = entry.message_id not in unplanned and self.incoming.missing[entry.message_id].lacks is None
             at_ms = self._repair.schedule_request(entry, now_ms) if is_planned else None
             if at_ms is not None:
@@ -226,7 +233,11 @@ class Dependencies:
             return []
         self.let_time_pass(now_ms)
         unmet = self.unmet(message.message_id, self.cited(message))
+        request = self._repair.requests.get(message.message_id)
+        if not missing.turned_away:
+            self._led_on.add(message.message_id)
         missing.turned_away = True
+        missing.is_next = False
         self._begin_anew(missing)
         # What it cites last comes last.
         lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
@@ -235,10 +246,34 @@ class Dependencies:
         if lacks is not None:
             if lacks in self.incoming.missing or lacks in self.incoming:
                 self._repair.forget(message.message_id)
+                self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
             else:
                 # For what nobody keeps track of it would wait for ever.
                 missing.lacks = None
         return outcomes
+
+    def _ask_for_first(self, unmet: list[HistoryEntry], now_ms: int, *, was_asked: bool) -> None:
+        """Ask for the first of what a message lacks that found no room, and for the others after it.
+
+        They would find no room either, for each of them probably lacks the one before it. What precedes a message that
+        came because it ``was_asked`` for is not just late.
+        """
+        for before, entry in pairwise(unmet):
+            if before.message_id in self.incoming.missing:
+                self._presume(entry.message_id, before.message_id)
+        first = self.incoming.missing.get(unmet[0].message_id)
+        if was_asked and first is not None and first.lacks is None:
+            self._repair.schedule_request(first.entry, now_ms, at_once=True)
+
+    def _presume(self, message_id: str, lacks: str | None) -> None:
+        """Suppose that a message that never came lacks another, unless a parked one waits for it."""
+        missing = self.incoming.missing.get(message_id)
+        if missing is None or missing.turned_away or missing.is_next:
+            return
+        if lacks is None or not self.incoming.is_waited_for(message_id):
+            missing.lacks = lacks
+        if missing.lacks is not None:
+            self._repair.forget(message_id)
 
     def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Note that a segment came which its set cannot use as it is.
@@ -312,28 +347,62 @@ class Dependencies:
         return outcomes
 
     def _ask_again(self, now_ms: int) -> None:
-        """Ask for what found no room: what can be delivered as soon as it comes, and as much as there is room for."""
+        """Ask for what found no room: what can be delivered as soon as it comes, and as much as there is room for.
+
+        What comes after it in turn is asked for as well: in the line of what waits for each other it is next.
+        """
         incoming = self.incoming
         waiting = [(missing, missing.lacks) for missing in incoming.missing.values() if missing.lacks is not None]
         if not waiting:
             return
-        asked = sum(missing.turned_away and missing.lacks is None for missing in incoming.missing.values())
-        room = self._room() - asked
+        followers: dict[str, list[MissingMessage]] = {}
         # What was found out last to be missing was mostly sent first, and releases most.
+        for missing, lacks in reversed(waiting):
+            followers.setdefault(lacks, []).append(missing)
+        moved = [each for each in followers if each in self._history]
+        moved += self._led_on
+        self._led_on.clear()
+        for missing in self._line(moved, followers):
+            missing.first_waited_ms = self.clock.waited_ms
+        asked = [message_id for message_id, missing in incoming.missing.items() if missing.is_next]
+        room = self._room(is_next=False) - len(asked)
         for missing, lacks in reversed(waiting):
             is_met = lacks in self._history or lacks in self.settled
             if is_met or room > 0:
-                missing.lacks = None
-                self._begin_anew(missing)
-                self._repair.schedule_request(missing.entry, now_ms, at_once=is_met)
+                self._ask_for_next(missing, now_ms, at_once=is_met)
+                asked.append(missing.entry.message_id)
                 room -= 1
+        room = min(self._room(is_next=True), _ASKED_AT_ONCE) - len(asked)
+        unasked = (missing for missing in self._line(asked, followers) if missing.lacks is not None)
+        for place, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
+            # One after the other, so that they come in this order.
+            self._ask_for_next(missing, now_ms + place, at_once=True)
 
-    def _room(self) -> int:
+    def _line(self, first: Iterable[str], followers: Mapping[str, list[MissingMessage]]) -> Iterator[MissingMessage]:
+        """Return what follows messages, one after the other, nearest first: what lacks them, or waits for them."""
+        line = deque(first)
+        seen = set(line)
+        while line:
+            message_id = line.popleft()
+            further = followers.get(message_id, ())
+            yield from further
+            new = [each.entry.message_id for each in further] + self.incoming.waiters(message_id)
+            line += [each for each in new if each not in seen]
+            seen.update(new)
+
+    def _ask_for_next(self, missing: MissingMessage, at_ms: int, *, at_once: bool) -> None:
+        missing.lacks = None
+        missing.is_next = True
+        self._begin_anew(missing)
+        self._repair.schedule_request(missing.entry, at_ms, at_once=at_once)
+
+    def _room(self, *, is_next: bool) -> int:
         """Return for how many messages that are waited for there is room, if they are like those that are parked."""
         bounds, count = self._bounds(), len(self.incoming)
-        room = FOR_PROGRESS * bounds[Limit.INCOMING_BUFFER] - count
+        most = _for_progress(bounds, is_next=is_next)
+        room = most[Limit.INCOMING_BUFFER] - count
         if count:
-            free_bytes = FOR_PROGRESS * bounds[Limit.INCOMING_BUFFER_BYTES] - self.incoming.parked_bytes
+            free_bytes = most[Limit.INCOMING_BUFFER_BYTES] - self.incoming.parked_bytes
             room = min(room, free_bytes * count // self.incoming.parked_bytes)
         return room if len(self.incoming.missing) < bounds[Limit.MISSING_MESSAGES] else 0
 
@@ -420,6 +489,11 @@ class Dependencies:
             if parked.message.message_id in self.incoming and parked.since_waited_ms < not_since_ms:
                 outcomes += self._release(parked, now_ms)
         return outcomes
+
+
+def _for_progress(bounds: Mapping[Limit, int], *, is_next: bool) -> dict[Limit, int]:
+    """Return how much may be parked with what others wait for; the last of the room is for what is next in line."""
+    return {limit: FOR_PROGRESS * bound - (0 if is_next else bound // _NEXT_SHARE) for limit, bound in bounds.items()}
 
 
 def _size_of(message: SdsMessage) -> int:

@@ -44,11 +44,14 @@ class MissingMessage:
     since_waited_ms: int
     """The waiting clock when it began to be waited for: at that time, or when it last came and found no room."""
     first_waited_ms: int
-    """The waiting clock when that was noticed."""
+    """The waiting clock when that was noticed, or when something that it waited for came in while it found no room."""
     turned_away: bool = False
     """Whether it came and there was no room for it."""
     lacks: str | None = None
-    """What it waits for itself and so found no room; it need not come before that has, or there is room."""
+    """What it waits for itself and so found no room, or probably would; it need not come before that has, or there is
+    room."""
+    is_next: bool = False
+    """Whether it is asked for after it lacked something, since it has a place now."""
 
 
 class IncomingBuffer:
@@ -136,6 +139,10 @@ class IncomingBuffer:
     def is_waited_for(self, message_id: str) -> bool:
         """Return whether a parked message waits for this id; what only a sync message cites is missing, no more."""
         return message_id in self._waiters
+
+    def waiters(self, message_id: str) -> list[str]:
+        """Return the ids of the parked messages that wait for this one."""
+        return list(self._waiters.get(message_id, ()))
 
     def take(self, parked: Parked) -> None:
         """Take a message that waits for nothing out of the buffer."""

@@ -154,7 +154,7 @@ class Repair:
         self._credited_ms: int | None = None
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> int | None:
-        """Plan to ask for a missing message, at T_req or ``at_once``; return when, if that is new."""
+        """Plan to ask for a missing message, at T_req or ``at_once``; return when, if it was not planned yet."""
         if not self.config.enabled:
             return None
         at_ms = now_ms if at_once else now_ms + self._request_offset(entry.message_id)
@@ -162,6 +162,10 @@ class Repair:
         if evicted is not None:
             self._journal.touch(REPAIR_REQUESTS, evicted)
         if not added:
+            planned = self.requests.get(entry.message_id) if at_once else None
+            if planned is not None and planned.at_ms > at_ms:
+                self.requests.reschedule(entry.message_id, at_ms, planned.asked, planned.heard)
+                self._journal.touch(REPAIR_REQUESTS, entry.message_id)
             return None
         self._journal.touch(REPAIR_REQUESTS, entry.message_id)
         return at_ms

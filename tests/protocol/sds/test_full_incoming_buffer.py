@@ -1,0 +1,121 @@
+"""A participant whose incoming buffer is full, and nobody to ask but other participants: it walks back and forth again.
+
+What it lacks comes and finds no room, but tells what precedes it; once the first of that is here, the rest follows.
+"""
+
+import pytest
+
+from fairway.protocol.sds.outcome import DependenciesLost, Ignored, MessageIgnored, MessageReady
+from fairway.wire.sds import WAKU_SDS
+
+A_MINUTE = 60_000
+AN_HOUR = 60 * A_MINUTE
+
+
+def asked_for(channel):
+    return {scheduled.message_id for scheduled in channel.repair.requests}
+
+
+def has_no_room(outcomes):
+    return [o.why for o in outcomes if isinstance(o, MessageIgnored)] == [Ignored.NO_ROOM]
+
+
+def a_chain(a_message, length):
+    return [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, length))]
+
+
+def filled(new_channel, chain, start, **options):
+    """Make a channel that lacks the first of a chain, and has been shown all others, the last one first."""
+    bob = new_channel("bob", **options)
+    for message in reversed(chain[1:]):
+        bob.receive(message, None, start)
+    bob.sweep_incoming(start + 1)
+    return bob
+
+
+@pytest.mark.parametrize("cited", [2, pytest.param(5, marks=pytest.mark.full)])
+def test_whoever_lacks_far_more_than_he_has_room_for_gets_all_of_it_from_others_within_hours(
+    new_channel, send, ready, start, cited
+):
+    count = 450
+    alice = new_channel("alice", bloom_capacity=1_000, causal_history_size=cited)
+    bob = new_channel("bob", bloom_capacity=1_000, causal_history_size=cited, max_incoming_buffer=12)
+    said = [send(alice, b"%d" % number, start + number) for number in range(count)]
+    outcomes, syncs = [], 0
+    for message in said[-30:]:
+        outcomes += bob.receive(message, None, start + count)
+    for now_ms in range(start + A_MINUTE, start + 24 * AN_HOUR, 5_000):
+        outcomes += bob.sweep_incoming(now_ms)
+        if now_ms % A_MINUTE == start % A_MINUTE:
+            outcomes += bob.receive(alice.send_sync(now_ms), None, now_ms)
+        is_due = (bob.repair.next_request_at() or now_ms + 1) <= now_ms
+        if now_ms % 30_000 == start % 30_000 and is_due:
+            syncs += 1
+            alice.receive(bob.send_sync(now_ms), None, now_ms)
+        for _, encoded in alice.sweep_repair(now_ms):
+            outcomes += bob.receive(WAKU_SDS.decode(encoded), None, now_ms, encoded)
+        outcomes = [o for o in outcomes if isinstance(o, MessageReady | DependenciesLost)]
+        if len(bob.history) == count:
+            break
+    assert not [o for o in outcomes if isinstance(o, DependenciesLost)]
+    assert ready(outcomes) == [message.message_id for message in said]
+    assert syncs < count, "each asks for three, and each message is asked for at most twice"
+
+
+def test_what_follows_in_line_is_asked_for_together_and_may_come_in_any_order(new_channel, a_message, ready, start):
+    chain = a_chain(a_message, 60)
+    bob = filled(new_channel, chain, start, max_incoming_buffer=16)
+    assert len(bob.parked) == 28
+    assert asked_for(bob) == {"m0"}, "whatever else comes finds no room"
+    assert ready(bob.receive(chain[0], None, start + 2)) == ["m0"]
+    bob.sweep_incoming(start + 3)
+    assert asked_for(bob) == {"m1", "m2", "m3", "m4"}, "for as many there is room"
+    assert [s.message_id for s in bob.repair.requests] == ["m1", "m2", "m3", "m4"]
+    for number in (3, 4, 2):
+        assert not has_no_room(bob.receive(chain[number], None, start + 4))
+    assert has_no_room(bob.receive(chain[20], None, start + 4))
+    assert ready(bob.receive(chain[1], None, start + 5)) == ["m1", "m2", "m3", "m4"]
+    bob.sweep_incoming(start + 6)
+    assert asked_for(bob) == {"m5", "m6", "m7", "m8"}
+
+
+def test_of_what_a_message_cites_that_found_no_room_the_first_is_asked_for_and_at_once(new_channel, a_message, start):
+    bob = new_channel("bob", max_incoming_buffer=2)
+    for number in range(2):
+        bob.receive(a_message(f"c{number}", "b"), None, start)
+    while "b" not in [entry.message_id for entry in bob.send(b"x", start + AN_HOUR).repair_request]:
+        pass
+    for number in range(2):
+        bob.receive(a_message(f"sync-{number}", f"e{number}", content=None), None, start)
+        bob.receive(a_message(f"e{number}", "b"), None, start)
+    assert has_no_room(bob.receive(a_message("b", "a1", "a2", "a3"), None, start + AN_HOUR))
+    assert asked_for(bob) == {"a1"}
+    assert bob.repair.next_request_at() == start + AN_HOUR, "it is not just late"
+    bob.receive(a_message("a1"), None, start + AN_HOUR)
+    bob.sweep_incoming(start + AN_HOUR + 1)
+    assert "a2" in asked_for(bob)
+
+
+def test_what_a_waiting_message_cites_is_asked_for_whatever_else_cites_it(new_channel, a_message, start):
+    """Anybody may cite it after an invention, in a message that finds no room."""
+    bob = new_channel("bob", max_incoming_buffer=2)
+    for number in range(2):
+        bob.receive(a_message(f"c{number}", "b"), None, start)
+    bob.receive(a_message("sync-1", "e0", "e1", "f", content=None), None, start)
+    for number in range(2):
+        assert not has_no_room(bob.receive(a_message(f"e{number}", "b"), None, start))
+    assert has_no_room(bob.receive(a_message("f", "invented", "b", "d", sender="mallory"), None, start))
+    assert asked_for(bob) == {"b", "invented"}, "but nobody waits for d"
+
+
+def test_nothing_is_given_up_while_what_it_waits_for_comes_in_however_slowly(
+    new_channel, a_message, ready, sweep_until, start
+):
+    chain = a_chain(a_message, 40)
+    bob, outcomes, now_ms = filled(new_channel, chain, start, max_incoming_buffer=4), [], start
+    for message in chain:
+        outcomes += bob.receive(message, None, now_ms)
+        outcomes += sweep_until(bob, now_ms, now_ms + 50 * A_MINUTE)
+        now_ms += 50 * A_MINUTE
+    assert ready(outcomes) == [message.message_id for message in chain]
+    assert not [o for o in outcomes if isinstance(o, DependenciesLost)]
