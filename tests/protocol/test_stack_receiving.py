@@ -225,6 +225,33 @@ def test_no_sds_message_whatever_makes_the_stack_raise_or_grow_without_bounds(pe
     again.check_rows()
 
 
+def test_a_whole_message_under_the_id_of_a_segment_leaves_no_row_behind(peer):
+    bob = peer("bob", TINY)
+    segment = Segment(
+        payload_hash=bytes(32),
+        index=0,
+        data_count=3,
+        parity_count=3,
+        is_parity=False,
+        payload=b"one of three",
+        payload_length=None,
+    )
+    for sender_id, content in (("alice", WAKU_SEGMENTS.encode(segment)), ("mallory", b"whole")):
+        message = SdsMessage(
+            message_id="opaque",
+            sender_id=sender_id,
+            channel_id="harbour",
+            lamport_timestamp=203,
+            causal_history=(),
+            bloom_filter=None,
+            repair_request=(),
+            content=content,
+        )
+        bob.receive(wrap(bob, message))
+        bob.check_rows()
+    assert [event.payload for event in bob.events(MessageReceived)] == [b"whole"]
+
+
 @quick
 @given(data=st.data())
 def test_damaged_messages_are_dropped_or_harmless_and_undamaged_ones_get_through(peer, data):

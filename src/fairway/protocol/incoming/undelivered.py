@@ -84,9 +84,12 @@ class Undelivered:
         return self._arrivals.get(sds_id)
 
     def keep(self, sds_id: str, arrival: Arrival) -> None:
-        """Remember how a message came in."""
+        """Remember how a message came in, in place of how another one under its id did."""
+        if sds_id in self._arrivals:
+            self._journal.touch(ARRIVALS, sds_id)
+        else:
+            self._journal.created(ARRIVALS, sds_id)
         self._arrivals[sds_id] = arrival
-        self._journal.created(ARRIVALS, sds_id)
 
     def mark(self, sds_id: str, *, met: bool) -> None:
         """Note that SDS delivered a segment whose message is not whole yet."""
