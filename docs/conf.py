@@ -17,12 +17,19 @@ author = "the fairway authors"
 copyright = "the fairway authors, MIT or Apache 2.0"
 release = version = fairway.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
+    "sphinxcontrib.mermaid",
+]
 exclude_patterns = ["build"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 4
+myst_fence_as_directive = ["mermaid"]
 # Links out of this folder lead to files of the repository, most of which are no pages of the site.
 suppress_warnings = ["myst.xref_missing"]
 

@@ -20,6 +20,7 @@ from typing import Final
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, SegmentsDisputed
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.incoming.lost_segments import LostSegments
+from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.incoming.undelivered import Arrival, CompleteMessage, Undelivered
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.sds.channel import MessageChannel
@@ -145,7 +146,7 @@ class Delivering:
             timestamp_ns=transmission.timestamp_ns,
             meta=transmission.meta,
             lamport=message.lamport_timestamp or 0,
-            whole=whole,
+            state=LIFE[MessageState.NEW][MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT],
         )
         self._undelivered.keep(message.message_id, arrival)
         if isinstance(kept, MessageCompleted):
@@ -159,7 +160,7 @@ class Delivering:
         if arrival is None:
             complete = self._undelivered.release(message_id, met=met)
             return [] if complete is None else [self._hand_over(complete)]
-        if not arrival.whole:
+        if arrival.after(MessageStep.RELEASED) is MessageState.IN_PLACE:
             self._undelivered.mark(message_id, met=met)
             return []
         self._undelivered.forget((message_id,))
@@ -232,7 +233,8 @@ class Delivering:
     def _completed(self, outcome: MessageCompleted) -> list[Event]:
         self._undelivered.forget(outcome.forged_ids)
         arrivals = {sds_id: self._undelivered.get(sds_id) for sds_id in outcome.sds_ids}
-        came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None}
+        # Under the id of a segment a whole message may have come, too.
+        came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None and arrival.is_segment}
         newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
         complete = CompleteMessage(
             sender_id=outcome.set_key.sender_id,
@@ -242,14 +244,15 @@ class Delivering:
             timestamp_ns=newest.timestamp_ns,
             meta=newest.meta,
             recovered=outcome.recovered,
-            dependencies_met=all(arrival.met is not False for arrival in came.values()),
+            dependencies_met=all(arrival.met for arrival in came.values()),
             lost=self._lost_segments.find(outcome, {sds_id: arrival.lamport for sds_id, arrival in came.items()}),
         )
         first_id = next(iter(came))
+        state = came[first_id].after(MessageStep.COMPLETED)
         self._undelivered.forget(came)
         if self._on_arrival:
             complete.dependencies_met &= not self._sds.parked.keys() & came
-        if self._on_arrival or came[first_id].met is not None:
+        if self._on_arrival or state is MessageState.DELIVERED:
             return [self._hand_over(complete)]
         self._undelivered.wait(first_id, complete)
         return []

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.journal import Journal, Row
 
 ARRIVALS: Final = "arrivals"
@@ -27,12 +28,21 @@ class Arrival:
     message_hash: bytes
     timestamp_ns: int
     lamport: int
-    whole: bool
-    """Whether its content is a whole message and not a segment."""
-    met: bool | None = None
-    """Whether its dependencies were met when SDS released it; None until then."""
+    state: MessageState
+    """`MessageState.WAITING`, `MessageState.INCOMPLETE` or `MessageState.IN_PLACE`."""
+    met: bool = True
+    """Whether all that it cites was here when SDS delivered it; of no meaning before."""
     meta: bytes | None = None
     """``meta`` of the WakuMessage (14/WAKU2-MESSAGE)."""
+
+    def after(self, step: MessageStep) -> MessageState:
+        """Return where its content is after a step (`fairway.protocol.incoming.message_life.LIFE`)."""
+        return LIFE[self.state][step]
+
+    @property
+    def is_segment(self) -> bool:
+        """Whether its content is a segment and not a whole message."""
+        return self.state is not MessageState.WAITING
 
 
 class LostSegment(NamedTuple):
@@ -92,8 +102,9 @@ class Undelivered:
         self._arrivals[sds_id] = arrival
 
     def mark(self, sds_id: str, *, met: bool) -> None:
-        """Note that SDS delivered a segment whose message is not whole yet."""
-        self._arrivals[sds_id].met = met
+        """Note that SDS delivered a segment whose message is not complete yet."""
+        arrival = self._arrivals[sds_id]
+        arrival.state, arrival.met = arrival.after(MessageStep.RELEASED), met
         self._journal.touch(ARRIVALS, sds_id)
 
     def forget(self, sds_ids: Iterable[str]) -> None:
@@ -127,7 +138,8 @@ class Undelivered:
             arrival = self._arrivals.get(key)
             if arrival is None:
                 return None
-            row = (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, arrival.whole, arrival.met)
+            met = arrival.met if arrival.state is MessageState.IN_PLACE else None
+            row = (arrival.message_hash, arrival.timestamp_ns, arrival.lamport, not arrival.is_segment, met)
             return row if arrival.meta is None else (*row, arrival.meta)
         message = self.awaiting.get(key)
         if message is None:
@@ -158,14 +170,17 @@ class Undelivered:
             if table == ARRIVALS:
                 message_hash, timestamp_ns, lamport, whole, met, *rest = row
                 (meta,) = rest or (None,)
-                self._arrivals[key] = Arrival(
+                step = MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT
+                arrival = Arrival(
                     message_hash=message_hash,
                     timestamp_ns=timestamp_ns,
                     lamport=lamport,
-                    whole=whole,
-                    met=met,
+                    state=LIFE[MessageState.NEW][step],
                     meta=meta,
                 )
+                if met is not None:
+                    arrival.state, arrival.met = arrival.after(MessageStep.RELEASED), met
+                self._arrivals[key] = arrival
                 continue
             sender_id, payload, sds_ids, hashes, timestamp_ns, recovered, met, lost, *rest = row
             (meta,) = rest or (None,)

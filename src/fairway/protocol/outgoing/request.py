@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fairway.errors import ConfigurationError
 from fairway.events import ChunkInfo, MessageDelivered
 from fairway.protocol.names import checked_name
+from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,13 @@ class SentSegment:
     acknowledged_by: set[str] = field(default_factory=set)
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
+    state: SegmentState = SegmentState.SEALING
+    """Where it is on its way out; only `Requests.move` changes it. A segment in the outbox has no `SentSegment` yet."""
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it is on its way again."""
+        return self.attempts > 0 and self.state in UNDER_WAY
 
 
 @dataclass(slots=True, kw_only=True)

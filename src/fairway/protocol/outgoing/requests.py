@@ -24,6 +24,7 @@ from fairway.events import (
 )
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
+from fairway.protocol.outgoing.segment_life import LIFE, SegmentState, SegmentStep
 from fairway.protocol.sds.acknowledgements import Review
 
 REQUESTS: Final = "requests"
@@ -36,6 +37,10 @@ class Requests:
     def __init__(self, journal: Journal) -> None:
         self.open: dict[str, SendRequest] = {}
         self.segments: dict[str, SentSegment] = {}
+        self.held: dict[str, SentSegment] = {}
+        """Segments that are `SegmentState.HELD`, by SDS id, the one that waits longest first."""
+        self.repeated = 0
+        """How many segments are on their way again (`SentSegment.is_repeated`)."""
         self._journal = journal
         self._retries: list[tuple[int, str]] = []
 
@@ -63,6 +68,15 @@ class Requests:
         self._touch(segment)
         self._journal.touch(REQUESTS, request.request_id)
         return segment
+
+    def move(self, segment: SentSegment, step: SegmentStep) -> None:
+        """Take a segment's next step (`fairway.protocol.outgoing.segment_life.LIFE`)."""
+        self.repeated -= segment.is_repeated
+        self.held.pop(segment.sds_id, None)
+        segment.state = LIFE[segment.state][step]
+        self.repeated += segment.is_repeated
+        if segment.state is SegmentState.HELD:
+            self.held[segment.sds_id] = segment
 
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
         """Return how events name a segment."""
@@ -108,11 +122,8 @@ class Requests:
             heapq.heappop(self._retries)
         return None
 
-    def accepted(self, sds_id: str, message_hash: bytes) -> tuple[Event, ...]:
+    def accepted(self, segment: SentSegment, message_hash: bytes) -> tuple[Event, ...]:
         """Note that the network took a segment, and return what to tell of it."""
-        segment = self.segments.get(sds_id)
-        if segment is None:
-            return ()
         request = self.open[segment.request_id]
         segment.accepted = True
         self._touch(segment)
@@ -210,15 +221,18 @@ class Requests:
         """End a request, and return its segments, which nobody has to acknowledge any more."""
         request = self.open.pop(request_id)
         self._journal.deleted(REQUESTS, request_id)
-        for sds_id in request.segments:
-            self._journal.deleted(SEGMENTS, sds_id)
-        return [self.segments.pop(sds_id) for sds_id in request.segments]
+        segments = [self.segments.pop(sds_id) for sds_id in request.segments]
+        for segment in segments:
+            self._journal.deleted(SEGMENTS, segment.sds_id)
+            self.move(segment, SegmentStep.REQUEST_ENDS)
+        return segments
 
     def reopen(self, request: SendRequest, segments: Iterable[SentSegment]) -> None:
         """Begin a request again that ended; each of its segments needs a new plan."""
         self.add(request)
         for segment in segments:
             self.segments[segment.sds_id] = segment
+            self.move(segment, SegmentStep.REOPENED)
             segment.retry_at = None
             self._touch(segment)
 
@@ -265,6 +279,7 @@ class Requests:
                     accepted=accepted,
                     acknowledged_by=set(names),
                     possibly=possibly,
+                    state=SegmentState.SENT if attempts else SegmentState.SEALING,
                 )
                 self.segments[key] = segment
                 self.plan_retry(segment, retry_at)

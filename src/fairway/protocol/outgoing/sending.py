@@ -9,7 +9,6 @@ from then on it leaves, also when its request has ended meanwhile.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +26,7 @@ from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.outbox import Outbox, PendingPart
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
+from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, WantMore
 from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, RlnProofProvider, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
@@ -91,10 +91,6 @@ class Sending:
         self._tally = tally
         self._answers = LostAnswers(options)
         self._limits = limits
-        self._active_retries: set[str] = set()
-        """SDS ids of segments whose retransmission is queued or in flight."""
-        self._held: OrderedDict[str, None] = OrderedDict()
-        """SDS ids of segments that are to be sent again once fewer others are; no time is planned for them."""
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
 
@@ -203,16 +199,17 @@ class Sending:
 
     def not_sealed(self, leaving: Leaving, error: Exception, now_ms: int) -> None:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never sealed before."""
-        segment = self.requests.segments.get(leaving.sds_id)
         if leaving.new is not None:
+            segment = self.requests.segments.get(leaving.sds_id)
             if segment is not None:
                 self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
             return
         self._tally.add("not_sealed")
-        self._active_retries.discard(leaving.sds_id)
         if leaving.purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
-        if segment is not None and leaving.purpose in _FOR_REQUESTS:
+        segment = self._carried(leaving, SegmentState.SEALING)
+        if segment is not None:
+            self.requests.move(segment, SegmentStep.NOT_SEALED)
             # An attempt like any other, so that a cipher that is broken for good ends the request.
             self.requests.transmitted(segment, self._retry_at(segment, now_ms))
 
@@ -284,23 +281,23 @@ class Sending:
         if accepted:
             if self._unsent_sync is not None and sds_id == self._unsent_sync.message_id:
                 self._unsent_sync = None
-            if purpose is Purpose.RETRY:
-                self._active_retries.discard(sds_id)
             self._accepted(segment, in_flight, now_ms)
             return
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
+        carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
         if not permanent and self._is_still_wanted(purpose, segment) and self.outbound.put_back(in_flight):
+            if carried is not None:
+                self.requests.move(carried, SegmentStep.PUT_BACK)
             return
-        self._active_retries.discard(sds_id)
         if purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
-        if segment is None or purpose not in _FOR_REQUESTS:
+        if carried is None:
             return
         if permanent:
-            self._fail(segment, SendErrorReason.REJECTED, detail, now_ms)
+            self._fail(carried, SendErrorReason.REJECTED, detail, now_ms)
         else:
-            self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
+            self._postpone(carried, SegmentStep.NOT_TAKEN, now_ms)
 
     def reviewed(self, review: Review, now_ms: int) -> None:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
@@ -315,15 +312,14 @@ class Sending:
                 return
         if first_sign and segment.retry_at is not None and self.requests.waits_longer(segment):
             self.requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
-        if segment.attempts and self.outbound.waits(segment.sds_id) and not self.requests.needs_retry(segment):
+        is_queued_again = segment.attempts and segment.state is SegmentState.QUEUED
+        if is_queued_again and not self.requests.needs_retry(segment):
             self.outbound.discard(segment.sds_id)
-            self._active_retries.discard(segment.sds_id)
+            self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
 
     def _begin_anew(self, segment: SentSegment, now_ms: int) -> None:
         """Plan to repeat a segment of a request that was opened again, as often as if it had left just now."""
-        if self.outbound.waits(segment.sds_id):
-            return
         segment.attempts = min(1, segment.attempts)
         self.requests.plan_retry(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
 
@@ -338,17 +334,16 @@ class Sending:
     @property
     def goes_on_with_held(self) -> bool:
         """Whether a segment that waited until fewer others are sent again can be sent again now."""
-        return bool(self._held) and len(self._active_retries) < self._options.max_active_retries
+        return bool(self.requests.held) and self.requests.repeated < self._options.max_active_retries
 
     def repeat_held(self, now_ms: int) -> Leaving | None:
         """Return the first segment that is held, to be sent again, if it still needs that."""
-        held = self.requests.segments.get(self._held.popitem(last=False)[0])
-        return self.repeat(held, now_ms) if held is not None and held.retry_at is None else None
+        return self.repeat(next(iter(self.requests.held.values())), now_ms)
 
     def note_held(self) -> None:
         """Tell whether more segments are to be sent again than may be at once."""
         self._effects.tell(
-            *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self._held))
+            *self._limits.note(Limit.ACTIVE_RETRIES, self._options.max_active_retries, bites=bool(self.requests.held))
         )
 
     def next_retry_at(self, now_ms: int) -> int | None:
@@ -368,17 +363,20 @@ class Sending:
         waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is not None:
             encoded = self._sds.dialect.codec.encode(waiting.message)
-        queued = self.outbound.waits(segment.sds_id)
-        if encoded is None or queued or not self.requests.needs_retry(segment):
+        is_under_way = segment.state in UNDER_WAY or self.outbound.waits(segment.sds_id)
+        if encoded is None or is_under_way or not self.requests.needs_retry(segment):
+            if segment.state is SegmentState.HELD:
+                self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         elif segment.attempts > self._max_retries:
             self._effects.tell(
                 self.requests.delivery_error(request, f"not acknowledged after {self._max_retries} retransmissions")
             )
             self._close(request.request_id, now_ms)
-        elif segment.attempts and not self._may_repeat(segment.sds_id):
-            self._held[segment.sds_id] = None
+        elif segment.attempts and self.requests.repeated >= self._options.max_active_retries:
+            self.requests.move(segment, SegmentStep.HOLD)
         else:
+            self.requests.move(segment, SegmentStep.DUE)
             self._effects.add(*self._answers.sought(segment.attempts, now_ms))
             # What never left goes before what is repeated.
             purpose = Purpose.RETRY if segment.attempts else Purpose.CONTENT
@@ -439,13 +437,18 @@ class Sending:
         # New content was cited already, and others asked for repairs.
         return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
 
-    def _may_repeat(self, sds_id: str) -> bool:
-        """Return whether a segment is among those whose retransmission may be under way, and note it if so."""
-        if sds_id not in self._active_retries:
-            if len(self._active_retries) >= self._options.max_active_retries:
-                return False
-            self._active_retries.add(sds_id)
-        return True
+    def _carried(self, sent: Leaving | Transmission | Publish, state: SegmentState) -> SentSegment | None:
+        """Return the segment of an open request that is in this state and is carried by this.
+
+        None for what others asked for, and for what left for a request that has ended since.
+        """
+        segment = self.requests.segments.get(sent.sds_id) if sent.purpose in _FOR_REQUESTS else None
+        return segment if segment is not None and segment.state is state else None
+
+    def _postpone(self, segment: SentSegment, step: SegmentStep, now_ms: int) -> None:
+        """Let a segment that did not leave this time go again soon."""
+        self.requests.move(segment, step)
+        self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
 
     def _enqueue(self, leaving: Leaving, sealed: bytes, now_ms: int) -> None:
         transmission = Transmission(
@@ -454,18 +457,20 @@ class Sending:
             payload=sealed,
             first_segment=leaving.first_segment,
         )
+        segment = self._carried(leaving, SegmentState.SEALING)
+        if segment is not None:
+            self.requests.move(segment, SegmentStep.SEALED)
         accepted, displaced = self.outbound.enqueue(transmission)
         for turned_away in (None if accepted else transmission, displaced):
-            if turned_away is not None and turned_away.purpose in _FOR_REQUESTS:
-                self._active_retries.discard(turned_away.sds_id)
-                segment = self.requests.segments.get(turned_away.sds_id)
-                if segment is not None:
-                    self.requests.plan_retry(segment, now_ms + _RETRY_AFTER_REFUSAL_MS)
+            segment = None if turned_away is None else self._carried(turned_away, SegmentState.QUEUED)
+            if segment is not None:
+                self._postpone(segment, SegmentStep.DISPLACED, now_ms)
 
     def _publish(self, leaving: Publish) -> None:
         self._tally.sent(leaving.purpose, len(leaving.encoded))
-        segment = self.requests.segments.get(leaving.sds_id)
-        if segment is not None and leaving.purpose in _FOR_REQUESTS:
+        segment = self._carried(leaving, SegmentState.QUEUED)
+        if segment is not None:
+            self.requests.move(segment, SegmentStep.HANDED_OUT)
             request = self.requests.open[segment.request_id]
             self._effects.tell(
                 MessageSending(
@@ -483,24 +488,25 @@ class Sending:
         return now_ms + interval * (2 if self.requests.waits_longer(segment) else 1)
 
     def _refused(self, refused: Refused, now_ms: int) -> None:
-        segment = self.requests.segments.get(refused.transmission.sds_id)
-        if segment is not None and refused.transmission.purpose in _FOR_REQUESTS:
+        segment = self._carried(refused.transmission, SegmentState.QUEUED)
+        if segment is not None:
             self._fail(segment, refused.reason, refused.detail, now_ms)
         else:
             self._tally.add("refused")
 
     def _accepted(self, segment: SentSegment | None, in_flight: InFlight, now_ms: int) -> None:
-        purpose, sds_id, message_hash = in_flight.purpose, in_flight.sds_id, in_flight.message_hash
+        sds_id, message_hash = in_flight.sds_id, in_flight.message_hash
         if segment is not None and not segment.accepted:
             # A hint that nobody confirmed gives way to one that leads somewhere.
             self._withdraw_hint(sds_id)
         self._sds.add_hint(sds_id, message_hash)
-        if purpose in _FOR_REQUESTS:
-            if segment is not None:
-                # Parity is not repeated: whoever lacks data segments gets those. Time counts from now on, for before
-                # the node took it nobody could have received it.
-                self.requests.transmitted(segment, None if segment.is_parity else self._retry_at(segment, now_ms))
-            self._effects.tell(*self.requests.accepted(sds_id, message_hash))
+        carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
+        if carried is not None:
+            self.requests.move(carried, SegmentStep.TAKEN)
+            # Parity is not repeated: whoever lacks data segments gets those. Time counts from now on, for before the
+            # node took it nobody could have received it.
+            self.requests.transmitted(carried, None if carried.is_parity else self._retry_at(carried, now_ms))
+            self._effects.tell(*self.requests.accepted(carried, message_hash))
 
     def _withdraw_hint(self, sds_id: str) -> None:
         record = self._sds.record(sds_id)
@@ -525,8 +531,6 @@ class Sending:
                 acknowledged[segment.sds_id] = Acknowledged(waiting.sequence, waiting.acknowledged_by)
                 if self._sds.record(segment.sds_id) is None:
                     self._sds.take_back(waiting.message, now_ms)
-            self._active_retries.discard(segment.sds_id)
-            self._held.pop(segment.sds_id, None)
             if failed or segment.attempts:
                 self.outbound.discard(segment.sds_id)
         if delivered:

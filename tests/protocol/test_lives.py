@@ -1,0 +1,56 @@
+"""The lives of segments and messages: tables that the protocol follows, and that docs/protocol.md draws."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairway.protocol.incoming import message_life
+from fairway.protocol.incoming.message_life import MessageState
+from fairway.protocol.outgoing import segment_life
+from fairway.protocol.outgoing.segment_life import SegmentState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from enum import Enum
+
+DRAW = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pictures" / "draw_lives.py"))
+
+
+def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
+    page = DRAW["PAGE"].read_text(encoding="utf-8")
+    assert page.count("```mermaid\nstateDiagram-v2\n") == 2
+    assert DRAW["drawn"](page) == page, "run python docs/pictures/draw_lives.py"
+
+
+@pytest.mark.parametrize(
+    ("life", "first", "ends"),
+    [
+        (segment_life.LIFE, SegmentState.OUTBOX, set()),
+        (
+            message_life.LIFE,
+            MessageState.NEW,
+            {MessageState.REFUSED, MessageState.DELIVERED, MessageState.GIVEN_UP},
+        ),
+    ],
+    ids=["segment", "message"],
+)
+def test_every_state_can_be_reached_and_only_ends_cannot_be_left(
+    life: Mapping[Enum, Mapping[Enum, Enum]], first: Enum, ends: set[Enum]
+) -> None:
+    reached, waiting = {first}, [first]
+    while waiting:
+        for then in life.get(waiting.pop(), {}).values():
+            if then not in reached:
+                reached.add(then)
+                waiting.append(then)
+    assert reached == set(type(first))
+    assert {state for state in type(first) if not life.get(state)} == ends
+
+
+def test_the_request_of_a_segment_can_end_whatever_its_state() -> None:
+    for state in set(SegmentState) - {SegmentState.ENDED}:
+        assert segment_life.LIFE[state][segment_life.SegmentStep.REQUEST_ENDS] is SegmentState.ENDED
