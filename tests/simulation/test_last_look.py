@@ -23,6 +23,11 @@ from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.incoming import IncomingBuffer
+from fairway.protocol.sds.outcome import Ignored, MessageIgnored
+from fairway.protocol.sds.owed import OwedCitations
+from fairway.protocol.sds.repair import Repair
+from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.stack import Stack
 from fairway.simulation.invariants import Invariant, Traffic
 from fairway.simulation.plan import SimulationPlan
@@ -311,3 +316,54 @@ def test_an_ephemeral_message_that_nobody_hears_in_a_healed_world_is_seen(monkey
     hear = LocalNode.hear
     monkeypatch.setattr(LocalNode, "hear", lambda self, message: not message.message.ephemeral and hear(self, message))
     assert Invariant.HEALED in broken()
+
+
+def test_room_that_is_never_given_back_is_seen(monkeypatch):
+    monkeypatch.setattr(IncomingBuffer, "take", lambda self, parked: self.parked.pop(parked.message.message_id))
+    assert Invariant.KEPT in broken(replace(PLAN, loss=0.5))
+
+
+def test_a_message_that_comes_again_and_is_not_acknowledged_again_is_seen(monkeypatch):
+    monkeypatch.setattr(OwedCitations, "came_again", lambda *_: None)
+    assert Invariant.WIRE in broken(replace(PLAN, loss=0.5, duration_ms=180_000))
+
+
+def test_who_asks_nobody_for_what_is_missing_is_seen(monkeypatch):
+    monkeypatch.setattr(Repair, "take_requests", lambda *_: ())
+    assert Invariant.ASKED in broken(replace(PLAN, loss=0.5, store_gaps=1.0, crashes_per_hour=60))
+
+
+def test_a_segment_that_begins_anew_what_is_whole_is_seen(monkeypatch):
+    # Nothing is remembered of what has ended.
+    monkeypatch.setattr(EndedSets, "excess", lambda self: next(iter(self), None))
+    assert Invariant.REST in broken(replace(PLAN, loss=0.3, long_share=0.5, parity_rate=0.5))
+
+
+def test_who_takes_no_notice_of_what_is_forged_in_his_name_is_seen(monkeypatch):
+    plan = replace(PLAN, hostile=1, haste=True, long_share=0.3)
+    assert broken(plan) == set()
+    receive = MessageChannel.receive
+
+    def believe(self, message, *arguments, **named):
+        outcomes = receive(self, message, *arguments, **named)
+        return [
+            MessageIgnored(message_id=each.message_id, why=Ignored.OWN)
+            if isinstance(each, MessageIgnored) and each.why is Ignored.FORGED
+            else each
+            for each in outcomes
+        ]
+
+    monkeypatch.setattr(MessageChannel, "receive", believe)
+    assert Invariant.KEPT in broken(plan)
+
+
+def test_what_is_given_up_after_its_time_is_owed_to_nobody_and_was_acknowledged_by_nobody():
+    plan = replace(
+        PLAN, loss=0.5, store_gaps=1.0, long_share=0.5, reassembly_timeout_ms=20_000, lost_timeout_ms=180_000
+    )
+    assert broken(plan) == set()
+
+
+def test_a_world_without_stores_and_repairs_is_brought_through_by_retries():
+    plan = replace(PLAN, loss=0.4, store_gaps=1.0, repairs=False, ask_all_share=1.0, long_share=0.3)
+    assert broken(plan) == set()

@@ -43,8 +43,9 @@ class _Watched:
         """Return a message that is kept, and may be cited from now on."""
         message = self.sds.send(content, _NOW_MS)
         self.sds.broadcast(message, self.hash_of(message))
-        row = (message.lamport_timestamp,)
-        changes = [Change(table=table, key=message.message_id, row=row) for table in (SEGMENTS, HISTORY)]
+        segment = ("a request", 0, False, 0, None, False, (), False)
+        rows = {SEGMENTS: segment, HISTORY: (message.lamport_timestamp,)}
+        changes = [Change(table=table, key=message.message_id, row=row) for table, row in rows.items()]
         self.rules.kept(_NOW_MS, "alice", changes)
         return message
 

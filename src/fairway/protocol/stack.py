@@ -382,8 +382,11 @@ class Stack:
 
     def statistics(self) -> StackStatistics:
         """Return what went in and out so far, and what is held."""
+        undelivered = self._receiving.undelivered
         return self._tally.statistics(
             sds=self.sds.statistics(),
+            awaiting=len(undelivered.awaiting),
+            awaiting_bytes=undelivered.awaiting_bytes,
             open_requests=len(self._sending.requests.open),
             queued=self._sending.outbound.limiter.queued() + len(self._sending.outbox),
             reassembly=self._receiving.reassembler.statistics(),

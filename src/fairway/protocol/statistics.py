@@ -63,6 +63,12 @@ class StackStatistics:
     """Own SDS messages that wait for acknowledgement."""
     parked: int
     """Messages that wait for their dependencies."""
+    parked_bytes: int
+    """What it costs to keep them."""
+    awaiting: int
+    """Messages that are whole and wait for what was sent before them."""
+    awaiting_bytes: int
+    """Bytes of their payloads."""
     missing: int
     """Messages that are cited and not here."""
     open_requests: int
@@ -93,6 +99,8 @@ class Tally:
         self,
         *,
         sds: SdsStatistics,
+        awaiting: int,
+        awaiting_bytes: int,
         open_requests: int,
         queued: int,
         reassembly: ReassemblyStatistics,
@@ -124,6 +132,9 @@ class Tally:
             retained=sds.retained,
             unacknowledged=sds.unacknowledged,
             parked=sds.parked,
+            parked_bytes=sds.parked_bytes,
+            awaiting=awaiting,
+            awaiting_bytes=awaiting_bytes,
             missing=sds.missing,
             open_requests=open_requests,
             queued=queued,

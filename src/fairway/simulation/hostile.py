@@ -2,6 +2,9 @@
 
 It has a node of its own, hears everything, and sends what no participant would. What it forges is on record in the
 ledger: nobody is owed it, and its claims count for nothing; what honest participants sent is owed all the same.
+
+One in haste also answers what it hears at once, while that is still under way, and whispers: it is the neighbour of
+each participant, and what it pushes to one nobody else hears.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from fairway.errors import FairwayError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.sds.dialect import DIALECTS
+from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.simulation.world import Observer, World
 from fairway.units import DAY_MS, NS_PER_MS
 from fairway.waku.node import RoutedMessage
+from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.segment import Segment
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 
@@ -32,29 +38,126 @@ _INVENTED: Final = 20
 """Invented messages that one message cites."""
 _ASKED: Final = 10
 """Messages that a repair is asked for at once."""
+_PESTERED: Final = 20
+"""Messages whose repair is asked for over and over."""
+PESTERED_EVERY_MS: Final = 15_000
+_HASTE_MS: Final = (0, 40)
+_ANSWERED: Final = 0.3
+"""Share of what is heard to which each of the answers is given at once."""
+_FLOOD: Final = 220
+"""Long messages that are begun at once."""
+_FLOODERS: Final = 5
+_BELIEVED: Final = 20
+"""Messages that a bloom filter claims; so few that it is believed."""
 
 
 class Mallory(Observer):
     """A hostile member."""
 
     def __init__(
-        self, world: World, options: ReliableChannelOptions, encryption: Encryption | None, ledger: Ledger
+        self,
+        world: World,
+        options: ReliableChannelOptions,
+        encryption: Encryption | None,
+        ledger: Ledger,
+        haste: random.Random | None = None,
     ) -> None:
-        """Join a world's network; ``encryption`` is that of the channel, for hostile members have the key."""
+        """Join a world's network; ``encryption`` is that of the channel, for hostile members have the key.
+
+        One that draws from ``haste`` answers at once.
+        """
         self._world = world
         self._encryption = encryption
         self._ledger = ledger
         self._codec = DIALECTS[options.profile].codec
         self._format = DIALECTS[options.profile].segments
+        self._segment_bytes = options.segmentation.segment_size_bytes
         self._topic = autoshard(world.content_topic, options.cluster_id, options.shard_count)
         self._heard: deque[RoutedMessage] = deque(maxlen=_REMEMBERED)
+        self._haste = haste
+        self._bloom = BloomParameters.of(options.sds.bloom_capacity, options.sds.bloom_error_rate)
+        self._wanted: deque[HistoryEntry] = deque(maxlen=_PESTERED)
+        """What others lack, and what they were made to believe that they lack."""
+        self._forged_for: dict[bytes, str] = {}
+        """In whose name each carrier was forged."""
+        self.impostures: dict[str, tuple[int, list[int]]] = {}
+        """How many lives each participant had, and when in the last of them others spoke to it in its own name."""
         self._count = 0
         world.observers.append(self)
 
-    def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:  # noqa: ARG002 - what is heard counts
-        """Remember what others publish."""
-        if name != _NAME:
-            self._heard.append(message)
+    def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Remember what others publish; in haste answer it."""
+        if name == _NAME:
+            return
+        self._heard.append(message)
+        if self._haste is not None and self._encryption is None:
+            self._answer(at_ms, name, message, self._haste)
+
+    def _answer(self, at_ms: int, name: str, message: RoutedMessage, dice: random.Random) -> None:
+        try:
+            opened = self._codec.decode(message.message.payload)
+        except FairwayError:
+            return
+        self._wanted.extend(entry for entry in opened.repair_request if entry not in self._wanted)
+        if not (opened.content and opened.lamport_timestamp) or opened.sender_id != name:
+            return
+        answers = (
+            lambda: self._other_segment(opened, dice),
+            self._claim_what_is_new,
+            lambda: self._speak_for(name, opened, dice),
+        )
+        for answer in answers:
+            if dice.random() < _ANSWERED:
+                self._world.at(at_ms + dice.randint(*_HASTE_MS), answer)
+
+    def _other_segment(self, opened: SdsMessage, dice: random.Random) -> None:
+        """Send other bytes for a later segment of a message that is just leaving."""
+        try:
+            segment = self._format.decode(opened.content or b"", 256)
+        except FairwayError:
+            return
+        if not segment.is_parity and segment.index + 1 < segment.data_count:
+            later = dice.randrange(segment.index + 1, segment.data_count)
+            forged = replace(segment, index=later, payload=dice.randbytes(len(segment.payload)))
+            self._count += 1
+            self._send(self._message(sender_id=opened.sender_id, content=self._format.encode(forged)))
+
+    def _claim_what_is_new(self) -> None:
+        """Claim to have what was said last, by a bloom filter that is as good as any."""
+        bloom = RollingBloom(self._bloom, self._codec.bloom)
+        for opened in self._read()[-_BELIEVED:]:
+            bloom.insert(opened.message_id)
+        self._count += 1
+        self._send(self._message(bloom_filter=self._codec.write_bloom(bloom.words(), self._bloom), content=None))
+
+    def _speak_for(self, name: str, opened: SdsMessage, dice: random.Random) -> None:
+        """Whisper to a participant other content under its own name, and the id of what it just sent."""
+        if name in self._world.participants and self._whisper(name, replace(opened, content=dice.randbytes(20))):
+            self._spoke_for(name)
+
+    def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:  # noqa: ARG002 - the world knows the time
+        """Count what a participant hears that was forged in its own name."""
+        if self._forged_for.get(message.message_hash) == name:
+            self._spoke_for(name)
+
+    def _spoke_for(self, name: str) -> None:
+        life = self._world.participants[name].lives
+        lives, times = self.impostures.get(name, (life, []))
+        self.impostures[name] = life, [*(times if lives == life else []), self._world.now_ms]
+
+    def pester(self) -> None:
+        """Whisper to one participant requests for all that is asked for, so that it leaves the asking to others."""
+        victim, entries = next(iter(self._world.participants)), list(self._wanted)
+        for first in range(0, len(entries), _ASKED):
+            self._count += 1
+            asked = tuple(entries[first : first + _ASKED])
+            self._whisper(victim, self._message(repair_request=asked, content=None))
+
+    def _whisper(self, name: str, message: SdsMessage) -> bool:
+        """Push a message to one participant; return whether that listens."""
+        carrier = RoutedMessage.of(self._topic, self._carrier(self._codec.encode(message)))
+        self._ledger.rules.forged_carriers.add(carrier.message_hash)
+        return self._world.push(name, carrier)
 
     def forge(self, number: int) -> None:
         """Publish a forgery; the number draws which."""
@@ -66,12 +169,30 @@ class Mallory(Observer):
         ))  # fmt: skip
         kind(dice)
 
+    def flood(self) -> None:
+        """Begin more long messages than anybody has room for who keeps tight quotas, and end none."""
+        dice = self._haste or random.Random(0)  # noqa: S311 - reproducible, and guards nothing
+        for _ in range(_FLOOD):
+            segment = Segment(
+                payload_hash=dice.randbytes(32),
+                index=0,
+                data_count=4,
+                parity_count=0,
+                is_parity=False,
+                payload=dice.randbytes(self._segment_bytes),
+                payload_length=4 * self._segment_bytes,
+            )
+            self._count += 1
+            sender_id = f"{_NAME}-{dice.randrange(_FLOODERS)}"
+            self._send(self._message(sender_id=sender_id, content=self._format.encode(segment)))
+
     def _invented(self, dice: random.Random) -> None:
         """Cite invented messages, with wrong retrieval hints."""
         cited = tuple(
             HistoryEntry(f"{_NAME}-{self._count}-{number}", dice.randbytes(32), "nobody") for number in range(_INVENTED)
         )
         self._ledger.forged.update(entry.message_id for entry in cited)
+        self._wanted.extend(cited)
         self._send(self._message(causal_history=cited, content=None if dice.random() < 0.5 else b"see above"))
 
     def _storm(self, dice: random.Random) -> None:
@@ -152,7 +273,9 @@ class Mallory(Observer):
         plain = self._codec.encode(message)
         sealed = plain if self._encryption is None else self._encryption.encrypt(plain)
         if isinstance(sealed, bytes):
-            self._publish(self._carrier(sealed))
+            carrier = self._carrier(sealed)
+            self._forged_for[RoutedMessage.of(self._topic, carrier).message_hash] = message.sender_id
+            self._publish(carrier)
         else:
             self._world.spawn(self._publish_sealed(sealed))
 

@@ -73,6 +73,7 @@ class Invariant(Enum):
     BUDGET = "nodes are asked no more than they bear"
     REST = "a channel at rest is idle"
     REPEATED = "what nobody acknowledged is sent again"
+    ASKED = "what is missing is asked for"
     WAKES = "what waits leaves when it may"
     STAMPS = "messages are stamped by the clock, and later than what they cite"
 
@@ -160,7 +161,7 @@ class Checks:
         is_sure = sent.sender in stayed and sent.accepted_ms is not None and not sent.refused
         if not is_sure and not stayed & sent.deliveries.keys():
             return set()
-        return stayed & sent.present
+        return {name for name in stayed & sent.present if (name, sent.number) not in self._ledger.expired}
 
     def _deliveries(self) -> Iterator[Violation]:
         for sent, owed in zip(self._ledger.sent, self.owed, strict=True):
@@ -208,7 +209,8 @@ class Checks:
         known = own
         for place, number in enumerate(presence.order):
             message = sent[number]
-            lost = sum(1 << n for at, n in dict.fromkeys(given_up) if at <= place and n is not None)
+            # Of one message several segments may be given up, at several times.
+            lost = sum(1 << n for n in {n for at, n in given_up if at <= place and n is not None})
             overtaken = message.known & due & ~(known | lost)
             known |= 1 << number
             if overtaken:
@@ -426,7 +428,10 @@ def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]
             continue
         tables = Counter(row.table for row in participant.stack.snapshot())
         # Of a message whose sender left, or of which somebody forged segments, the rest is waited for.
-        tables[ARRIVALS] -= participant.stack.statistics().reassembly.open_segments
+        reassembly = participant.stack.statistics().reassembly
+        tables[ARRIVALS] -= reassembly.open_segments
+        if reassembly.open_sets and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
+            told.append(f"{name} waits for the rest of {reassembly.open_sets} messages, which are over")
         left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
         if left:
             told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")
@@ -456,6 +461,7 @@ class Peaks:
     parked: int = 0
     missing: int = 0
     open_sets: int = 0
+    ended_sets: int = 0
     buffered_bytes: int = 0
     """With what each segment costs beside its payload."""
     queued: int = 0
@@ -466,6 +472,7 @@ class Peaks:
         self.parked = max(self.parked, held.parked)
         self.missing = max(self.missing, held.missing)
         self.open_sets = max(self.open_sets, held.reassembly.open_sets)
+        self.ended_sets = max(self.ended_sets, held.reassembly.ended_sets)
         buffered = held.reassembly.buffered_bytes + SEGMENT_OVERHEAD_BYTES * held.reassembly.open_segments
         self.buffered_bytes = max(self.buffered_bytes, buffered)
         self.queued = max(self.queued, held.queued)
@@ -488,6 +495,7 @@ class Peaks:
             ("parked messages", self.parked, FOR_PROGRESS * options.sds.max_incoming_buffer),
             ("missing messages", self.missing, options.max_missing),
             ("incomplete segment sets", self.open_sets, sets),
+            ("ended segment sets", self.ended_sets, segmentation.max_completed_sets),
             ("bytes in incomplete sets", self.buffered_bytes, begun_bytes),
             ("queued transmissions", self.queued, queued),
         ):

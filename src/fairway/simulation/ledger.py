@@ -37,6 +37,7 @@ from fairway.events import (
 )
 from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
+from fairway.protocol.incoming.undelivered import ARRIVALS
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
@@ -61,6 +62,9 @@ _BY_MINUTE_MS: Final = 60_000
 _SAME_PAGE_MS: Final = 300_000
 _SAME_PAGE: Final = 70
 """So often nobody asks for the same page within that time: what is missing is asked for every five seconds at most."""
+_EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
+_SOON_MS: Final = 1_000
+"""So much later than a segment came it is kept."""
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
@@ -295,6 +299,18 @@ class Ledger(Observer):
         self._open: dict[tuple[str, str], int] = {}
         """Sends that a participant keeps as open, with when something of each was last handed to its node."""
         self._began_ms: dict[str, int] = {}
+        self.segments_expire_ms: int | None = None
+        """After what time without a further segment the rest of a message may be given up."""
+        self._grown_ms: dict[tuple[str, int], int] = {}
+        """When a participant last got a segment of which message."""
+        self._arrived: set[tuple[str, str]] = set()
+        """Who got which segment, by SDS id, of those that could not be handed over at once."""
+        self.expired: set[tuple[str, int]] = set()
+        """Who rightly gave up waiting for the rest of which message."""
+        self._missing: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """What each participant knows that it lacks, by SDS id, with when it learned that."""
+        self._asked_ms: dict[str, int] = {}
+        """When each participant last asked the others for something that it lacks."""
         self._lamports: dict[str, int] = {}
         """Lamport timestamps of what participants published, by SDS id."""
         self._trace = hashlib.sha256()
@@ -400,6 +416,13 @@ class Ledger(Observer):
         """Write down what no program may end with."""
         self.failures.append((at_ms, name, error))
 
+    @property
+    def any_failed(self) -> bool:
+        """Whether any send ended otherwise than as delivered, so that others may have a part of it."""
+        return any(
+            sent.refused or not isinstance(sent.ends[-1][1], MessageDelivered) for sent in self.sent if sent.ends
+        )
+
     def request(self, request_id: str) -> Sent:
         """Return a send by the id that its application gave it."""
         return self._by_request[request_id]
@@ -423,6 +446,11 @@ class Ledger(Observer):
         self.bytes[purpose].update(content=content, bloom=bloom, rest=rest)
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
 
+    def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Write down what the network brings to a participant."""
+        if name in self.presences:
+            self.rules.heard(at_ms, name, message.message_hash)
+
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Write down that the network lost a message of which its receiver knew nothing."""
         sds_id = self._first.get(message.message_hash)
@@ -444,7 +472,16 @@ class Ledger(Observer):
                 sent = self._by_request.get(change.row[0])
                 if sent is not None:
                     self._segments[change.key] = (sent, change.row[2], self._lives[name])
-            elif change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
+            if change.table == ARRIVALS and change.row is not None and change.key in self._segments:
+                if (name, change.key) in self._arrived:
+                    continue
+                self._arrived.add((name, change.key))
+                self._grown_ms[name, self._segments[change.key][0].number] = at_ms
+            if change.table == MISSING and change.row is None:
+                self._missing[name].pop(change.key, None)
+            elif change.table == MISSING:
+                self._missing[name].setdefault(change.key, at_ms)
+            if change.table in _LEARNT and (lost_ms := self._lost.pop((name, change.key), None)) is not None:
                 self.noticed_ms.append(at_ms - lost_ms)
 
     def unnoticed(self) -> list[tuple[str, str]]:
@@ -484,6 +521,12 @@ class Ledger(Observer):
             return []
         return [request_id for (who, request_id), at_ms in self._open.items() if who == name and at_ms < before_ms]
 
+    def asks_nobody(self, name: str, before_ms: int) -> str | None:
+        """Return what a participant has lacked since some time and asked nobody for, nor for anything else."""
+        silent_ms = max(self._began_ms.get(name, 0), self.troubled_ms.get(name, 0), self._asked_ms.get(name, 0))
+        lacking = (sds_id for sds_id, since_ms in self._missing[name].items() if since_ms < before_ms)
+        return next(lacking, None) if silent_ms < before_ms else None
+
     def _look_at(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         try:
             plain = self.opened(message.message.payload)
@@ -494,6 +537,8 @@ class Ledger(Observer):
         made = self._segments.get(opened.message_id)
         if made is not None and (name, made[0].request_id) in self._open:
             self._open[name, made[0].request_id] = at_ms
+        if opened.repair_request:
+            self._asked_ms[name] = at_ms
         stamp_ns = message.message.timestamp_ns or 0
         for fault in self.rules.faults(at_ms, name, opened, plain, message.message_hash, stamp_ns):
             self.misformed.append((at_ms, name, fault))
@@ -501,6 +546,7 @@ class Ledger(Observer):
     def queried(self, at_ms: int, name: str, query: StoreQuery, cursor: bytes | None) -> None:
         """Count a page that a participant asks of the store."""
         self.queries[name] += 1
+        self.rules.queried_ms[name] = at_ms
         page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
         self._asked[page] += 1
         if self._asked[page] == _SAME_PAGE + 1:
@@ -543,6 +589,10 @@ class Ledger(Observer):
                     self.false_words.append((at_ms, name, request_id, text))
             case IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender):
                 sent = self.message_of(message_id)
+                if sent is not None and reason in _EXPIRED and self.segments_expire_ms is not None:
+                    since_ms = self._grown_ms.get((name, sent.number), at_ms)
+                    if at_ms - since_ms >= self.segments_expire_ms - _SOON_MS:
+                        self.expired.add((name, sent.number))
                 self.losses.append(
                     Loss(
                         at_ms=at_ms,
@@ -564,6 +614,9 @@ class Ledger(Observer):
                 sent.ends.append((at_ms, event))
                 sent.ended_in = self._lives[name]
                 for participant in names:
+                    if participant not in self.presences:
+                        # Whoever claims to have something may have it, and nobody can tell.
+                        continue
                     true = participant in sent.deliveries or self._has_whole(participant, sent)
                     self.claims.append(
                         Claim(at_ms=at_ms, number=sent.number, participant=participant, whole=True, true=true)
@@ -767,7 +820,7 @@ class Ledger(Observer):
     def _claim_segment(self, at_ms: int, sent: Sent, names: tuple[str, ...]) -> None:
         """Note who is newly said to have a segment; the event does not say which, so that any of them makes it true."""
         for name in names:
-            if name not in sent.claimed:
+            if name not in sent.claimed and name in self.presences:
                 sent.claimed.add(name)
                 true = name in sent.deliveries or any(self._holds(name, sds_id) for sds_id in sent.sds_ids)
                 self.claims.append(Claim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true))

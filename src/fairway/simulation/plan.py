@@ -18,6 +18,7 @@ from fairway.options import (
     RateLimitConfig,
     ReliableChannelOptions,
     SdsConfig,
+    SegmentationConfig,
 )
 from fairway.units import HOUR_MS
 from fairway.waku.local import NetworkFaults
@@ -182,6 +183,8 @@ class SimulationPlan:
     """Messages of such a burst."""
     hostile: int = 0
     """Participants that send forged messages."""
+    haste: bool = False
+    """Whether these also answer at once what they hear, push messages to single participants, and fill tight quotas."""
     rate_limit: int | None = None
     """Transmissions that a participant may make in ten minutes; None for no limit."""
     segment_size_bytes: int = 1_000
@@ -190,6 +193,12 @@ class SimulationPlan:
     """Parity segments per data segment; None for the profile's default."""
     bloom_capacity: int = 10_000
     """Messages that bloom filters are sized for."""
+    bloom_error_rate: float = SdsConfig().bloom_error_rate
+    """How often a full bloom filter seems to hold what it does not."""
+    repairs: bool = True
+    """Whether participants ask others for what they lack."""
+    reassembly_timeout_ms: int = SegmentationConfig().reassembly_timeout_ms
+    """Time without a further segment after which the rest of a long message is waited for no longer."""
     max_history: int = SdsConfig().max_history
     """Messages in the local history."""
     lost_timeout_ms: int = SdsConfig().lost_timeout_ms
@@ -265,12 +274,19 @@ class SimulationPlan:
         options = replace(
             base,
             delivery=self.delivery,
-            segmentation=replace(base.segmentation, segment_size_bytes=self.segment_size_bytes, parity_rate=parity),
+            segmentation=replace(
+                base.segmentation,
+                segment_size_bytes=self.segment_size_bytes,
+                parity_rate=parity,
+                reassembly_timeout_ms=self.reassembly_timeout_ms,
+            ),
             sds=replace(
                 base.sds,
                 bloom_capacity=self.bloom_capacity,
+                bloom_error_rate=self.bloom_error_rate,
                 max_history=self.max_history,
                 lost_timeout_ms=self.lost_timeout_ms,
+                repair=replace(base.sds.repair, enabled=base.sds.repair.enabled and self.repairs),
             ),
             rate_limit=limit,
         )
@@ -328,6 +344,7 @@ def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
         _tight(options),
         max_unread_messages=5,
         max_active_retries=2,
+        rate_limit=replace(options.rate_limit, max_queued=4),
         segmentation=replace(
             options.segmentation,
             max_sets_per_sender=2,

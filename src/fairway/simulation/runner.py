@@ -34,7 +34,7 @@ from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.cipher import TroubledCipher
-from fairway.simulation.hostile import Mallory
+from fairway.simulation.hostile import PESTERED_EVERY_MS, Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
 from fairway.simulation.ledger import Ledger, Sent
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
@@ -93,6 +93,8 @@ _CIPHER_IN_TIME_MS: Final = 500
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
+_FAR: Final = NetworkFaults(min_delay_ms=200, max_delay_ms=300)
+"""Answers take so long that it matters whether others are awaited at the same time."""
 _MOMENT_MS: Final = 1_000
 """Within this time what is asked of a program reaches it."""
 _REPEATED_WITHIN_MS: Final = 60_000
@@ -101,7 +103,13 @@ _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
 _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
+_ASKED_WITHIN_MS: Final = 480_000
+"""Within this time whoever lacks something asks for it again: the longest wait, doubled, and a sync message."""
+_ASKED: Final = "asked"
 _SAID_AT_ONCE: Final = 20
+_TRIED_MS: Final = 10_000
+_AT_ONCE_MS: Final = 4_000
+"""Within this time so much leaves through a node that never asked for less."""
 _RECOVERED_MS: Final = 90_000
 """Within this time nodes that take everything were handed so much: at a pace that busy nodes taught, if need be."""
 _GRACE_MS: Final = 90_000
@@ -182,6 +190,16 @@ class Run:
         dialect = DIALECTS[plan.profile]
         rules = WireRules(dialect, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
+        rules.copies_are_checked = not (
+            plan.hostile
+            or plan.clock_jumps_per_hour
+            or plan.clock_skew_ms
+            or plan.cipher_failures
+            or plan.tight_quotas
+            or plan.tiny_quotas
+            or plan.slow_readers
+            or plan.storage_faults_per_hour
+        )
         rules.is_limited = plan.rate_limit is not None
         self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
@@ -193,7 +211,8 @@ class Run:
         if not (plan.mixed_options or plan.option_changes):
             self.ledger.max_attempts = plan.options().max_handling_attempts
         self.ledger.max_queries_per_minute = plan.options().max_store_queries_per_minute
-        self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger)
+        haste = random.Random(f"haste/{plan.seed}") if plan.hostile and plan.haste else None  # noqa: S311 - as above
+        self.mallory = Mallory(self.world, plan.options(), self._cipher_of("mallory"), self.ledger, haste)
         self.peaks = Peaks()
         self.start_ms = self.world.now_ms
         self.stored: tuple[RoutedMessage, ...] = ()
@@ -206,6 +225,12 @@ class Run:
             self.world.join(name)
         for action in write_script(plan):
             self.world.at(self.start_ms + action.at_ms, partial(self._act, action))
+        if haste is not None:
+            for at_ms in range(PESTERED_EVERY_MS, plan.duration_ms, PESTERED_EVERY_MS):
+                self.world.at(self.start_ms + at_ms, self.mallory.pester)
+            if plan.tight_quotas:
+                self.world.at(self.start_ms + plan.duration_ms // 4, self.mallory.flood)
+        self.ledger.segments_expire_ms = None if plan.clock_jumps_per_hour else plan.reassembly_timeout_ms
         if plan.rate_limit is not None:
             self._watch_epochs()
 
@@ -411,6 +436,10 @@ class Run:
         if told.store_mismatches < participant.node.belied:
             told_of = f"{told.store_mismatches} of {participant.node.belied}"
             found["belied"] = f"{name} took notice of {told_of} messages that a store gave under a hash not theirs"
+        lives, times = self.mallory.impostures.get(name, (0, []))
+        spoken_for = sum(at_ms < self.world.now_ms - _MOMENT_MS for at_ms in times) if lives == participant.lives else 0
+        if not (is_full or told.dropped or told.uncommitted) and told.protocol.forged < spoken_for:
+            found["forged"] = f"{name} took notice of {told.protocol.forged} of {spoken_for} words forged in its name"
         most = max(options.max_unread_messages, kept.unread_at_opening)
         if told.unfinished > most and Limit.UNREAD_MESSAGES not in self.ledger.limits_told[name]:
             found["unread"] = f"{name} holds {told.unfinished} unread messages of {most} and was not told so"
@@ -574,10 +603,13 @@ class Run:
             if not self.world.is_reachable(participant.name):
                 self.ledger.troubled(self.world.now_ms, participant.name)
             if participant.channel is not None:
-                self.peaks.note(participant.stack.statistics())
+                held = participant.stack.statistics()
+                self.peaks.note(held)
+                self._unkept_before += self._unreleased(participant.name, held)
                 self._unkept_before += self._miscounted(participant.name, participant.channel, participant)
         self._look_into_one()
         self._look_for_sends_left_alone()
+        self._look_for_what_nobody_is_asked_for()
 
     def _look_for_sends_left_alone(self) -> None:
         """See that of each open send something is handed over in every interval of retries, wherever that is possible.
@@ -607,6 +639,33 @@ class Run:
                     self._left_alone.add(request_id)
                     text = f"{name} handed nothing over of {request_id}, which is open, for {interval_ms // 500 + 60} s"
                     self._unkept_before.append(self._violation(Invariant.REPEATED, name, text))
+
+    def _look_for_what_nobody_is_asked_for(self) -> None:
+        """See that whoever lacks something asks for it, whatever others ask for (SDS, "SDS Repair (SDS-R)")."""
+        plan = self.plan
+        if plan.clock_jumps_per_hour or plan.tight_quotas or plan.tiny_quotas or not plan.repairs:
+            # Of what found no room what it lacks itself is asked for first.
+            return
+        for name, participant in self.world.participants.items():
+            told = self._told_unkept[name]
+            if participant.channel is None or participant.stack.statistics().queued or _ASKED in told:
+                continue
+            lacking = self.ledger.asks_nobody(name, self.world.now_ms - _ASKED_WITHIN_MS)
+            if lacking is not None:
+                told.add(_ASKED)
+                text = f"{name} lacks {lacking[:12]} and asked nobody for anything for {_ASKED_WITHIN_MS // 60_000} min"
+                self._unkept_before.append(self._violation(Invariant.ASKED, name, text))
+
+    def _unreleased(self, name: str, held: StackStatistics) -> Iterator[Violation]:
+        """Yield what takes room although it is gone."""
+        for what, count, size in (
+            ("messages that wait", held.parked, held.parked_bytes),
+            ("whole messages that wait for their place", held.awaiting, held.awaiting_bytes),
+            ("segments", held.reassembly.open_segments, held.reassembly.buffered_bytes),
+        ):
+            if (size if count == 0 else size < 0) and what not in self._told_unkept[name]:
+                self._told_unkept[name].add(what)
+                yield self._kept_violation(name, f"{name} holds {count} {what}, and counts {size} bytes for them")
 
     def _watch_epochs(self) -> None:
         """See that what the rate limit holds back leaves when an epoch begins."""
@@ -649,6 +708,12 @@ class Run:
             world.network.limit_uplink(name, None)
         if plan.rate_limit is not None or plan.encrypted or plan.storage_faults_per_hour:
             return
+        if self._recovered_ms < _RECOVERED_MS:
+            # After a refusal one message at a time is tried, until one is taken.
+            for name in list(world.participants)[:_SPEAKERS]:
+                self._send(name, f"{name} tries again".encode(), ask_all=True)
+            self._run(_TRIED_MS)
+            world.network.faults = _FAR
         said: list[Sent] = []
         # Who had a slow uplink has learned to wait.
         speakers = sorted(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))[:_SPEAKERS]
@@ -661,16 +726,26 @@ class Run:
                 self.ledger.tried(world.now_ms, name, request_id, payload)
                 said.append(self.ledger.request(request_id))
                 said[-1].is_staged = True
-        world.run(_RECOVERED_MS, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.run(self._recovered_ms, lambda: all(sent.times_sent or sent.ends for sent in said))
+        world.network.faults = _HEALED
         for name in sorted(world.participants):
             late = [
                 sent for sent in said if sent.sender == name and sent.accepted_ms and not (sent.times_sent or sent.ends)
             ]
             if late and not any(sent.refused for sent in late):
-                text = (
-                    f"{len(late)} of {_SAID_AT_ONCE} messages of {name} had not left {_RECOVERED_MS // 1_000} s later"
-                )
+                within_s = self._recovered_ms // 1_000
+                text = f"{len(late)} of {_SAID_AT_ONCE} messages of {name} had not left {within_s} s later"
                 yield self._violation(Invariant.WAKES, name, f"when nodes took everything again, {text}")
+
+    @property
+    def _recovered_ms(self) -> int:
+        """Within what time much that is said at once leaves, where nothing goes wrong any more."""
+        plan = self.plan
+        was_told_to_slow_down = plan.refusals or plan.node_rate is not None or plan.slow_uplinks
+        is_slow = plan.silence or plan.disk_ms > FAST_DISK_MS or plan.slow_readers or plan.tiny_quotas
+        # Who hands over one message at a time waits for each answer.
+        is_slow = is_slow or plan.mixed_options or plan.option_changes
+        return _RECOVERED_MS if was_told_to_slow_down or is_slow else _AT_ONCE_MS
 
     def _act(self, action: Action) -> None:
         world, now_ms = self.world, self.world.now_ms

@@ -49,6 +49,14 @@ _KEPT_SHARE: Final = 0.8
 """A filter keeps the newest of this share of its capacity when it is full."""
 _ANSWER_MS: Final = 1_000
 """Within this time a program acts on the answer of its node."""
+_READ_MS: Final = 1_000
+"""Within this time a program has read what it hears."""
+_ASKED_STORE_MS: Final = 5_000
+"""Within this time a store may have brought what is heard."""
+_CITED_AGAIN: Final = 20
+"""Messages that came again that one message cites."""
+_IN_A_ROW: Final = 12
+"""So much content does not leave in a row while something waits to be repeated."""
 _MAX_SEGMENTS: Final = 65_536
 _MAX_PAYLOADS: Final = 100
 """Payloads of which segments are looked at together; what is sent together is not far apart."""
@@ -102,6 +110,16 @@ class _Received:
 
 
 @dataclass(slots=True)
+class _Copies:
+    """Messages that a participant had, and that came again from their authors in its present life."""
+
+    heard: set[bytes] = field(default_factory=set)
+    """Hashes of the carriers."""
+    uncited: dict[str, int] = field(default_factory=dict)
+    """When they came, by SDS id, of those that it has not cited since."""
+
+
+@dataclass(slots=True)
 class _Queue:
     """Content that a participant handed over in its present life, and of which the network had taken nothing before."""
 
@@ -113,6 +131,10 @@ class _Queue:
     """What was refused once and not handed over again, with when its sender knew it."""
     tries: Counter[str] = field(default_factory=Counter)
     """How often each was handed over."""
+    to_repeat: dict[str, None] = field(default_factory=dict)
+    """What was handed over before, is to be handed over again, and waits, by SDS id."""
+    in_a_row: int = 0
+    """How much was handed over for the first time, and nothing else, since something waited to be repeated."""
 
 
 class WireRules:
@@ -125,8 +147,12 @@ class WireRules:
         self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
+        self.copies_are_checked = True
+        """Whether whoever hears a message again cites it: not where it may be turned away, or clocks are wrong."""
         self.forged: set[str] = set()
         """SDS ids of messages that nobody honest made."""
+        self.forged_carriers: set[bytes] = set()
+        """Hashes of what was forged in somebody's name and pushed to him alone."""
         self.epochs: Counter[tuple[str, int]] = Counter()
         """What each participant handed to its node, by the epoch that it is stamped with."""
         self.is_limited = False
@@ -145,6 +171,15 @@ class WireRules:
         """SDS ids of content that the network took."""
         self._ended: set[str] = set()
         """SDS ids of segments whose send has ended: they leave when somebody asks for them."""
+        self.queried_ms: dict[str, int] = {}
+        """When each participant last asked a store."""
+        self._logged: set[tuple[str, str]] = set()
+        """Whose log durably has which message."""
+        self._copies: dict[str, _Copies] = {}
+        self._repeated: set[bytes] = set()
+        """Carriers in which authors handed over again what they had handed over before."""
+        self._asked_for: set[str] = set()
+        """SDS ids of messages whose repair somebody requested: a copy of such a one is the answer."""
         self._pieces: OrderedDict[tuple[str, bytes], _Pieces] = OrderedDict()
         self._paid: dict[str, dict[int, int]] = {}
         """What is durable of each participant's charges, by epoch."""
@@ -164,19 +199,30 @@ class WireRules:
             elif change.table == SEGMENTS and change.row is not None:
                 self._made_ms.setdefault(change.key, at_ms)
                 self._ended.discard(change.key)
+                _, _, is_parity, attempts, retry_at, *_ = change.row
+                if attempts and retry_at is None and not is_parity:
+                    self._queue(name).to_repeat[change.key] = None
+                else:
+                    self._queue(name).to_repeat.pop(change.key, None)
             elif change.table == SEGMENTS:
                 self._ended.add(change.key)
                 self._queue(name).refused.pop(change.key, None)
+                self._queue(name).to_repeat.pop(change.key, None)
 
     def written(self, name: str, changes: Sequence[Change]) -> None:
-        """Note what is durable of the charges of a participant."""
+        """Note what is durable of the log and the charges of a participant."""
         for change in changes:
+            if change.table == HISTORY and change.row is not None:
+                self._logged.add((name, change.key))
+            elif change.table == HISTORY:
+                self._logged.discard((name, change.key))
             if change.table == RATE_LIMIT and change.row is not None:
                 self._paid[name] = _charges(change.row)
 
     def began(self, name: str) -> None:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
+        self._copies.pop(name, None)
         self._received_by(name).restarted(self._parameters.capacity)
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
@@ -191,6 +237,17 @@ class WireRules:
         """Note that the network took a message."""
         if message_hash in self._carried:
             self._taken.add(self._carried[message_hash][0])
+
+    def heard(self, at_ms: int, name: str, message_hash: bytes) -> None:
+        """Note what the network brings to a participant."""
+        copies, (sds_id, _) = self._copies.setdefault(name, _Copies()), self._carried.get(message_hash, ("", b""))
+        if not sds_id or message_hash in copies.heard:
+            return
+        copies.heard.add(message_hash)
+        is_copy = message_hash in self._repeated and sds_id not in self._asked_for
+        is_copy &= self.queried_ms.get(name, 0) + _ASKED_STORE_MS < at_ms
+        if is_copy and (name, sds_id) in self._logged and self._authors[sds_id] != name:
+            copies.uncited.setdefault(sds_id, at_ms)
 
     def _received_by(self, name: str) -> _Received:
         return self._received.setdefault(name, _Received())
@@ -209,6 +266,8 @@ class WireRules:
         if opened.message_id in self.forged or opened.channel_id == "":
             return
         digest = hashlib.sha256(plain).digest()
+        self._asked_for.update(entry.message_id for entry in opened.repair_request)
+        yield from self._kept_waiting(name, opened)
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
             if self._contents.setdefault(opened.message_id, digest) != digest:
@@ -221,9 +280,40 @@ class WireRules:
             if opened.message_id not in self._taken:
                 yield from self._misplaced(at_ms, name, opened)
             if not is_new:
+                self._repeated.add(message_hash)
                 return
             yield from self._missegmented(opened)
         yield from self._unfiltered(name, opened)
+        yield from self._uncited(at_ms, name, opened)
+
+    def _uncited(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
+        """See that what came again is cited: its author seems not to know that it came (SDS, "Review ACK Status")."""
+        copies, cited = self._copies.get(name), {entry.message_id for entry in opened.causal_history}
+        if copies is None or not self.copies_are_checked:
+            return
+        made_ms = (opened.lamport_timestamp or 0) * self._dialect.lamport_unit_ms
+        if opened.content:
+            made_ms = self._made_ms.get(opened.message_id, 0)
+        elif made_ms > at_ms:
+            # A logical clock that is ahead does not tell when a sync message was made.
+            made_ms = 0
+        due = [sds_id for sds_id, came_ms in copies.uncited.items() if came_ms + _READ_MS < made_ms]
+        for sds_id in due:
+            del copies.uncited[sds_id]
+            if len(due) <= _CITED_AGAIN and sds_id not in cited:
+                yield f"it does not cite {sds_id[:12]}, which its author sent again"
+        for sds_id in cited:
+            copies.uncited.pop(sds_id, None)
+
+    def _kept_waiting(self, name: str, opened: SdsMessage) -> Iterator[str]:
+        """See that a long burst lets through what is to be repeated."""
+        queue, sds_id = self._queue(name), opened.message_id
+        is_first = bool(opened.content) and sds_id not in self._authors
+        queue.to_repeat.pop(sds_id, None)
+        queue.in_a_row = queue.in_a_row + 1 if is_first and queue.to_repeat else 0
+        if queue.in_a_row == _IN_A_ROW and self.order_is_checked and not self.is_limited:
+            waiting = next(iter(queue.to_repeat))
+            yield f"it is the {_IN_A_ROW}th new one in a row, while {waiting[:12]} waits to be sent again"
 
     def _overdraft(self, name: str, epoch: int) -> Iterator[str]:
         self.epochs[name, epoch] += 1
@@ -265,6 +355,8 @@ class WireRules:
             if hint is None or self._authors.get(entry.message_id) != name:
                 continue
             carried = self._carried.get(hint)
+            if hint in self.forged_carriers:
+                yield f"the retrieval hint for {entry.message_id[:12]} leads to what somebody else forged"
             if carried is not None and carried != (entry.message_id, self._contents.get(entry.message_id)):
                 yield f"the retrieval hint for {entry.message_id[:12]} leads to something else"
             known_ms = self._refused.get(hint)

@@ -80,6 +80,9 @@ class Observer:
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Note that the network lost what it should have brought to a participant."""
 
+    def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:
+        """Note what the network brings to a participant, whether it reads that or not."""
+
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Note rows of the protocol's state that a participant gives to its store."""
 
@@ -183,6 +186,7 @@ class World:
         )
         self.network.observers.append(self._published)
         self.network.loss_observers.append(self._lost)
+        self.network.hearing_observers.append(self._heard)
         self.network.sending_observers.append(self._handed_over)
         self.network.refusal_observers.append(self._refused)
         self.network.query_observers.append(self._queried)
@@ -367,6 +371,10 @@ class World:
         """Set the clock of a participant."""
         self.participants[name].machine.skew_ms = ahead_ms
 
+    def push(self, name: str, message: RoutedMessage) -> bool:
+        """Bring a message to one participant alone, as a neighbour can; return whether it listens."""
+        return bool(self._within(self.participants[name].node.hear, message))
+
     def sever(self, *sides: Collection[str]) -> None:
         """Split the network into sides, apart from all other nodes, until `mend`."""
         self._sides = tuple(frozenset(side) for side in sides)
@@ -490,6 +498,10 @@ class World:
     def _lost(self, node: str, message: RoutedMessage) -> None:
         for observer in self.observers:
             observer.lost(self.now_ms, node, message)
+
+    def _heard(self, node: str, message: RoutedMessage) -> None:
+        for observer in self.observers:
+            observer.heard(self.now_ms, node, message)
 
     def _kept(self, name: str, changes: Sequence[Change]) -> None:
         for observer in self.observers:

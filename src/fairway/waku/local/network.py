@@ -94,6 +94,8 @@ class LocalNetwork:
         """Called with (name of the publishing node, message) for each message that the network accepts."""
         self.loss_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the receiving node, message) when the network loses all copies for a subscriber."""
+        self.hearing_observers: list[Callable[[str, RoutedMessage], None]] = []
+        """Called with (name of the receiving node, message) for each copy that a subscription receives."""
         self.sending_observers: list[Callable[[str, RoutedMessage], None]] = []
         """Called with (name of the node, message) for each message that a program hands to its node."""
         self.refusal_observers: list[Callable[[str, RoutedMessage, int], None]] = []
@@ -366,7 +368,12 @@ class LocalNetwork:
                 self.later(delay_ms, partial(self._deliver, receiver, message))
 
     def _deliver(self, receiver: LocalNode, message: RoutedMessage) -> None:
-        self._counts["delivered" if receiver.hear(message) else "lost"] += 1
+        if not receiver.hear(message):
+            self._counts["lost"] += 1
+            return
+        self._counts["delivered"] += 1
+        for observer in self.hearing_observers:
+            observer(receiver.name, message)
 
     def _connects(self, one: LocalNode, other: LocalNode) -> bool:
         return self._partition is None or self._partition.connects(one.name, other.name)
