@@ -1,7 +1,7 @@
-"""What all peers together can make a host hold of what they sent: bytes unread, and of messages that are not whole.
+"""`ByteBudget`: bounds the bytes that all connections of a host hold: unread bytes, and parts of incomplete messages.
 
-Invariant: they are at most ``limit_bytes``, or nobody has anything to give. Whoever holds the most gives way, so that
-one who holds less than an equal share of the limit never does, whatever the others do.
+Invariant: connections hold at most ``limit_bytes`` together. Beyond it the connection that holds the most resets a
+stream, so that a connection with less than an equal share of the limit never has to.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Final, Protocol
 
 
 class Holder(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection that holds bytes."""
 
     def give_way(self) -> None:
-        """Let go of some of what it holds, and say so to the budget."""
-        ...
+        """Free some bytes, and call `ByteBudget.hold` with the new number."""
 
 
 class ByteBudget:
@@ -22,12 +21,12 @@ class ByteBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         self.used_bytes = 0
-        """How many there are."""
+        """Bytes that all holders have."""
         self._limit_bytes: Final = limit_bytes
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """Note how many bytes a holder has now."""
+        """Note that a holder has ``size_bytes`` now."""
         before = self._held.get(holder, 0)
         if size_bytes == before:
             return
@@ -38,7 +37,7 @@ class ByteBudget:
         self.used_bytes += size_bytes - before
 
     def enforce(self) -> None:
-        """Have those who hold the most give way until the limit is kept."""
+        """While the limit is exceeded, let the holder with the most bytes give way; stop if it frees none."""
         while self.used_bytes > self._limit_bytes:
             before = self.used_bytes
             max(self._held, key=self._held.__getitem__).give_way()

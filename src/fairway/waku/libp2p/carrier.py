@@ -1,8 +1,7 @@
-"""A muxer core on its link: when frames are sent, and who waits for that.
+"""`Carrier`: the sending side of a connection: it passes the frames of the muxer to the link.
 
-Frames of one turn of the event loop leave together, sealed as one: a thousand small writes make a few large ones. What
-waits is bounded: a writer that finds the queue full waits until the transport has taken it, so a peer that reads slowly
-slows down who writes to it.
+All frames of one turn of the event loop are sealed and sent together, so that many small writes become a few large
+ones. The queue is bounded: a writer waits while it is full, so that a peer that reads slowly slows its writers down.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.mux.muxer import Muxer
 
 SEND_AT_ONCE_BYTES: Final = 131_072
-"""Frames are sent without waiting for the end of the turn when there are so many bytes of them."""
+"""With so many bytes of frames queued, they are sent before the end of the turn."""
 
 
 class Carrier:
@@ -34,17 +33,17 @@ class Carrier:
 
     @property
     def is_full(self) -> bool:
-        """Whether a writer has to wait."""
+        """Whether a writer must wait."""
         return self.muxer.queued_bytes >= SEND_AT_ONCE_BYTES or not self.link.transport.can_write
 
     def schedule_flush(self) -> None:
-        """Send what waits at the end of this turn of the event loop."""
+        """Send the queued frames at the end of this turn of the event loop."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
 
     def flush(self) -> None:
-        """Send what waits, unless the transport is full: then it goes as soon as that has room."""
+        """Send the queued frames now, or as soon as the transport has room."""
         transport = self.link.transport
         if transport.is_closed:
             self.muxer.data_to_send()
@@ -55,7 +54,7 @@ class Carrier:
             self.stalled_since = self._loop.time()
 
     async def drain(self) -> None:
-        """Wait until a writer may look again whether it can go on; others get their turn in between."""
+        """Wait until the transport has room, or for a turn of the event loop; then check `is_full` again."""
         self.flush()
         if self.is_full and not self.link.transport.is_closed:
             waiter = self._loop.create_future()
@@ -65,7 +64,7 @@ class Carrier:
             await asyncio.sleep(0)
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
-        """Say that an application took bytes of a stream."""
+        """Note that the application has read bytes of a stream."""
         self.muxer.consumed(stream_id, size_bytes)
         if self.muxer.queued_bytes:
             self.schedule_flush()
@@ -87,5 +86,5 @@ class Carrier:
         self.flush()
         self.wake_writers()
         if self.link.transport.is_closed:
-            # Whoever reads the connection may be waiting for a stream to be read: it need not any more.
+            # The reader of the connection may wait for a full stream to be read: now it must go on and end.
             self._on_consumed()

@@ -1,8 +1,8 @@
-"""A secured, multiplexed connection with one peer.
+"""`Connection`: a secured, multiplexed connection with one peer.
 
-One task reads it and hands out what the muxer reports; every stream that the peer opens has one task, which negotiates
-and then runs the handler. All of them belong to the connection and end with it. A peer that breaks a protocol, sends
-garbage or reaches a bound ends this connection, or one stream of it, and nothing else.
+One task reads it and passes the muxer's events to the streams. Every stream that the peer opens has a task, which
+negotiates the protocol and runs its handler. All these tasks end with the connection. A peer that breaks a protocol,
+sends garbage or reaches a bound loses this connection, or one of its streams; other connections go on.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _log: Final = logging.getLogger(__name__)
 
 _HANDLER_GRACE_S: Final = 1.0
 _STREAMS_PER_TURN: Final = 32
-"""Streams that a peer opens before others get their turn: what arrives at once may open, and reset, many thousands."""
+"""Streams that a peer may open before other tasks run: one read may open, and reset, many thousands."""
 _NORMAL: Final = 0
 _PROTOCOL_ERROR: Final = 1
 
 
 class Direction(Enum):
-    """Who began a connection."""
+    """Which side opened a connection."""
 
     INBOUND = "inbound"
     OUTBOUND = "outbound"
@@ -60,20 +60,20 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionStatistics:
-    """A connection in numbers."""
+    """Counts of a connection."""
 
     muxer: MuxerStatistics
-    """Its streams and what they hold."""
+    """Counts of its streams."""
     received_bytes: int
-    """Bytes from the network, sealed."""
+    """Encrypted bytes from the network."""
     sent_bytes: int
-    """Bytes to the network, sealed."""
+    """Encrypted bytes to the network."""
     handler_tasks: int
-    """Streams of the peer that are being negotiated or served, and what else runs for this connection."""
+    """Tasks of this connection: streams of the peer that are being negotiated or served, and identify."""
 
 
 class Connection:
-    """Made by a host, which runs it and counts it."""
+    """A connection of a `Host`, which makes and runs it."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Connection:
         budget: ByteBudget,
     ) -> None:
         self.peer_id = upgraded.peer_id
-        """Who is there, proven."""
+        """The peer's id, which the handshake has proven."""
         self.public_key = upgraded.public_key
-        """The peer's key."""
+        """The peer's identity key."""
         self.direction = direction
         self.remote_address = remote_address
-        """Where the peer is, as we see it."""
+        """The address that was dialled, or from which the peer connected."""
         self.muxer = upgraded.muxer.protocol
-        """The muxer that was agreed on."""
+        """The name of the negotiated muxer."""
         self.limits = limits
         self.carrier = Carrier(upgraded.muxer, upgraded.link, self.stream_relieved)
         self._core = upgraded.muxer
@@ -114,17 +114,17 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more can be done with it."""
+        """Whether the connection has ended or is being closed."""
         return self._closing or self._ended.is_set()
 
     @property
     def observed_address(self) -> Multiaddr:
-        """Where the peer's packets come from: an IP address, also when a name was dialled."""
+        """The IP address and port from which the peer's packets come, also if a DNS name was dialled."""
         return self._link.transport.remote_address
 
     @property
     def dialled(self) -> bool:
-        """Whether we began it."""
+        """Whether this node opened the connection."""
         return self.direction is Direction.OUTBOUND
 
     # ---- what a host does
@@ -144,17 +144,17 @@ class Connection:
             await self._end()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something that belongs to this connection and ends with it; what it raises is logged."""
+        """Run a task that ends with the connection at the latest; its errors are logged."""
         self._tasks.spawn(self._guarded(work), name)
 
     # ---- what an application does
 
     async def open_stream(self, protocols: Sequence[str], timeout_s: float = 10.0) -> Stream:
-        """Open a stream that speaks the first of ``protocols`` that the peer speaks too.
+        """Open a stream with the first of ``protocols`` that the peer supports.
 
         Raises:
-            NegotiationError: the peer speaks none of them, or did not answer in time.
-            StreamResetError: the peer wants no more streams now.
+            NegotiationError: the peer supports none of them, or did not answer in time.
+            StreamResetError: the peer accepts no more streams now.
             LimitError: too many streams are open.
             ConnectionClosedError: the connection has ended.
 
@@ -175,7 +175,7 @@ class Connection:
                 await stream.reset()
 
     async def close(self) -> None:
-        """End the connection and all that belongs to it."""
+        """End the connection with its streams and tasks."""
         if not self._closing:
             self._closing = True
             self._core.go_away(_NORMAL)
@@ -188,15 +188,15 @@ class Connection:
             await self._ended.wait()
 
     async def wait_closed(self) -> None:
-        """Wait until the connection, and all that belongs to it, has ended."""
+        """Wait until the connection and its streams and tasks have ended."""
         await self._ended.wait()
 
     def streams(self) -> tuple[Stream, ...]:
-        """Return the streams that are open, of either side."""
+        """Return the open streams, opened by either side."""
         return tuple(self._streams.values())
 
     def statistics(self) -> ConnectionStatistics:
-        """Return the connection in numbers, as they are now."""
+        """Return the counts."""
         return ConnectionStatistics(
             muxer=self._core.statistics(),
             received_bytes=self._link.received_bytes,
@@ -207,25 +207,25 @@ class Connection:
     # ---- what a stream does
 
     def stream_relieved(self) -> None:
-        """Note that a stream holds less than before: a reader that was stopped for it may go on."""
+        """Note that a stream holds fewer bytes: the reading task may go on if it waited for that."""
         self._recount()
         self._relieved.set()
 
     def message_grew(self, size_bytes: int) -> None:
-        """Note that a stream took bytes of a message that is not whole, or, below 0, that it holds them no more."""
+        """Note that a stream holds ``size_bytes`` more of an incomplete message; a negative number means fewer."""
         self._unfinished_bytes += size_bytes
         self._recount()
         if size_bytes > 0:
             self._budget.enforce()
 
     def forget(self, stream_id: int) -> None:
-        """Note that nothing more can happen on a stream."""
+        """Remove a stream that has ended in both directions."""
         self._streams.pop(stream_id, None)
 
     # ---- what the budget of all connections does
 
     def give_way(self) -> None:
-        """Reset the stream that holds the most: memory is short."""
+        """Reset the stream that holds the most bytes, because all connections together hold too many."""
         stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
         if stream is not None and stream.held_bytes:
             self._core.shed(stream_id)
@@ -274,16 +274,16 @@ class Connection:
             case StreamAcknowledged():
                 self._acknowledged.set()
             case _:
-                # A pong shows by its bytes that the peer lives; after a go-away the core opens no streams.
+                # PongReceived: `_tick` sees that bytes arrived. PeerGoesAway: the muxer opens no more streams.
                 _log.debug("%s: %s", self.peer_id, event)
 
     def _recount(self) -> None:
-        """Bring the host's budget up to date."""
+        """Tell the budget of the host how many bytes this connection holds."""
         if not self._ended.is_set():
             self._budget.hold(self, self._core.buffered_bytes + self._unfinished_bytes)
 
     async def _wait_for_reader(self, stream_id: int) -> None:
-        """Leave the peer's bytes in the network until a full stream was read, but not for ever."""
+        """Read nothing from the network until a full stream was read; reset it after `slow_reader_timeout_s`."""
         self._relieved.clear()
         try:
             async with asyncio.timeout(self.limits.slow_reader_timeout_s):
@@ -330,7 +330,7 @@ class Connection:
         except (Libp2pError, TimeoutError) as error:
             _log.debug("with %s: %s", self.peer_id, error)
         except Exception:  # noqa: BLE001  whatever it is, it belongs to one stream of one peer
-            # A fault in a handler is its author's to find, but one peer's stream is all that it may cost.
+            # A fault in a handler must end no more than the stream that it served.
             _log.debug("with %s: a handler failed", self.peer_id, exc_info=True)
 
     async def _end(self) -> None:
@@ -349,7 +349,7 @@ class Connection:
             self._ended.set()
 
     def _fail_streams(self) -> None:
-        """Wake all that wait for a stream or for room to write: the connection has ended."""
+        """Fail all streams and wake all tasks that wait for a stream or for room: the connection has ended."""
         fault = StreamResetError(f"the connection with {self.peer_id} has ended")
         streams = list(self._streams.values())
         self._streams.clear()
@@ -359,7 +359,7 @@ class Connection:
         self._acknowledged.set()
 
     def _tick(self) -> None:
-        """Find a peer that is gone or that takes nothing; called by the clock."""
+        """End the connection if the peer reads nothing or does not answer a ping; called every interval."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self.limits.keepalive_interval_s, self._tick)
         stalled = self.carrier.stalled_since
@@ -374,7 +374,7 @@ class Connection:
             _log.debug("%s does not answer a ping: disconnected", self.peer_id)
             self._link.transport.abort()
         else:
-            # Where the wire has no ping (mplex), TCP's keep-alive has to do.
+            # mplex has no ping: there only TCP's keep-alive finds a peer that has vanished.
             self._pinged = self._core.ping(self._seen_bytes & 0xFFFFFFFF)
             self.carrier.schedule_flush()
 

@@ -1,4 +1,7 @@
-"""`Dialer`: one attempt per address at a time, shared by all callers, and cancelled when all of them have left."""
+"""`Dialer`: connects to addresses, with one attempt per address at a time.
+
+All callers that want an address share the attempt; it is cancelled when all of them have been cancelled or timed out.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _DIAL_TIMEOUT_S: Final = 10.0
 """Longest time of an attempt: name look-up, TCP, TLS, WebSocket and handshake."""
 
 Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[None]]
-"""Keeps a new connection for as long as it lasts, and resolves the future once it can be used."""
+"""Runs a new connection until it ends, and resolves the future once the connection can be used."""
 
 Own = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 """Starts a task that ends with its owner."""
@@ -36,7 +39,7 @@ class _Attempt:
 
 
 class Dialer:
-    """A host's attempts to reach peers."""
+    """The attempts of one host to connect."""
 
     def __init__(self, *, upgrader: Upgrader, limits: HostLimits, ssl: SSLContext | None, run: Run) -> None:
         self._upgrader = upgrader
@@ -49,7 +52,7 @@ class Dialer:
         """Return a new connection, or the one of an attempt at the same address that is under way.
 
         Raises:
-            DialError: there was none in time; the cause is chained.
+            DialError: no connection came about in time; the cause is chained.
             AddressError: the address cannot be dialled.
 
         """
@@ -102,7 +105,7 @@ class Dialer:
 
 
 def _words(error: Exception) -> str:
-    """Return what went wrong; asyncio puts the address, which is named already, in place of the system's words."""
+    """Return the text of an error; asyncio replaces the system's text by the address, which the caller adds anyway."""
     if isinstance(error, OSError) and error.errno and (error.strerror or "").startswith("Connect call failed"):
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Signed envelopes: a payload with its signer's key, bound to one purpose (libp2p RFC 0002).
+"""Signed envelopes: a payload with its signer's key and signature, for one purpose (libp2p RFC 0002).
 
-The signature covers a domain, which is not in the envelope, and the payload's type. A record signed for one purpose
-therefore cannot be shown for another. The invariant: a payload leaves here only after its signature was checked.
+The signature covers a domain, which is not in the envelope, and the payload's type. So a record that was signed for one
+purpose cannot be used for another. Invariant: `open_envelope` returns a payload only if its signature is valid.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MAX_ENVELOPE_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedEnvelope:
-    """What a verified envelope holds."""
+    """The content of a verified envelope."""
 
     signer: PublicKey
-    """Whose signature it bears."""
+    """The key that signed it."""
     payload: bytes
-    """What was signed."""
+    """The signed payload."""
 
 
 def seal_envelope(key: PrivateKey, *, domain: str, payload_type: bytes, payload: bytes) -> bytes:
@@ -43,7 +43,7 @@ def seal_envelope(key: PrivateKey, *, domain: str, payload_type: bytes, payload:
 def open_envelope(
     data: bytes, *, domain: str, payload_type: bytes, max_bytes: int = MAX_ENVELOPE_BYTES
 ) -> OpenedEnvelope:
-    """Return what the envelope holds. Raises `IdentityError` unless it was signed for this domain and type."""
+    """Verify an envelope and return its content; raise `IdentityError` unless it is signed for this domain and type."""
     try:
         message = parse_message(envelope_pb2.Envelope, data, max_bytes=max_bytes)
     except FrameError as error:

@@ -79,7 +79,7 @@ class FrameError(Libp2pError):
 
 
 class FrameTooLongError(FrameError):
-    """A message is longer than may be read, or a number is larger; what follows it is still to be read."""
+    """A message is longer, or a number larger, than allowed; only its length was read."""
 
 
 class LimitError(Libp2pError):

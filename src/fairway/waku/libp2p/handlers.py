@@ -1,4 +1,4 @@
-"""Which protocols a host serves, with what, and how many streams of each a peer may have open."""
+"""`Handlers`: the protocols that a host serves, their handlers, and the streams that a peer may have open of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.stream import Stream
 
 _MAX_STREAMS_PER_PEER: Final = 128
-"""Streams of one protocol that one peer has open, unless it is added with another number."""
+"""Default number of streams of one protocol that one peer may have open."""
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
 """Serves one stream; it is closed when the handler returns, and reset when it raises."""
@@ -42,7 +42,7 @@ class Handlers:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """What is served, in alphabetical order."""
+        """The served protocols, in alphabetical order."""
         return tuple(sorted(self._served))
 
     def speaks(self, protocol: str) -> bool:
@@ -51,11 +51,11 @@ class Handlers:
 
     @contextmanager
     def serving(self, protocol: str, peer_id: PeerId) -> Iterator[StreamHandler]:
-        """Give the handler for one more stream of a peer, and count the stream while it is served.
+        """Return the handler for one more stream of a peer; the stream counts as open inside the block.
 
         Raises:
-            LimitError: the peer has too many of that protocol.
-            NegotiationError: the protocol is not served any more.
+            LimitError: the peer has too many streams of that protocol open.
+            NegotiationError: the protocol is no longer served.
 
         """
         served = self._served.get(protocol)

@@ -44,7 +44,7 @@ from fairway.waku.subscription import Subscription
 _log: Final = logging.getLogger(__name__)
 
 _LISTEN_BACKLOG: Final = 1_024
-"""Connections that the operating system holds for us while we are busy."""
+"""Connections that the operating system accepts before the host does."""
 DEFAULT_AGENT: Final = "fairway"
 DEFAULT_MUXERS: Final = (Yamux.protocol, Mplex.protocol)
 
@@ -56,9 +56,9 @@ class HostStatistics:
     connections: int
     """Connections that are up."""
     peers: int
-    """Peers they are with."""
+    """Connected peers."""
     pending_handshakes: int
-    """Accepted connections whose peer is not proven yet."""
+    """Accepted connections whose handshake is not complete."""
     refused_connections: int
     """Connections that were refused because of a limit."""
     failed_handshakes: int
@@ -66,13 +66,13 @@ class HostStatistics:
     inbound_streams: int
     """Streams that peers opened and that are in use."""
     outbound_streams: int
-    """Streams that we opened and that are in use."""
+    """Streams that this host opened and that are in use."""
     buffered_bytes: int
-    """Received bytes of all connections that are unread, or of messages that are not whole yet."""
+    """Received bytes of all connections that are unread or belong to incomplete messages."""
 
 
 class Host:
-    """Made by `start`."""
+    """A libp2p node, made by `start`; an async context manager."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Host:
         self.peer_id = PeerId.from_public_key(key.public_key)
         self.limits = limits
         self.addresses: tuple[Multiaddr, ...] = ()
-        """The addresses it listens on, with ports and peer id."""
+        """The addresses that the host listens on, with ports and peer id."""
         self._budget = ByteBudget(limits.max_buffered_bytes)
         self._admission = Admission(limits)
         self._handlers = Handlers()
@@ -128,8 +128,8 @@ class Host:
             announce: addresses to announce instead of those it listens on, for a node behind a proxy or NAT.
             listen_ssl: the certificate for ``/wss`` listeners.
             dial_ssl: the authorities to trust when dialling ``/wss``; by default the system's.
-            web_origins: web pages that may connect besides those of this machine, like ``https://example.org``, or
-                ``*``; programs, which name no origin, may always.
+            web_origins: origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages
+                of this machine may always connect, and so may programs, which send no origin.
 
         Raises:
             AddressError: an address cannot be listened on.
@@ -162,10 +162,10 @@ class Host:
     # ---- for applications
 
     def handle(self, protocol: str, handler: StreamHandler, *, max_streams_per_peer: int | None = None) -> None:
-        """Serve a protocol; connected peers are told.
+        """Serve a protocol, and announce it to the connected peers.
 
-        ``handler`` gets each stream of it in a task of its own; the stream is closed when it returns, and reset
-        when it raises, which is logged and ends nothing else.
+        ``handler`` is called with each new stream, in a task of its own. The stream is closed when the handler returns,
+        and reset when it raises; the error is logged.
         """
         is_new = not self._handlers.speaks(protocol)
         self._handlers.add(protocol, handler, max_streams_per_peer)
@@ -173,10 +173,10 @@ class Host:
             self._identify.push_soon()
 
     async def connect(self, address: Multiaddr | str, *, timeout_s: float = 10.0) -> Connection:
-        """Return a connection with the peer at an address: one that is up, or a new one.
+        """Return a connection with the peer at an address: an open one, or a new one.
 
         Raises:
-            DialError: there was none in time; the text says why, and the cause is chained.
+            DialError: no connection came about in time; the text says why, and the cause is chained.
             AddressError: the address cannot be dialled.
             LimitError: too many connections are open.
 
@@ -192,11 +192,11 @@ class Host:
         return await self._dialer.connect(target, timeout_s, self._own)
 
     async def open_stream(self, peer_id: PeerId, protocols: Sequence[str], *, timeout_s: float = 10.0) -> Stream:
-        """Open a stream with a connected peer that speaks the first of ``protocols`` that it speaks too.
+        """Open a stream to a connected peer, with the first of ``protocols`` that it supports.
 
         Raises:
             ConnectionClosedError: there is no connection with that peer.
-            NegotiationError: the peer speaks none of them, or did not answer in time.
+            NegotiationError: the peer supports none of them, or did not answer in time.
             LimitError: too many streams are open.
 
         """
@@ -206,7 +206,7 @@ class Host:
         return await known[-1].open_stream(protocols, timeout_s)
 
     def connections(self) -> tuple[Connection, ...]:
-        """Return every connection that is up."""
+        """Return the open connections."""
         return self._book.connections()
 
     def protocols_of(self, peer_id: PeerId) -> frozenset[str]:
@@ -219,7 +219,7 @@ class Host:
         return self._book.info(peer_id)
 
     def watch(self) -> Subscription[HostEvent]:
-        """Return the events from now on, until it is closed or the host is."""
+        """Return a subscription to the events from now on, until it or the host is closed."""
         return self._book.watch()
 
     async def disconnect(self, peer_id: PeerId) -> None:
@@ -243,7 +243,7 @@ class Host:
         )
 
     async def close(self) -> None:
-        """End everything. Can be called twice."""
+        """End all connections, listeners and tasks. Can be called twice."""
         self._closed = True
         for server in self._servers:
             server.close()
@@ -320,7 +320,7 @@ class Host:
         address: Multiaddr,
         ready: asyncio.Future[Connection] | None = None,
     ) -> None:
-        """Keep a connection for as long as it lasts."""
+        """Run a connection until it ends; resolve ``ready`` once it can be used."""
         if upgraded.peer_id == self.peer_id:
             raise DialError(f"{address} is this node itself: give the address of another one")
         accepted = direction is Direction.INBOUND
@@ -357,8 +357,8 @@ async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:
         await work
     except Libp2pError as error:
         _log.debug("%s: %s", name, error)
-    except Exception:  # noqa: BLE001  whatever it is, it came of one connection
-        # Nothing that comes of one connection may end the node, not even a fault of this program: it is reported.
+    except Exception:  # noqa: BLE001  any fault of one connection
+        # No connection may end the node, not even by a fault of this program.
         _log.exception("%s failed", name)
 
 

@@ -1,4 +1,4 @@
-"""What a host tells those who watch it."""
+"""The events of `Host.watch`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from fairway.waku.libp2p.peer_id import PeerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerConnected:
-    """The first connection with a peer is up. What it speaks is not known yet."""
+    """The first connection with a peer is open; its protocols are not known yet."""
 
     peer_id: PeerId
-    """Who it is, proven."""
+    """The peer's id, which the handshake has proven."""
     address: Multiaddr
-    """Where it is, as we see it."""
+    """The address that was dialled, or from which the peer connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentified:
-    """A peer said what it serves, for the first time or because that has changed."""
+    """A peer announced its protocols for the first time, or they have changed."""
 
     peer_id: PeerId
-    """Who."""
     protocols: frozenset[str]
-    """Everything that it serves now."""
+    """All protocols that the peer serves now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +32,6 @@ class PeerDisconnected:
     """The last connection with a peer has ended."""
 
     peer_id: PeerId
-    """Who."""
 
 
 HostEvent = PeerConnected | PeerIdentified | PeerDisconnected

@@ -1,8 +1,9 @@
-"""identify: what two peers tell each other once they are connected (libp2p "Identify").
+"""The identify message, in which a peer describes itself to another (libp2p "Identify").
 
-Each side opens ``/ipfs/id/1.0.0`` and reads one message: key, addresses, protocols, agent, and where it is seen from.
-``/ipfs/id/push/1.0.0`` says the same unasked when something has changed, and may say part of it. The invariant: a peer
-can speak for itself only; a key or a signed record that is not its own is refused with the whole message.
+Each side opens ``/ipfs/id/1.0.0`` and reads one message: the peer's key, addresses, protocols and agent, and the
+address from which it sees this node. With ``/ipfs/id/push/1.0.0`` a peer sends the message again when something has
+changed, perhaps only some of its fields. Invariant: a message with the key or the signed record of another peer is
+refused whole.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ _MAX_TEXT: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:
-    """What a peer says of itself."""
+    """The content of a peer's identify messages."""
 
     protocols: frozenset[str] = frozenset()
-    """What it serves."""
+    """The protocols that it serves."""
     listen_addresses: tuple[Multiaddr, ...] = ()
-    """Where it says that it can be reached; those that we cannot read are left out."""
+    """The addresses at which it can be reached; those with unknown protocols are left out."""
     observed_address: Multiaddr | None = None
-    """Where it sees us."""
+    """The address from which it sees this node."""
     agent: str = ""
-    """Its program."""
+    """Name and version of its program."""
     protocol_version: str = ""
-    """Its family of protocols."""
+    """The family of protocols, such as ``ipfs/0.1.0``."""
     record: PeerRecord | None = None
-    """Its addresses under its own signature."""
+    """Its addresses, signed by it."""
 
 
 def encode_identify(
@@ -57,7 +58,7 @@ def encode_identify(
     observed: Multiaddr,
     sequence_number: int,
 ) -> bytes:
-    """Return the message that says who we are to a peer that we see at ``observed``."""
+    """Return the message that describes this node to a peer whose address is ``observed``."""
     return identify_pb2.Identify(
         public_key=key.public_key.to_bytes(),
         listen_addrs=[address.to_bytes() for address in addresses],
@@ -70,11 +71,11 @@ def encode_identify(
 
 
 def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None) -> PeerInfo:
-    """Return what the message of ``peer_id`` says; what it leaves out stays as it was ``known``.
+    """Return the content of a message of ``peer_id``; fields that it leaves out are those of ``known``.
 
     Raises:
-        FrameError: it is no such message.
-        IdentityError: it speaks for another peer.
+        FrameError: ``data`` is no identify message.
+        IdentityError: it has the key or the record of another peer.
 
     """
     message = parse_message(identify_pb2.Identify, data, max_bytes=MAX_MESSAGE_BYTES)
@@ -92,7 +93,7 @@ def decode_identify(data: bytes, peer_id: PeerId, known: PeerInfo | None = None)
         info = replace(info, listen_addresses=readable_addresses(message.listen_addrs[:_MAX_ADDRESSES]))
     if message.observed_addr:
         observed = readable_addresses([message.observed_addr])
-        # js-libp2p puts our own peer id behind it.
+        # js-libp2p appends the peer id of this node.
         info = replace(info, observed_address=observed[0].without_peer_id() if observed else None)
     if message.HasField("agent_version"):
         info = replace(info, agent=message.agent_version[:_MAX_TEXT])

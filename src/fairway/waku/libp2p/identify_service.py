@@ -1,4 +1,7 @@
-"""identify, as a host runs it: it asks each new peer, answers when asked, and tells peers what has changed."""
+"""`IdentifyService`: exchanges identify messages with the peers of a host.
+
+It asks each new peer, answers the requests of peers, and pushes a message to all peers when the protocols change.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ _TIMEOUT_S: Final = 10.0
 
 
 class IdentifyService:
-    """Both protocols, both sides."""
+    """Both protocols of identify, for one host."""
 
     def __init__(self, *, key: PrivateKey, agent: str, handlers: Handlers, book: PeerBook) -> None:
         self.addresses: tuple[Multiaddr, ...] = ()
-        """What to tell peers about where we are."""
+        """The addresses to announce."""
         self._key = key
         self._agent = agent
         self._handlers = handlers
@@ -37,23 +40,23 @@ class IdentifyService:
         self._push_scheduled = False
 
     async def ask(self, connection: Connection) -> None:
-        """Learn what a peer is and serves."""
+        """Ask a peer for its identify message."""
         async with asyncio.timeout(_TIMEOUT_S), await connection.open_stream([IDENTIFY_PROTOCOL]) as stream:
             message = await stream.read_frame(MAX_MESSAGE_BYTES)
         self._learn(connection.peer_id, message or b"")
 
     async def answer(self, stream: Stream) -> None:
-        """Say what we are and serve."""
+        """Send the identify message of this host."""
         await stream.write_frame(self._message(stream.connection.observed_address))
 
     async def receive_push(self, stream: Stream) -> None:
-        """Take what a peer says has changed."""
+        """Receive a changed identify message of a peer."""
         async with asyncio.timeout(_TIMEOUT_S):
             message = await stream.read_frame(MAX_MESSAGE_BYTES)
         self._learn(stream.peer_id, message or b"")
 
     def push_soon(self) -> None:
-        """Tell all peers what we are and serve, once for everything that changes in this turn of the event loop."""
+        """Send all peers a new identify message at the end of this turn of the event loop."""
         if not self._push_scheduled and self._book.connections():
             self._push_scheduled = True
             asyncio.get_running_loop().call_soon(self._push_to_all)
@@ -75,7 +78,7 @@ class IdentifyService:
             protocols=self._handlers.protocols,
             agent=self._agent,
             observed=observed,
-            # Records of the same peer are ordered by it: a later one, or a later run, must have a greater number.
+            # A newer record of a peer must have a greater number, also after a restart.
             sequence_number=time.time_ns(),
         )
 

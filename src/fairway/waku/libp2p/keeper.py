@@ -1,7 +1,7 @@
 """`PeerKeeper`: stays connected to known peers, and dials them again with growing pauses.
 
 Each address has at most one attempt at a time. Random pauses spread the attempts of many nodes that lost the same peer.
-A watcher gets each change once, however many attempts fail alike.
+A watcher gets each change of state once; attempts that fail alike are no change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairway.waku.subscription import Subscription
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 _STABLE_S: Final = 30.0
-"""After a connection of this length the pauses begin at the shortest again."""
+"""After a connection that lasted longer, the pauses begin with the shortest again."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class KeptPeer:
     address: Multiaddr
     state: KeptState
     detail: str = ""
-    """Why the last attempt failed."""
+    """The error of the last attempt, if it failed."""
 
 
 class PeerKeeper:
@@ -72,7 +72,7 @@ class PeerKeeper:
             self._tasks.spawn(self._keep(address))
 
     async def close(self) -> None:
-        """Stop to dial; connections stay. Can be called twice."""
+        """Stop dialling; connections stay open. Can be called twice."""
         await self._tasks.close()
         for watcher in tuple(self._watchers):
             watcher.close()
@@ -83,7 +83,7 @@ class PeerKeeper:
         return tuple(peer_id for peer_id in dict.fromkeys(self._peer_ids.values()) if peer_id in here)
 
     def failures(self) -> tuple[str, ...]:
-        """Return why each address that was tried is not connected."""
+        """Return a text for each tried address that is not connected: the reason."""
         return tuple(
             kept.detail or f"the connection with {kept.address} has ended"
             for kept in self._known.values()
@@ -91,7 +91,7 @@ class PeerKeeper:
         )
 
     def watch(self) -> Subscription[KeptPeer]:
-        """Return the state of each address that was tried, then every change, until the subscription is closed."""
+        """Return a subscription to the state of each tried address, and to every change."""
         watcher: Subscription[KeptPeer] = Subscription(on_close=lambda: self._watchers.remove(watcher))
         self._watchers.append(watcher)
         for kept in self._known.values():

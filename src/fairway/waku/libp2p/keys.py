@@ -1,7 +1,7 @@
-"""A node's own identity key: made, kept in a file and signed with (libp2p "Peer Ids and Keys").
+"""`PrivateKey`: the identity key of a node, which signs and can be stored in a file (libp2p "Peer Ids and Keys").
 
-Ed25519 and secp256k1, the two kinds that Waku nodes use for themselves. Files hold either libp2p's protobuf encoding,
-which other implementations read and write too, or PEM. A private key shows its public half and nothing else.
+Waku nodes use Ed25519 and secp256k1. A file holds libp2p's protobuf encoding, which other implementations read and
+write too, or PEM. The ``repr`` shows only the public key.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PrivateKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PrivateKey:
-        """Read the protobuf encoding, or raise `IdentityError` (never with a byte of the key in its text)."""
+        """Read the protobuf encoding, or raise `IdentityError`, whose text contains no byte of the key."""
         try:
             message = parse_message(keys_pb2.PrivateKey, bytes(data), max_bytes=MAX_KEY_BYTES)
         except FrameError as error:
@@ -93,7 +93,7 @@ class PrivateKey:
         return key
 
     def to_bytes(self) -> bytes:
-        """Return the protobuf encoding. It is the secret itself: keep it as such."""
+        """Return the protobuf encoding, which contains the secret."""
         if isinstance(self._key, Ed25519PrivateKey):
             raw = (serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption())
             data = self._key.private_bytes(*raw) + self.public_key.data
@@ -107,7 +107,7 @@ class PrivateKey:
         try:
             key = serialization.load_pem_private_key(pem, password)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            # The cause names the format and the password's presence, never key material.
+            # The text of the cause contains no byte of the key.
             raise IdentityError(f"no private key in PEM form: {error}") from error
         if not isinstance(key, Ed25519PrivateKey | ec.EllipticCurvePrivateKey):
             raise IdentityError("an own identity key is Ed25519 or secp256k1; the PEM text holds another kind")
@@ -135,9 +135,9 @@ class PrivateKey:
             file.write(self.to_bytes())
 
     def sign(self, message: bytes) -> bytes:
-        """Return the signature of ``message``: Ed25519, or ECDSA over SHA-256 in DER with the low one of its two s.
+        """Return the signature of ``message``: Ed25519, or ECDSA with SHA-256 in DER with a low ``s``.
 
-        BIP 62 has signatures with a high s refused, and js-libp2p refuses them.
+        BIP 62 asks for a low ``s``, and js-libp2p refuses signatures with a high one.
         """
         if isinstance(self._key, Ed25519PrivateKey):
             return self._key.sign(message)

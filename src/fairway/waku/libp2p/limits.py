@@ -1,7 +1,7 @@
 """`HostLimits`: the bounds of a host; `Admission`: which connections it accepts.
 
-Every resource that a peer can take is named here with its bound: connections, handshakes, streams, bytes, time. The
-invariant: a peer that reaches a bound loses its own stream or connection, and no other peer's.
+Each resource that a peer can use has a bound here: connections, handshakes, streams, bytes and time. Invariant: a peer
+that reaches a bound loses a stream or connection of its own, not one of another peer.
 """
 
 from __future__ import annotations
@@ -26,64 +26,64 @@ class HostLimits:
     """The bounds of a host; times are in seconds."""
 
     max_connections: int = 512
-    """Connections in all, either direction."""
+    """Connections in both directions."""
     max_accepted_connections: int = 448
-    """Of these, connections that peers began: the rest is for those that we dial, which no crowd keeps us from."""
+    """Connections that peers opened; the rest of ``max_connections`` is left for connections that this host opens."""
     max_connections_per_peer: int = 4
-    """Connections with one peer id: two that dial each other at once may end up with two."""
+    """Connections with one peer id; two peers that dial each other at the same time may have two."""
     max_connections_per_ip: int = 256
-    """Connections that were accepted from one IP address, or one /64 network of IPv6, handshakes included."""
+    """Accepted connections from one IP address, or one /64 network of IPv6, including those in the handshake."""
     max_pending_handshakes: int = 128
-    """Accepted connections whose peer is not proven yet; one more displaces the oldest of the fullest IP address."""
+    """Accepted connections in the handshake; one more ends the oldest of the IP address that has the most."""
     max_pending_handshakes_per_ip: int = 64
-    """The same for one IP address; one more displaces its oldest."""
+    """Accepted connections of one IP address in the handshake; one more ends its oldest."""
     handshake_timeout_s: float = 10.0
-    """From the first byte of a connection to its muxer, all steps together, in either direction."""
+    """Time from the first byte of a connection until its muxer is negotiated, in either direction."""
     negotiation_timeout_s: float = 10.0
-    """How long a stream that a peer opened may stay silent about its protocol."""
+    """Time for the peer to negotiate the protocol of a stream that it opened."""
     close_linger_s: float = 10.0
-    """How long a stream that we closed waits for the peer to close its half before it is reset."""
+    """Time for the peer to close its half of a stream that this host closed; after it the stream is reset."""
     slow_reader_timeout_s: float = 10.0
-    """How long one full mplex stream may hold up its connection before it is reset."""
+    """Time for which a full mplex stream may stop the reading of its connection; after it the stream is reset."""
     keepalive_interval_s: float = 30.0
-    """A peer that sent nothing for so long is pinged (yamux), and is gone after as long again without a word."""
+    """A peer that sends nothing for so long gets a ping (yamux); after as long again the connection ends."""
     write_stall_timeout_s: float = 30.0
-    """A peer that takes nothing of what waits for it for so long is disconnected."""
+    """A connection ends if the transport takes none of the waiting bytes for so long."""
     max_buffered_bytes: int = 256 * _MIB
-    """Received bytes of all connections that are unread, or belong to messages that are not complete; beyond it
-    the fullest stream of the connection that holds the most is reset."""
+    """Received bytes of all connections that are unread or belong to incomplete messages. Beyond it the connection that
+    holds the most resets its fullest stream."""
     muxer: MuxerLimits = field(default_factory=MuxerLimits)
     """The bounds of each connection's muxer."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing could be done within."""
+        """Raise `ConfigurationError` for a limit that is not above 0."""
         require_positive(self)
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One accepted connection, from its first byte to its end."""
+    """An accepted connection, as `Admission` counts it."""
 
     ip: str
-    """Where it came from."""
+    """The IP address or /64 network that it came from."""
     turn_away: Callable[[], None]
     """Ends the connection, to make room for a newer handshake."""
     is_pending: bool = True
-    """Whether its peer is still to be proven."""
+    """Whether the handshake is under way."""
     is_counted: bool = True
-    """Whether it still takes a place of its IP address."""
+    """Whether the connection counts for its IP address."""
 
 
 class Admission:
-    """Counts connections and pending handshakes.
+    """Counts connections and handshakes under way.
 
-    When there are too many handshakes, the oldest is ended for a new one: an honest peer completes its handshake in
-    milliseconds, so silent connections cannot keep it out.
+    When there are too many handshakes, a new one ends the oldest. An honest peer completes its handshake in
+    milliseconds, so that silent connections cannot block it.
     """
 
     def __init__(self, limits: HostLimits) -> None:
         self._limits = limits
-        # In the order in which they came, so the first one is the oldest.
+        # In order of arrival: the first is the oldest.
         self._pending: dict[Ticket, None] = {}
         self._pending_by_ip: dict[str, dict[Ticket, None]] = {}
         self._accepted_by_ip: Counter[str] = Counter()
@@ -95,14 +95,14 @@ class Admission:
 
     @property
     def pending(self) -> int:
-        """Accepted connections whose peer is not proven yet."""
+        """Accepted connections whose handshake is under way."""
         return len(self._pending)
 
     def knock(self, ip: str, turn_away: Callable[[], None]) -> Ticket:
-        """Let an accepted connection begin its handshake; another one may be turned away for it.
+        """Count an accepted connection that begins its handshake; this may end another handshake.
 
         Raises:
-            LimitError: too many are connected already; close it.
+            LimitError: there are too many connections; the caller closes this one.
 
         """
         limits = self._limits
@@ -121,7 +121,7 @@ class Admission:
         return ticket
 
     def handshake_over(self, ticket: Ticket) -> None:
-        """Note that a handshake ended, well or not. May be said twice."""
+        """Note that a handshake has succeeded or failed. Can be called twice."""
         if ticket.is_pending:
             ticket.is_pending = False
             del self._pending[ticket]
@@ -131,17 +131,17 @@ class Admission:
                 del self._pending_by_ip[ticket.ip]
 
     def gone(self, ticket: Ticket) -> None:
-        """Note that an accepted connection ended. May be said twice."""
+        """Note that an accepted connection has ended. Can be called twice."""
         self.handshake_over(ticket)
         if ticket.is_counted:
             ticket.is_counted = False
             _count_down(self._accepted_by_ip, ticket.ip)
 
     def enter(self, peer_id: PeerId, *, accepted: bool) -> None:
-        """Count a connection whose peer is proven; ``accepted`` says whether the peer began it.
+        """Count a connection after its handshake; ``accepted`` says whether the peer opened it.
 
         Raises:
-            LimitError: the host, or this peer, has too many; close it.
+            LimitError: the host, or this peer, has too many connections; the caller closes this one.
 
         """
         self._check_total(accepted=accepted)
@@ -151,7 +151,7 @@ class Admission:
         self._by_peer[peer_id] += 1
 
     def leave(self, peer_id: PeerId, *, accepted: bool) -> None:
-        """Note that such a connection ended."""
+        """Note that a connection counted by `enter` has ended."""
         self._connections -= 1
         self._accepted -= accepted
         _count_down(self._by_peer, peer_id)
@@ -174,7 +174,7 @@ class Admission:
 
 
 def _place_of(ip: str) -> str:
-    """Return the address or network that limits count by: for IPv6 the /64 network, which one owner has whole."""
+    """Return the unit that limits count: the IPv4 address, or the /64 network of IPv6, which belongs to one owner."""
     if ":" not in ip:
         return ip
     address = IPv6Address(ip)

@@ -1,6 +1,6 @@
-"""A transport on its way up: bytes as they are until the Noise handshake, sealed and opened after it.
+"""`Link`: a transport whose bytes are plain until the Noise handshake, and encrypted after it.
 
-Each negotiation reads what the network happens to deliver; what stood behind its end is put back for the next layer.
+A negotiation reads whatever the network delivers; bytes behind its end are put back for the next layer.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from fairway.waku.libp2p.transports.transport import ByteTransport
 
 
 class ByteChannel(Protocol):
-    """What a negotiation needs: a `Link` or a stream."""
+    """A `Link` or a stream, over which a protocol is negotiated."""
 
     async def read(self) -> bytes:
-        """Return what arrives next; ``b""`` at the end."""
-        ...
+        """Return the next bytes; ``b""`` at the end."""
 
     async def write(self, data: bytes) -> None:
         """Send ``data``."""
-        ...
 
     def unread(self, data: bytes) -> None:
-        """Put ``data`` back: it is read next."""
-        ...
+        """Put ``data`` back: the next `read` returns it."""
 
 
 class Link:
-    """A transport with a Noise session, once there is one, and with a place for bytes that were read too early."""
+    """A transport, and its Noise session after the handshake."""
 
     def __init__(self, transport: ByteTransport) -> None:
         self.transport = transport
@@ -42,12 +39,12 @@ class Link:
         self._held = b""
 
     def secure(self, session: NoiseSession, leftover: bytes) -> None:
-        """Seal and open everything from here on; ``leftover`` are sealed bytes that are here already."""
+        """Encrypt and decrypt from here on; ``leftover`` are encrypted bytes that have arrived already."""
         self._session = session
         self._held = session.receive_data(leftover)
 
     async def read(self) -> bytes:
-        """Return what arrives next, opened; ``b""`` at the end. `FrameError` for what the peer did not seal."""
+        """Return the next bytes, decrypted; ``b""`` at the end. Raises `FrameError` for bytes of another sender."""
         if self._held:
             data, self._held = self._held, b""
             return data
@@ -62,17 +59,17 @@ class Link:
         return b""
 
     def unread(self, data: bytes) -> None:
-        """Put ``data`` back: it is read next."""
+        """Put ``data`` back: the next `read` returns it."""
         self._held = data + self._held
 
     def send(self, data: bytes) -> None:
-        """Seal ``data`` and hand it to the transport."""
+        """Encrypt ``data`` and pass it to the transport."""
         sealed = data if self._session is None else self._session.encrypt(data)
         self.sent_bytes += len(sealed)
         self.transport.write(sealed)
 
     async def write(self, data: bytes) -> None:
-        """Send ``data``; a negotiation's few bytes need no back-pressure."""
+        """Send ``data``; a negotiation sends so few bytes that it need not wait for the transport."""
         self.send(data)
 
 
@@ -80,7 +77,7 @@ async def negotiate(channel: ByteChannel, negotiation: MultistreamDialer | Multi
     """Agree on a protocol and return it.
 
     Raises:
-        NegotiationError: there is none, or the other side went away.
+        NegotiationError: the sides have no protocol in common, or the peer disconnected.
 
     """
     await channel.write(negotiation.data_to_send())

@@ -1,8 +1,8 @@
 """Multiaddrs: addresses that describe themselves, as text ("/ip4/127.0.0.1/tcp/60000/p2p/12D3...") and in binary.
 
-Implements the parts of the multiaddr specification and of libp2p's "Addressing" that TCP and WebSocket peers use, and
-names the transports that are read but not dialled. A protocol that is not known has an unknown length, so an address
-that holds one is refused whole. IPv6 zones are refused: they mean something on one machine only.
+Implements the parts of the multiaddr specification and of libp2p's "Addressing" that TCP and WebSocket peers use.
+Addresses of other known transports can be read but not dialled. The length of an unknown protocol is unknown, so that
+an address with one is refused whole. IPv6 zones are refused, because they have a meaning on one machine only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CODES: Final = {
     "wss": 478,
     "http": 480,
 }
-"""The protocols that are known, with their codes in the multicodec table."""
+"""The known protocols, with their codes in the multicodec table."""
 
 _BY_CODE: Final = {code: name for name, code in _CODES.items()}
 _ALIASES: Final = {"ipfs": "p2p"}
@@ -63,7 +63,7 @@ _TRANSPORTS: Final = {
     ("tcp", "tls", "sni", "ws"): "wss",
     ("tcp", "sni", "tls", "ws"): "wss",
 }
-"""What can be dialled: the protocols between the host and the peer id."""
+"""The transports that can be dialled, by the protocols between the host and the peer id."""
 
 _NAME_PATTERN: Final = re.compile(r"[!-.0-~]{1,253}")
 """Printable ASCII without a slash: a name in another script is written in its "xn--" form."""
@@ -158,7 +158,7 @@ class Multiaddr:
 
     @property
     def host_kind(self) -> str | None:
-        """How `host` is meant: "ip4", "ip6", "dns", "dns4", "dns6" or "dnsaddr"; None without one."""
+        """The protocol of `host`: "ip4", "ip6", "dns", "dns4", "dns6" or "dnsaddr"; None without a host."""
         return self.components[0][0] if self.host is not None else None
 
     @property
@@ -169,7 +169,7 @@ class Multiaddr:
 
     @property
     def transport(self) -> str | None:
-        """How to dial it: "tcp", "ws" or "wss"; None when it is no address that a peer can be dialled at directly."""
+        """The transport to dial: "tcp", "ws" or "wss"; None if the address cannot be dialled directly."""
         if self.host is None or self.host_kind == "dnsaddr":
             return None
         middle = self.components[1:]
@@ -179,13 +179,13 @@ class Multiaddr:
 
     @property
     def server_name(self) -> str | None:
-        """The name that TLS asks for: that of "sni", else a DNS host, else None."""
+        """The host name that TLS expects: that of "sni", else a DNS host, else None."""
         named = next((value for name, value in self.components if name == "sni"), None)
         return named or (self.host if self.host_kind in {"dns", "dns4", "dns6"} else None)
 
     @property
     def peer_id(self) -> PeerId | None:
-        """The peer that answers there: the id at the end, or None."""
+        """The peer id at the end, or None."""
         name, value = self.components[-1]
         return PeerId.parse(value) if name == "p2p" and value is not None else None
 
@@ -197,7 +197,7 @@ class Multiaddr:
         return self if known is not None else Multiaddr((*self.components, ("p2p", str(peer_id))))
 
     def without_peer_id(self) -> Multiaddr:
-        """Return the address without a peer id at its end; an address that is nothing else stays as it is."""
+        """Return the address without a peer id at its end; an address that consists of a peer id is unchanged."""
         if self.peer_id is None or len(self.components) == 1:
             return self
         return Multiaddr(self.components[:-1])
@@ -210,7 +210,7 @@ class Multiaddr:
 
 
 def readable_addresses(encoded: Iterable[bytes]) -> tuple[Multiaddr, ...]:
-    """Return those of a peer's binary addresses that can be read: peers also name transports unknown here."""
+    """Return the binary addresses that can be read; peers also send addresses with unknown transports."""
     readable = []
     for data in encoded:
         with suppress(AddressError):

@@ -1,11 +1,11 @@
-"""multistream-select 1.0: two peers agree which protocol a connection or stream speaks (libp2p "Connections").
+"""multistream-select 1.0: two peers agree on the protocol of a connection or stream (libp2p "Connections").
 
-No I/O: give what arrived to ``receive_data``, send what ``data_to_send`` returns. Both are done when ``receive_data``
-returns `Negotiated`; what the other side sent behind the negotiation is in its ``leftover``.
+No I/O: pass received bytes to ``receive_data``, and send the bytes that ``data_to_send`` returns. The negotiation ends
+when ``receive_data`` returns `Negotiated`; its ``leftover`` has the bytes that arrived behind the negotiation.
 
-The dialer puts the header and its first protocol into one write, and the listener answers both with one: agreement on
-the first choice costs one round trip. Invariants: a message is at most 1,024 bytes, a negotiation has a bounded
-number of proposals, and a negotiation that failed stays failed.
+The dialer sends the header and its first protocol in one write, and the listener answers both in one: an agreement on
+the first protocol takes one round trip. Invariants: a message has at most 1,024 bytes, a negotiation has a bounded
+number of proposals, and a failed negotiation stays failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES: Final = 1024
 """Longest message that is read, its newline included."""
 
 MAX_PROPOSALS: Final = 64
-"""How many protocols a listener lets itself be asked for."""
+"""Proposals that a listener answers; after the last one it gives up."""
 
 _NOT_AVAILABLE: Final = "na"
 _LIST: Final = "ls"
@@ -33,12 +33,12 @@ _LIST: Final = "ls"
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """The two sides agree."""
+    """The result of a negotiation."""
 
     protocol: str
-    """What they speak from here on."""
+    """The protocol that both sides agreed on."""
     leftover: bytes
-    """What arrived behind the negotiation: the first bytes of that protocol."""
+    """Bytes that arrived behind the negotiation: the first of that protocol."""
 
 
 def encode_message(text: str) -> bytes:
@@ -50,7 +50,7 @@ _HEADER: Final = encode_message(MULTISTREAM_PROTOCOL)
 
 
 class _Negotiation(ABC):
-    """What both sides share: cutting messages out of what arrives, and remembering how it ended."""
+    """The common part of both sides: reads messages from the received bytes, and keeps the result."""
 
     __slots__ = ("_buffer", "_fault", "_greeted", "_max_message_bytes", "_out", "_over")
 
@@ -63,16 +63,16 @@ class _Negotiation(ABC):
         self._max_message_bytes = max_message_bytes
 
     def data_to_send(self) -> bytes:
-        """Return what must be sent now; empty when nothing waits. Also to be sent after an agreement."""
+        """Return the bytes to send now, perhaps none; they must also be sent after an agreement."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def receive_data(self, data: bytes) -> Negotiated | None:
-        """Take what arrived; return the agreement once there is one.
+        """Process received bytes; return the agreement once there is one, else None.
 
-        Raises `NegotiationError` when there will be none: the other side speaks something else, declined
-        everything, or goes on beyond the bounds. Data after the agreement belongs to its protocol: `NegotiationError`.
+        Raises `NegotiationError` if the peer does not speak multistream-select, declines all protocols or exceeds a
+        bound; also for data after the agreement, which belongs to the negotiated protocol.
         """
         if self._over:
             raise NegotiationError("this negotiation is over; what follows belongs to the protocol agreed on")
@@ -123,15 +123,15 @@ class _Negotiation(ABC):
 
     @abstractmethod
     def _greet(self) -> None:
-        """Do what follows the peer's header."""
+        """React to the peer's header."""
 
     @abstractmethod
     def _answer(self, text: str) -> str | None:
-        """Do what follows a message behind the header; return the protocol once it is agreed on."""
+        """React to a message after the header; return the protocol once it is agreed on."""
 
 
 class MultistreamDialer(_Negotiation):
-    """The side that proposes, in order of preference. Raises `ConfigurationError` for names that cannot be sent."""
+    """The side that proposes protocols, preferred first. Raises `ConfigurationError` for names that cannot be sent."""
 
     __slots__ = ("_proposals", "_proposed")
 
@@ -151,11 +151,11 @@ class MultistreamDialer(_Negotiation):
 
     @property
     def proposal(self) -> str:
-        """The protocol that is on the table. A dialer that has one only may send its first request at once."""
+        """The protocol that is proposed now."""
         return self._proposals[self._proposed]
 
     def _greet(self) -> None:
-        """Do nothing more: header and first proposal are already on their way."""
+        """Do nothing: the header and the first proposal were sent at the start."""
 
     def _answer(self, text: str) -> str | None:
         if text == self.proposal:
@@ -172,10 +172,10 @@ class MultistreamDialer(_Negotiation):
 
 
 class MultistreamListener(_Negotiation):
-    """The side that is asked. ``protocols``: the names it speaks, or a test of a name.
+    """The side that accepts or declines proposals. ``protocols``: the names that it accepts, or a test of a name.
 
-    After ``max_proposals`` proposals that were declined it gives up. "ls" is answered with the names, or with "na"
-    when there is only a test.
+    After ``max_proposals`` declined proposals it gives up. It answers "ls" with the names, or with "na" if it only has
+    a test.
     """
 
     __slots__ = ("_left", "_protocols", "_speaks")

@@ -1,4 +1,4 @@
-"""Who is connected, what they said of themselves, and who wants to know."""
+"""`PeerBook`: the connected peers of a host and their identify messages; it publishes the events of `Host.watch`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.waku.subscription import Subscription
 
 
 class PeerBook:
-    """A host's connections by peer. What a peer said is forgotten with its last connection."""
+    """The connections of a host by peer. The identify message of a peer is removed with its last connection."""
 
     def __init__(self) -> None:
         self._connections: dict[PeerId, list[Connection]] = {}
@@ -18,14 +18,14 @@ class PeerBook:
         self._watchers: list[Subscription[HostEvent]] = []
 
     def add(self, connection: Connection) -> None:
-        """Enter a new connection."""
+        """Add a new connection."""
         of_peer = self._connections.setdefault(connection.peer_id, [])
         of_peer.append(connection)
         if len(of_peer) == 1:
             self._publish(PeerConnected(peer_id=connection.peer_id, address=connection.remote_address))
 
     def remove(self, connection: Connection) -> None:
-        """Strike out a connection that has ended."""
+        """Remove a connection that has ended."""
         of_peer = self._connections[connection.peer_id]
         of_peer.remove(connection)
         if not of_peer:
@@ -34,7 +34,7 @@ class PeerBook:
             self._publish(PeerDisconnected(peer_id=connection.peer_id))
 
     def identified(self, peer_id: PeerId, info: PeerInfo) -> None:
-        """Keep what a connected peer said; it is published when it changes what the peer serves."""
+        """Keep the identify message of a connected peer; publish an event if its protocols have changed."""
         if peer_id not in self._connections:
             return
         before = self._info.get(peer_id)
@@ -43,7 +43,7 @@ class PeerBook:
             self._publish(PeerIdentified(peer_id=peer_id, protocols=info.protocols))
 
     def info(self, peer_id: PeerId) -> PeerInfo | None:
-        """Return what a peer said, or None while it is not connected or has said nothing."""
+        """Return the identify message of a connected peer, or None before it arrives."""
         return self._info.get(peer_id)
 
     def connections(self) -> tuple[Connection, ...]:
@@ -51,11 +51,11 @@ class PeerBook:
         return tuple(connection for of_peer in self._connections.values() for connection in of_peer)
 
     def connections_with(self, peer_id: PeerId) -> tuple[Connection, ...]:
-        """Return the connections with one peer that can still be used, oldest first."""
+        """Return the open connections with one peer, oldest first."""
         return tuple(one for one in self._connections.get(peer_id, ()) if not one.is_closed)
 
     def watch(self) -> Subscription[HostEvent]:
-        """Return the events from now on."""
+        """Return a subscription to the events from now on."""
         subscription: Subscription[HostEvent] = Subscription(on_close=lambda: self._watchers.remove(subscription))
         self._watchers.append(subscription)
         return subscription

@@ -1,7 +1,7 @@
 """Peer ids: the multihash of a peer's public key (libp2p "Peer Ids and Keys").
 
-A key that encodes to at most 42 bytes is its own hash (identity multihash), a longer one is hashed with SHA-256; any
-other hash is refused. Text is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); the CIDv1 form is read too.
+A key whose encoding has at most 42 bytes is used as it is (identity multihash), a longer one is hashed with SHA-256;
+any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); CIDv1 is read too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_INLINE_KEY_BYTES: Final = 42
 """Encoded keys up to this size are not hashed."""
 
 MAX_TEXT_CHARACTERS: Final = 128
-"""Longer texts are not read: the longest valid one has fewer than 80."""
+"""Longer texts are not read; the longest valid one has fewer than 80 characters."""
 
 _IDENTITY: Final = 0x00
 _SHA2_256: Final = 0x12
@@ -32,7 +32,7 @@ _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 
 @dataclass(frozen=True, slots=True, order=True)
 class PeerId:
-    """Whom a connection is with. Raises `IdentityError` for a multihash that no key leads to."""
+    """The id of a peer. Raises `IdentityError` for a multihash that is none of a key."""
 
     multihash: bytes
     """The peer id in binary: hash code, length, digest."""
@@ -73,7 +73,7 @@ class PeerId:
         return cls(binary[len(_CID_V1_LIBP2P_KEY) :])
 
     def public_key(self) -> PublicKey | None:
-        """Return the key that the id holds; None when it holds a hash only. `IdentityError` if it is no key."""
+        """Return the key in the id, or None if the id is a hash. Raises `IdentityError` if it is no valid key."""
         return PublicKey.from_bytes(self.multihash[2:]) if self.multihash[0] == _IDENTITY else None
 
     def to_bytes(self) -> bytes:
@@ -98,7 +98,7 @@ def _encode_base58(data: bytes) -> str:
     while number:
         number, digit = divmod(number, 58)
         digits.append(_BASE58[digit])
-    # Each leading zero byte is one leading "1": the number itself does not show them.
+    # Each leading zero byte is one leading "1"; the number does not contain them.
     return "1" * (len(data) - len(data.lstrip(b"\0"))) + "".join(reversed(digits))
 
 

@@ -1,8 +1,8 @@
 """Peer records: a peer's addresses under its own signature (libp2p RFC 0003, as identify and gossipsub carry them).
 
-Text and implementations differ: go-libp2p, js-libp2p, rust-libp2p and nim-libp2p all use the domain
-"libp2p-peer-record" and the payload type 0x0301 (multicodec "libp2p-peer-record"), and so does this module. The
-invariant: a record is believed only when the peer it names is the one that signed it.
+The RFC and the implementations differ: go-libp2p, js-libp2p, rust-libp2p and nim-libp2p all use the domain
+"libp2p-peer-record" and the payload type 0x0301 (multicodec "libp2p-peer-record"), and so does this module. Invariant:
+a record is accepted only if the peer that it names has signed it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PEER_RECORD_DOMAIN: Final = "libp2p-peer-record"
 PEER_RECORD_TYPE: Final = b"\x03\x01"
 
 MAX_ADDRESSES: Final = 64
-"""Addresses beyond that many are not looked at."""
+"""Addresses of a record that are read; further ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRecord:
-    """Where a peer says it can be reached."""
+    """The addresses at which a peer can be reached."""
 
     peer_id: PeerId
     """The peer, which signed the record."""
@@ -40,7 +40,7 @@ class PeerRecord:
 
 
 def sign_peer_record(key: PrivateKey, *, sequence_number: int, addresses: Sequence[Multiaddr]) -> bytes:
-    """Return the envelope that says where the owner of ``key`` can be reached."""
+    """Return a signed envelope with the addresses of the owner of ``key``."""
     if not 0 <= sequence_number < 2**64:
         raise ConfigurationError(f"the sequence number of a peer record has 64 bits; {sequence_number} does not fit")
     record = envelope_pb2.PeerRecord(
@@ -53,7 +53,7 @@ def sign_peer_record(key: PrivateKey, *, sequence_number: int, addresses: Sequen
 
 
 def open_peer_record(data: bytes, *, max_bytes: int = MAX_ENVELOPE_BYTES) -> PeerRecord:
-    """Return the record in an envelope. Raises `IdentityError` unless the peer it names signed it as such."""
+    """Return the record in an envelope. Raises `IdentityError` unless the peer that it names has signed it."""
     opened = open_envelope(data, domain=PEER_RECORD_DOMAIN, payload_type=PEER_RECORD_TYPE, max_bytes=max_bytes)
     try:
         record = parse_message(envelope_pb2.PeerRecord, opened.payload, max_bytes=max_bytes)

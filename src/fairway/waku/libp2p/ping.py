@@ -1,4 +1,4 @@
-"""ping: 32 bytes that come back (libp2p "Ping", /ipfs/ping/1.0.0)."""
+"""ping: a peer returns the 32 bytes that it gets (libp2p "Ping", /ipfs/ping/1.0.0)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MAX_STREAMS_PER_PEER: Final = 16
 
 
 async def answer_pings(stream: Stream) -> None:
-    """Send back whatever comes, 32 bytes at a time, until the peer ends the stream."""
+    """Return received bytes, 32 at a time, until the peer ends the stream."""
     while first := await stream.read(PAYLOAD_BYTES):
         rest = await stream.read_exactly(PAYLOAD_BYTES - len(first))
         await stream.write(first + rest)
 
 
 async def ping(connection: Connection, *, timeout_s: float = 10.0) -> float:
-    """Return the round trip time to a peer in seconds, without that of opening the stream.
+    """Return the round trip time to a peer in seconds, without the time to open the stream.
 
     Raises:
-        Libp2pError: the peer did not answer, answered wrongly, or is gone.
+        Libp2pError: the peer did not answer within ``timeout_s``, answered with other bytes, or disconnected.
 
     """
     payload = os.urandom(PAYLOAD_BYTES)

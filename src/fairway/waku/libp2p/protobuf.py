@@ -1,4 +1,4 @@
-"""Protobuf at the boundary of libp2p: bytes of a peer become a message, or one `FrameError`, and nothing else."""
+"""Parses protobuf messages of peers; all faults are `FrameError`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Schema = TypeVar("_Schema", bound=Message)
 
 
 def parse_message(schema: type[_Schema], data: bytes, *, max_bytes: int) -> _Schema:
-    """Parse ``data`` as the generated message type ``schema``; `FrameError` when it is longer, or is not that."""
+    """Parse ``data`` as a ``schema``; raise `FrameError` if it is longer than ``max_bytes`` or invalid."""
     try:
         return parse(schema, data, max_bytes=max_bytes)
     except DecodeError as error:

@@ -1,7 +1,7 @@
-"""Public identity keys: what a peer is known by (libp2p "Peer Ids and Keys").
+"""Public identity keys of peers (libp2p "Peer Ids and Keys").
 
-Signatures of all four kinds are verified: Ed25519, secp256k1, ECDSA (P-256) and RSA. A public key has exactly one
-encoding, since its peer id is made of it: any other encoding of the same key is refused.
+Signatures of all four types are verified: Ed25519, secp256k1, ECDSA (P-256) and RSA. A public key has exactly one valid
+encoding, because the peer id is made of it; any other encoding of the same key is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_KEY_BYTES: Final = 4096
 """Longer encodings are not parsed; an RSA key of 8,192 bits needs a good kilobyte."""
 
 RSA_BITS: Final = range(2048, 8192 + 1)
-"""Sizes that are verified: smaller ones are weak, larger ones cost a verifier too much (as go-libp2p decides)."""
+"""Accepted sizes of RSA keys, as in go-libp2p: smaller ones are weak, larger ones take too long to verify."""
 
 _KEY_FAULTS: Final = (ValueError, UnsupportedAlgorithm)
 

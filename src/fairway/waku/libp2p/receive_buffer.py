@@ -1,4 +1,4 @@
-"""Bytes that arrived in pieces of any size and are taken in others, with as few copies as that allows."""
+"""`ReceiveBuffer`: received bytes, added and taken in pieces of any size with few copies."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ _COMPACT_AT_BYTES: Final = 65_536
 
 
 class ReceiveBuffer:
-    """A queue of bytes. A piece that arrives when nothing waits is kept as it is; only a backlog is copied together."""
+    """A queue of bytes. A piece added to an empty queue is not copied; further pieces are copied together."""
 
     __slots__ = ("data", "size", "start")
 
     def __init__(self) -> None:
         self.data: bytes | bytearray = b""
-        """What is held; the part before ``start`` was taken already."""
+        """The bytes; those before ``start`` were taken already."""
         self.start = 0
-        """Where the first byte that waits stands in ``data``."""
+        """Position of the first waiting byte in ``data``."""
         self.size = 0
-        """How many bytes wait."""
+        """Number of waiting bytes."""
 
     def append(self, piece: bytes) -> None:
-        """Add what arrived."""
+        """Add received bytes at the end."""
         if not self.size:
             self.data = piece
             self.start = 0
@@ -33,7 +33,7 @@ class ReceiveBuffer:
         self.size += len(piece)
 
     def prepend(self, piece: bytes) -> None:
-        """Put back what was taken."""
+        """Put bytes back at the front."""
         self.data = piece + bytes(memoryview(self.data)[self.start :])
         self.start = 0
         self.size += len(piece)
@@ -53,7 +53,7 @@ class ReceiveBuffer:
         return taken
 
     def clear(self) -> None:
-        """Throw everything away."""
+        """Remove all bytes."""
         self.data = b""
         self.start = 0
         self.size = 0

@@ -1,17 +1,17 @@
-"""How many bytes the queues for many peers hold together, when one message waits in many of them.
+"""`SharedBytes`: counts the bytes of the messages in many queues, each message once.
 
-Invariant: a message counts once, from the first queue that takes it to the last that lets go of it.
+Invariant: a message counts from the time when the first queue takes it until the last queue releases it.
 """
 
 from __future__ import annotations
 
 
 class SharedBytes:
-    """The messages in all queues; each is one object, however many queues it is in."""
+    """The messages in all queues. All queues hold the same object for a message."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        """Bytes of the different ones."""
+        """Size of the different messages."""
         # By identity: a held message stays alive, so its id cannot be reused.
         self._holders: dict[int, int] = {}
 
@@ -23,7 +23,7 @@ class SharedBytes:
         self._holders[id(message)] = holders + 1
 
     def release(self, message: bytes) -> None:
-        """Note that a queue holds a message no more."""
+        """Note that a queue no longer holds a message."""
         holders = self._holders.pop(id(message)) - 1
         if holders:
             self._holders[id(message)] = holders

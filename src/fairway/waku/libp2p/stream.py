@@ -1,8 +1,8 @@
-"""One stream of a connection, as the protocols above use it.
+"""`Stream`: one stream of a connection, as protocols use it.
 
-Back-pressure runs through it in both directions: `Stream.write` returns when the peer's window and the transport took
-the bytes, and bytes that nobody reads stay unacknowledged, so the peer stops. A stream that failed says so in every
-call that follows; no call waits for a peer that is gone.
+Both directions have back-pressure: `Stream.write` returns when the peer's window and the transport have taken the
+bytes, and unread bytes use up the window of the peer, so that it stops. After a failure every call raises the error;
+no call waits for a peer that has disconnected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.wire.varint import encode_uvarint
 _PIECE_BYTES: Final = 131_072
 _REPORT_BYTES: Final = 32_768
 _PART_BYTES: Final = 16_384
-"""What a message that is not whole is put together from: for each part an object's worth of memory is held as well."""
+"""Smallest part in which an incomplete message is held, because each part costs the memory of an object as well."""
 
 
 class StreamOwner(Protocol):
@@ -36,19 +36,19 @@ class StreamOwner(Protocol):
 
     @property
     def observed_address(self) -> Multiaddr:
-        """Where the peer's packets come from."""
+        """The address from which the peer's packets come."""
 
     async def close(self) -> None:
         """End the connection and all its streams."""
 
     def forget(self, stream_id: int) -> None:
-        """Let go of a stream that nothing can happen to any more."""
+        """Remove a stream that has ended in both directions."""
 
     def stream_relieved(self) -> None:
-        """Note that a stream holds less than it did."""
+        """Note that a stream holds fewer bytes."""
 
     def message_grew(self, size_bytes: int) -> None:
-        """Note that a stream holds so much more of a message that is not whole, or less if it is negative."""
+        """Note that a stream holds ``size_bytes`` more of an incomplete message; a negative number means fewer."""
 
 
 class Stream:
@@ -60,7 +60,7 @@ class Stream:
         self.inbound = inbound
         """Whether the peer opened it."""
         self.protocol = ""
-        """What is spoken on it, once negotiated."""
+        """The protocol, once negotiated."""
         self._carrier = connection.carrier
         self._id = stream_id
         self._buffer = ReceiveBuffer()
@@ -122,10 +122,10 @@ class Stream:
             parts.clear()
 
     async def read_frame(self, max_bytes: int) -> bytes | None:
-        """Return one message behind its length (an unsigned varint), or None when the stream ends where one may begin.
+        """Return the next message, which follows its length (an unsigned varint); None if the stream ends before it.
 
         Raises:
-            FrameTooLongError: the message is longer than ``max_bytes``; its length is read next.
+            FrameTooLongError: the message is longer than ``max_bytes``; the next read returns its length.
             FrameError: its length is no varint, or the stream ends within it.
             StreamResetError: the stream was reset, or the connection has ended.
 
@@ -146,7 +146,7 @@ class Stream:
             await self._arrival()
 
     def unread(self, data: bytes) -> None:
-        """Put back what was read: it is read next."""
+        """Put ``data`` back: the next read returns it."""
         if data:
             self._buffer.prepend(data)
             self._carrier.consumed(self._id, -len(data))
@@ -154,7 +154,7 @@ class Stream:
     # ---- writing
 
     async def write(self, data: bytes) -> None:
-        """Send ``data``; return when the peer's window and the transport took it. Writers take turns, whole.
+        """Send ``data``; return when the peer's window and the transport have taken it. Writers wait for each other.
 
         Raises:
             StreamClosedError: this side was closed.
@@ -184,7 +184,7 @@ class Stream:
     # ---- ending
 
     async def close_write(self) -> None:
-        """End our writing; the peer may still write."""
+        """End the writing of this side; the peer may still write."""
         if not self._write_closed and self._fault is None:
             async with self._writing:
                 self._write_closed = True
@@ -193,9 +193,10 @@ class Stream:
             self._forget_if_done()
 
     async def close(self) -> None:
-        """End our writing and our reading.
+        """End the writing and reading of this side.
 
-        If a writer is still at work, or the peer does not end its writing, in good time, the stream is reset.
+        If a writer does not finish, or the peer does not end its writing, within ``close_linger_s``, the stream is
+        reset.
         """
         if self._closed:
             return
@@ -219,7 +220,7 @@ class Stream:
             self._linger = loop.call_later(self.connection.limits.close_linger_s, self._reset_now)
 
     async def reset(self) -> None:
-        """End the stream in both directions at once; what was in flight is lost."""
+        """End the stream in both directions at once; bytes under way are lost."""
         self._reset_now()
 
     async def __aenter__(self) -> Self:
@@ -233,35 +234,35 @@ class Stream:
         else:
             await self.reset()
 
-    # ---- what the connection asks and reports
+    # ---- for the connection
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that arrived and are unread, or of a message that is not whole."""
+        """Received bytes that are unread or belong to an incomplete message."""
         return self._buffer.size + self._unfinished_bytes
 
     def data_arrived(self, data: bytes) -> None:
-        """Take bytes from the connection."""
+        """Add received bytes."""
         if not self._closed:
             self._buffer.append(data)
             self._wake_reader()
 
     def peer_ended(self) -> None:
-        """Note that the peer writes nothing more."""
+        """Note that the peer has ended its writing."""
         self._peer_closed = True
         self._stop_lingering()
         self._wake_reader()
         self._forget_if_done()
 
     def window_opened(self) -> None:
-        """Let the writer go on."""
+        """Wake the writer: the peer accepts more bytes."""
         if self._window is not None and not self._window.done():
             self._window.set_result(None)
 
     def fail(self, fault: StreamError, *, keep_what_is_whole: bool = False) -> None:
-        """End the stream for a reason outside of it, which all that wait on it get.
+        """End the stream with an error, which all waiting calls raise.
 
-        ``keep_what_is_whole``: when the peer had ended its writing before, what it wrote may still be read to the end.
+        ``keep_what_is_whole``: if the peer had ended its writing before, its bytes can still be read.
         """
         if self._fault is None:
             self._fault = fault
@@ -282,7 +283,7 @@ class Stream:
 
     def _take(self, size: int, skip: int = 0) -> bytes:
         data = self._buffer.take(size, skip)
-        # Credits go back in lots: each costs a frame's worth of work.
+        # Each report costs a frame, so several reads are reported together.
         self._taken += size
         if self._taken >= _REPORT_BYTES or not self._buffer.size:
             taken, self._taken = self._taken, 0
@@ -297,7 +298,7 @@ class Stream:
             self.connection.message_grew(size_bytes)
 
     def _forget_if_done(self) -> None:
-        """Let the connection forget a stream that nothing can happen to any more."""
+        """Remove the stream from the connection if it has ended in both directions."""
         if self._peer_closed and self._write_closed and not self._buffer.size:
             self.connection.forget(self._id)
 

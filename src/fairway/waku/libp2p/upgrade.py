@@ -1,8 +1,8 @@
-"""From a raw transport to a secured connection with a muxer, by either side.
+"""`Upgrader`: makes a secured connection with a muxer out of a transport, for either side.
 
-multistream-select agrees on Noise, Noise proves who is there, multistream-select agrees on the muxer. The caller sets
-one time limit for all of it. The muxer is not named within the handshake: js-libp2p, offered two there, takes the other
-one than it says.
+The steps: multistream-select negotiates Noise, Noise proves the peer's identity, multistream-select negotiates the
+muxer. The caller sets one time limit for all of them. The handshake does not name muxers ("Inlining Muxer
+Negotiation"): js-libp2p, if it is offered two there, uses another one than it announces.
 """
 
 from __future__ import annotations
@@ -39,39 +39,39 @@ class Upgraded:
     """A connection that is ready for streams."""
 
     peer_id: PeerId
-    """Who is there, proven."""
+    """The peer's id, which the handshake has proven."""
     public_key: PublicKey
-    """That peer's key."""
+    """The peer's identity key."""
     link: Link
-    """Where the muxer's frames come from and go to."""
+    """Carries the frames of the muxer."""
     muxer: Muxer
-    """The core of the muxer that was agreed on."""
+    """The negotiated muxer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrader:
-    """What a host brings to each of its handshakes."""
+    """The part of each handshake that is the same for all connections of a host."""
 
     credentials: NoiseCredentials
-    """Its key, and the Noise key that it signed."""
+    """The host's identity key, and the Noise key that it signed."""
     muxers: Sequence[str]
-    """The muxers it offers and accepts, best first."""
+    """The muxers that the host offers and accepts, preferred first."""
     limits: MuxerLimits
     """The bounds of each muxer."""
 
     def __post_init__(self) -> None:
-        """Refuse muxers that do not exist here."""
+        """Raise `ConfigurationError` for unknown muxers, or none."""
         unknown = [name for name in self.muxers if name not in MUXERS]
         if unknown or not self.muxers:
             raise ConfigurationError(f"muxers is {tuple(self.muxers)!r}: give at least one of {', '.join(MUXERS)}")
 
     async def upgrade(self, link: Link, role: Role, expected_peer: PeerId | None = None) -> Upgraded:
-        """Do every step.
+        """Carry out all steps over a link.
 
         Raises:
-            NegotiationError: the peer speaks no Noise, or none of our muxers.
+            NegotiationError: the peer supports neither Noise nor one of the muxers.
             HandshakeError: the handshake failed, or the peer is not ``expected_peer``.
-            ConnectionClosedError: the peer left.
+            ConnectionClosedError: the peer disconnected.
 
         """
         await negotiate(link, self._negotiation(role, (NOISE_PROTOCOL,)))

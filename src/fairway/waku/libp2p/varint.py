@@ -1,7 +1,7 @@
-"""Unsigned varints of multiformats, read from a peer: the lengths, codes and stream headers of every libp2p layer.
+"""Decodes unsigned varints of multiformats: the lengths, codes and stream headers of every libp2p layer.
 
-The invariant: what is too large is refused at the first byte that shows it, so a length is never believed before it was
-checked; nor is a form that is not the shortest, or is of more than nine bytes (see `fairway.wire.varint`).
+Invariant: a value that is too large is refused at the first byte that shows it. Forms that are not the shortest, or
+that have more than nine bytes, are refused too (see `fairway.wire.varint`).
 """
 
 from __future__ import annotations

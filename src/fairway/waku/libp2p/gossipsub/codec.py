@@ -1,8 +1,8 @@
 """RPCs of gossipsub: bytes to values and back (libp2p "pubsub", gossipsub 1.0 and 1.1, 11/WAKU2-RELAY).
 
-Messages stay the very bytes that came until they are looked at one by one, and are passed on as those bytes. Under
-StrictNoSign, Waku's policy, a message has data and topic and nothing else: one that names its author, a sequence
-number, a key or a signature is malformed. What is beyond the bounds below is left out, never kept.
+Messages of an RPC stay encoded until `decode_message`, and are relayed with the same bytes. Under StrictNoSign, Waku's
+policy, a message has only data and topic: one with an author, a sequence number, a key or a signature is malformed.
+Parts of an RPC beyond the bounds below are ignored.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fairway.waku.libp2p.proto import gossipsub_pb2
 from fairway.wire.varint import encode_uvarint
 
 MAX_RPC_BYTES: Final = 4_194_304
-"""Length of an RPC."""
+"""Longest RPC, in bytes."""
 MAX_TOPIC_LENGTH: Final = 256
-"""Characters of a topic."""
+"""Longest topic, in characters."""
 MAX_IHAVE_LENGTH: Final = 5_000
-"""Message ids told to a peer, or asked from it, between heartbeats."""
+"""Message ids in the IHAVEs to a peer, or requested from it, between two heartbeats."""
 MAX_IHAVE_MESSAGES: Final = 10
-"""IHAVEs heard from a peer between heartbeats."""
+"""IHAVEs of a peer that are answered between two heartbeats."""
 _MAX_MESSAGES_PER_RPC: Final = 1_000
 _MAX_CONTROL_PER_RPC: Final = 1_000
-"""Subscriptions, and control messages of each kind, that are looked at in one RPC."""
+"""Subscriptions, and control messages of each kind, that are read from one RPC."""
 _MAX_ID_BYTES: Final = 128
 """Longest message id; no implementation of this protocol has longer ones."""
 _PUBLISH_TAG: Final = b"\x12"
@@ -37,7 +37,7 @@ _CONTROL_TAG: Final = b"\x1a"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionChange:
-    """What a peer says of its interest in a topic."""
+    """A peer subscribes to a topic, or unsubscribes."""
 
     topic: str
     subscribed: bool
@@ -60,18 +60,18 @@ class IWant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graft:
-    """A peer has taken us into its mesh."""
+    """A peer has added this node to its mesh."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prune:
-    """A peer has taken us out of its mesh, or refuses to be in ours."""
+    """A peer has removed this node from its mesh, or refuses a graft."""
 
     topic: str
     backoff_s: int | None = None
-    """How long it does not want to be grafted; peer exchange is neither offered nor taken."""
+    """Seconds for which the peer accepts no graft. Peer exchange is neither offered nor used."""
 
 
 Control = IHave | IWant | Graft | Prune
@@ -79,14 +79,14 @@ Control = IHave | IWant | Graft | Prune
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rpc:
-    """What a peer sent in one frame."""
+    """The content of one frame of a peer."""
 
     subscriptions: tuple[SubscriptionChange, ...] = ()
     messages: tuple[bytes, ...] = ()
     """Encoded messages, see `decode_message`."""
     control: tuple[Control, ...] = ()
     is_excessive: bool = False
-    """Whether it had more of anything than any honest peer sends at once: reading it cost more than sending it."""
+    """Whether it exceeds a bound that honest peers keep, so that reading it costs more than sending it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Message:
 
 
 class ForeignMessageError(FrameError):
-    """A message that follows another policy than StrictNoSign, or goes beyond our bounds, not theirs."""
+    """A message of another policy than StrictNoSign, or beyond bounds that are only those of this node."""
 
 
 def decode_rpc(encoded: bytes) -> Rpc:
@@ -129,8 +129,8 @@ def decode_message(encoded: bytes, max_data_bytes: int) -> Message:
     """Return the message in ``encoded``.
 
     Raises:
-        ForeignMessageError: it is one, but not for us; peers that are less strict may pass it on in good faith.
-        FrameError: it is none.
+        ForeignMessageError: it is a message, but this node does not accept it; honest peers may relay it.
+        FrameError: it is no message.
 
     """
     try:
@@ -149,19 +149,19 @@ def decode_message(encoded: bytes, max_data_bytes: int) -> Message:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return a message as it stands in an RPC."""
+    """Return a message in its encoding within an RPC."""
     encoded: bytes = gossipsub_pb2.PubsubMessage(data=message.data, topic=message.topic).SerializeToString()
     return encoded
 
 
 def publish_frame(message: bytes) -> bytes:
-    """Return an encoded message in an RPC of its own, behind the length of that."""
+    """Return an RPC with one encoded message, behind its length."""
     rpc_length = len(message) + 1 + len(length := encode_uvarint(len(message)))
     return b"".join((encode_uvarint(rpc_length), _PUBLISH_TAG, length, message))
 
 
 def subscription_frame(changes: tuple[SubscriptionChange, ...]) -> bytes:
-    """Return subscriptions in an RPC, behind its length."""
+    """Return an RPC with subscriptions, behind its length."""
     rpc = gossipsub_pb2.Rpc(
         subscriptions=[
             gossipsub_pb2.Subscription(subscribe=change.subscribed, topic=change.topic) for change in changes
@@ -171,7 +171,7 @@ def subscription_frame(changes: tuple[SubscriptionChange, ...]) -> bytes:
 
 
 def control_frame(controls: tuple[Control, ...]) -> bytes:
-    """Return control messages in one RPC, behind its length."""
+    """Return an RPC with control messages, behind its length."""
     control = gossipsub_pb2.Control()
     for message in controls:
         match message:

@@ -1,7 +1,7 @@
-"""IHAVE and IWANT: how those outside a mesh hear of messages, and how what was lost is got (gossipsub 1.0, 1.1).
+"""`Gossip`: IHAVE announces messages to peers outside the mesh, and IWANT requests lost messages (gossipsub 1.0, 1.1).
 
-Invariant: between two heartbeats a peer is heard, asked and answered only so often; a peer that told of messages and
-does not bring what was asked for loses score (1.1, "Spam protection measures", "Gossip promises").
+Invariant: the IHAVEs and IWANTs that a peer sends and gets between two heartbeats are bounded. A peer that announced a
+message and does not deliver it on request loses score (1.1, "Spam protection measures", "Gossip promises").
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.seen_messages import SeenMessages
 
 _D_LAZY: Final = 6
-"""Peers outside the mesh that are told of messages, at least."""
+"""Smallest number of peers outside the mesh that get IHAVEs."""
 _GOSSIP_FACTOR: Final = 0.25
-"""Share of the peers outside the mesh that are told of messages, if that is more."""
+"""Share of the peers outside the mesh that get IHAVEs, if that is more than `_D_LAZY`."""
 _IWANT_FOLLOWUP_S: Final = 3.0
-"""How long a peer has for bringing what it told of."""
+"""Time for a peer to deliver a message that it announced, after the request."""
 _GOSSIP_RETRANSMISSION: Final = 3
-"""How often a peer may ask for one message."""
+"""Number of times that a peer may request one message."""
 _MAX_PROMISES_PER_PEER: Final = 100
 _MAX_AWAITED: Final = 20_000
-"""Messages that were asked for and are recognised when they come; the oldest are forgotten."""
+"""Requested messages that are counted as recovered when they arrive; the oldest are forgotten."""
 
 
 def seen_key(topic: str, message_id: bytes) -> bytes:
-    """Return what a message is remembered as.
+    """Return the key under which a message counts as seen: its id and topic.
 
-    Ids of Waku are hashes of the data alone: whoever sends the data of a message on another topic, a moment before that
-    message comes, must not have it taken for seen.
+    Message ids of Waku are hashes of the data alone. Otherwise a peer could suppress a message by sending its data on
+    another topic first.
     """
     return message_id + topic.encode()
 
 
 class Gossip:
-    """What this node told, was told, asked and was asked since the last heartbeat."""
+    """The IHAVEs and IWANTs of a node and its peers since the last heartbeat."""
 
     def __init__(self, scores: PeerScores, cache: MessageCache, seen: SeenMessages, rng: random.Random) -> None:
         self._scores: Final = scores
@@ -54,15 +54,15 @@ class Gossip:
         self._promised_by: dict[bytes, set[PeerId]] = {}
         self._awaited: OrderedDict[bytes, set[PeerId]] = OrderedDict()
         self.asked_for = 0
-        """Messages asked for since the beginning."""
+        """Messages requested with IWANT."""
         self.recovered = 0
-        """Messages that arrived first from a peer that was asked for them."""
+        """Messages that a peer delivered first after a request."""
         self.served = 0
-        """Messages that peers asked for and got."""
+        """Messages sent to peers on request."""
 
     @property
     def promised(self) -> int:
-        """Messages that were asked for and have not come, each counted once for each peer that was asked."""
+        """Requested messages that have not arrived, each counted once for each peer that was asked."""
         return max(sum(map(len, self._promises.values())), sum(map(len, self._promised_by.values())))
 
     def remove_peer(self, peer: PeerId) -> None:
@@ -73,7 +73,7 @@ class Gossip:
             self._fulfil(peer, message_id)
 
     def told(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
-        """Return what to ask a peer for that told of messages."""
+        """Return the request for the messages of an IHAVE that this node lacks; None for no request."""
         if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return None
         self._heard[peer] += 1
@@ -85,7 +85,7 @@ class Gossip:
             for message_id in dict.fromkeys(have.message_ids)
             if seen_key(have.topic, message_id) not in self._seen
         ]
-        self._rng.shuffle(wanted)  # several askers of one teller between them ask for everything
+        self._rng.shuffle(wanted)  # beyond the bound, several nodes together request all messages of a peer
         wanted = wanted[:room]
         if not wanted:
             return None
@@ -99,13 +99,13 @@ class Gossip:
         return IWant(message_ids=tuple(wanted))
 
     def wanted(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
-        """Yield the messages that a peer asks for and may have."""
+        """Yield the messages that a peer requests, within the bounds."""
         if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
             return
         for message_id in want.message_ids:
             if self._answered[peer] >= MAX_IHAVE_LENGTH:
                 return
-            # Looking for what is not here costs as much: it counts, too.
+            # A look-up of an unknown message costs as much, so it counts too.
             self._answered[peer] += 1
             found = self._cache.served(message_id, peer)
             if found is None or found[1] > _GOSSIP_RETRANSMISSION:
@@ -114,7 +114,7 @@ class Gossip:
             yield found[0]
 
     def arrived(self, message_id: bytes, peer: PeerId) -> None:
-        """Note that a message arrived, which fulfils all promises of it."""
+        """Note that a message arrived: no peer has to deliver it any more."""
         self.recovered += peer in self._awaited.pop(message_id, ())
         for promiser in tuple(self._promised_by.get(message_id, ())):
             self._fulfil(promiser, message_id)
@@ -122,7 +122,7 @@ class Gossip:
     def news(
         self, topic: str, outsiders: Sequence[PeerId], now_s: float, owed: tuple[PeerId, ...] = ()
     ) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
-        """Yield who is to be told of which messages of a topic: some of the outsiders, and all who are owed it."""
+        """Yield the IHAVEs of a topic, each with its peers: some of ``outsiders``, and all of ``owed``."""
         message_ids = self._cache.gossip_ids(topic)
         fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= GOSSIP_THRESHOLD]
         count = max(_D_LAZY, int(_GOSSIP_FACTOR * len(fit)))
@@ -132,11 +132,11 @@ class Gossip:
         if len(message_ids) <= MAX_IHAVE_LENGTH:
             yield tuple(chosen), IHave(topic=topic, message_ids=tuple(message_ids))
             return
-        for peer in chosen:  # each hears of others, so that together they hear of all
+        for peer in chosen:  # a sample for each, so that together they learn of all messages
             yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, MAX_IHAVE_LENGTH)))
 
     def begin_interval(self, now_s: float) -> None:
-        """Begin to count anew, and hold broken promises against those who made them."""
+        """Reset the counts, and penalise peers that did not deliver announced messages in time."""
         for counts in (self._heard, self._asked, self._answered):
             counts.clear()
         for peer, promises in list(self._promises.items()):

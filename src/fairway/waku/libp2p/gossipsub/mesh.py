@@ -1,8 +1,8 @@
-"""Who is in the mesh of which topic: gossipsub 1.0, "Mesh maintenance", with the backoffs and choices of 1.1.
+"""`Mesh`: the peers in the mesh of each topic (gossipsub 1.0, "Mesh maintenance", with the backoffs of 1.1).
 
-Invariant: a member of a mesh is connected and subscribed to its topic; a peer that was pruned is not grafted before its
-backoff has passed, whoever asks; after `maintain` a mesh has between ``d_low`` and ``d_high`` members as long as there
-are fit peers. Time and chance are arguments.
+Invariant: a member of a mesh is connected and subscribed to its topic. A pruned peer is not grafted before its backoff
+has passed, at either side's request. After `maintain` a mesh has between ``d_low`` and ``d_high`` members if there are
+enough suitable peers. Time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fairway.waku.libp2p.gossipsub.score import OPPORTUNISTIC_GRAFT_THRESHOLD, P
 from fairway.waku.libp2p.peer_id import PeerId
 
 PRUNE_BACKOFF_S: Final = 60
-"""How long a pruned peer must wait before it grafts again."""
+"""Time for which a pruned peer must not graft again."""
 MAX_BACKOFFS: Final = 100_000
-"""Pairs of peer and topic that are remembered as pruned."""
+"""Pairs of a peer and a topic whose backoff is kept; beyond it the oldest is dropped."""
 _GRAFT_FLOOD_THRESHOLD_S: Final = 10
-"""A graft this soon after a prune counts twice."""
+"""A graft this soon after a prune is penalised twice."""
 _FANOUT_TTL_S: Final = 60
-"""How long peers are remembered for a topic that was published on without a subscription."""
+"""Time for which the peers for a topic are kept that this node publishes on without a subscription."""
 _OPPORTUNISTIC_GRAFT_TICKS: Final = 60
-"""Heartbeats between looks at the median score of a mesh."""
+"""Heartbeats between two checks of the median score of a mesh."""
 _OPPORTUNISTIC_GRAFT_PEERS: Final = 2
 _MAX_TOPICS_PER_PEER: Final = 1_024
-"""Subscriptions of a peer that are remembered."""
+"""Subscriptions that are kept for each peer."""
 _MAX_BACKOFF_S: Final = 3_600
-"""What a peer asks for beyond this is not kept to."""
+"""Longest backoff that a peer can ask for."""
 
 
 @dataclass(slots=True)
@@ -68,12 +68,12 @@ class Mesh:
 
     @property
     def interests(self) -> int:
-        """How many topics peers subscribed to, each counted once for each of them."""
+        """Subscriptions of all peers: pairs of a peer and a topic."""
         return sum(map(len, self._subscribers.values()))
 
     @property
     def backoffs(self) -> int:
-        """How many pairs of a peer and a topic must not be grafted yet."""
+        """Pairs of a peer and a topic that must not be grafted yet."""
         return len(self._backoffs)
 
     @property
@@ -82,21 +82,21 @@ class Mesh:
         return tuple(self._peers)
 
     def has(self, peer: PeerId) -> bool:
-        """Return whether a peer is here."""
+        """Return whether a peer was added and not removed."""
         return peer in self._peers
 
     def add_peer(self, peer: PeerId, *, dialled: bool) -> None:
-        """Take in a peer."""
+        """Add a peer; ``dialled`` says whether this node opened the connection."""
         self._peers.setdefault(peer, _Peer(dialled))
 
     def remove_peer(self, peer: PeerId) -> None:
-        """Forget a peer; its backoffs stay, for it may come back at once."""
+        """Remove a peer; its backoffs stay, because it may come back at once."""
         known = self._peers.pop(peer, None)
         for topic in known.topics if known else ():
             self._lose_interest(peer, topic)
 
     def leave_meshes(self, peer: PeerId) -> None:
-        """Take a peer out of all meshes without telling it, or holding it against it; it stays a subscriber."""
+        """Remove a peer from all meshes, without a prune or a backoff; its subscriptions stay."""
         for topic, mesh in self._topics.items():
             if peer in mesh.members:
                 self._drop(peer, topic)
@@ -126,7 +126,7 @@ class Mesh:
         return tuple(peer for peer in self._subscribers.get(topic, ()) if peer not in members)
 
     def join(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """Begin a mesh, and return the peers that were taken into it."""
+        """Begin the mesh of a topic, and return the peers in it, which must be grafted."""
         self._topics[topic] = _Topic()
         fanout = self._fanouts.pop(topic, None)
         first = tuple(peer for peer in fanout.peers if self._may_graft(peer, topic, now_s)) if fanout else ()
@@ -135,7 +135,7 @@ class Mesh:
         return self.graft(chosen, topic, now_s)
 
     def leave(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """End a mesh, and return the peers that were in it."""
+        """End the mesh of a topic, and return its peers, which must be pruned."""
         members = tuple(self._topics.pop(topic).members)
         for peer in members:
             self._scores.pruned(peer, topic)
@@ -143,7 +143,7 @@ class Mesh:
         return members
 
     def takers_of_own(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """Return the peers to which a message of this node goes (1.1, "Flood publishing", 1.0, "Fanout")."""
+        """Return the peers that get a message of this node (1.1, "Flood publishing"; 1.0, "Fanout")."""
         if self._options.flood_publish:
             takers = self._subscribers.get(topic, {})
             return tuple(peer for peer in takers if self._scores.score(peer, now_s) >= PUBLISH_THRESHOLD)
@@ -161,10 +161,10 @@ class Mesh:
         return peers
 
     def grafted_by(self, peer: PeerId, topic: str, now_s: float) -> Prune | None:
-        """Take a peer in that took us in, or return the refusal."""
+        """Add a peer that sent a graft to the mesh; return None, or the prune if it is refused."""
         mesh = self._topics.get(topic)
         if mesh is None:
-            return None  # 1.1, "Spam protection": a graft of an unknown topic is not worth an answer
+            return None  # 1.1, "Spam protection": a graft for an unknown topic is ignored
         if peer in mesh.members:
             return None
         due_s = self._backoffs.get((peer, topic))
@@ -182,7 +182,7 @@ class Mesh:
         return Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S)
 
     def pruned_by(self, peer: PeerId, topic: str, backoff_s: int | None, now_s: float) -> None:
-        """Let a peer go that let us go."""
+        """Remove a peer that sent a prune from the mesh."""
         mesh = self._topics.get(topic)
         if mesh is None:
             return
@@ -192,7 +192,7 @@ class Mesh:
         self._back_off(peer, topic, now_s + asked_s)
 
     def maintain(self, topic: str, now_s: float) -> tuple[tuple[PeerId, ...], tuple[PeerId, ...]]:
-        """Bring a mesh to its size, and return whom to graft and whom to prune."""
+        """Bring a mesh to its size, and return the peers to graft and the peers to prune."""
         options, mesh = self._options, self._topics[topic]
         pruned = [peer for peer in mesh.members if self._scores.score(peer, now_s) < 0]
         for peer in pruned:
@@ -209,8 +209,8 @@ class Mesh:
         return grafted, tuple(pruned)
 
     def expire(self, now_s: float) -> None:
-        """Forget backoffs that passed and fanouts that are not used."""
-        # A graft that crosses a heartbeat on its way should not be taken for one during the backoff: a second more.
+        """Remove backoffs that have passed and fanouts that are not used."""
+        # The clocks of two peers differ by up to a heartbeat, so a backoff lasts one longer here.
         slack_s = self._options.heartbeat_interval_s
         for key in [key for key, due_s in self._backoffs.items() if due_s + slack_s < now_s]:
             del self._backoffs[key]
@@ -243,14 +243,17 @@ class Mesh:
         return tuple(self._rng.sample(fit, min(len(fit), max(0, count))))
 
     def graft(self, peers: tuple[PeerId, ...], topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """Take peers into the mesh of a topic, as they are."""
+        """Add peers to the mesh of a topic, without a check, and return them."""
         for peer in peers:
             self._topics[topic].members[peer] = None
             self._scores.grafted(peer, topic, now_s)
         return peers
 
     def _let_go(self, topic: str, now_s: float) -> list[PeerId]:
-        """Reduce a mesh to ``d``: the best stay and chance decides about the rest, but enough dialled ones stay."""
+        """Reduce a mesh to ``d`` members, and return the others.
+
+        The ``d_score`` best stay, the rest is drawn, and at least ``d_out`` of those that stay were dialled.
+        """
         options, members = self._options, list(self._topics[topic].members)
         self._rng.shuffle(members)
         members.sort(key=lambda peer: self._scores.score(peer, now_s), reverse=True)
@@ -258,7 +261,7 @@ class Mesh:
         self._rng.shuffle(rest)
         members[options.d_score :] = rest
         staying, others = members[: options.d], members[options.d :]
-        # 1.1, "Heartbeat Maintenance": dialled peers take the places of the last ones, who are not dialled.
+        # 1.1, "Heartbeat Maintenance": dialled peers replace the last of those that were not dialled.
         spare = [peer for peer in staying if not self._peers[peer].dialled]
         lacking = options.d_out - (len(staying) - len(spare))
         for peer in [peer for peer in others if self._peers[peer].dialled][: max(0, min(lacking, len(spare)))]:
@@ -277,7 +280,7 @@ class Mesh:
         return self.graft(self._choose(topic, lacking, now_s, dialled_only=True), topic, now_s)
 
     def _better(self, topic: str, now_s: float) -> tuple[PeerId, ...]:
-        """Take in peers that are better than half of a mesh that is bad (1.1, "Opportunistic grafting")."""
+        """Graft peers with a better score than the median, if that is too low (1.1, "Opportunistic grafting")."""
         members = self._topics[topic].members
         if not members:
             return ()

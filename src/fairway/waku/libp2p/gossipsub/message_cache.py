@@ -1,6 +1,6 @@
-"""The last few messages of a router in full, for peers that ask for them (gossipsub 1.0, "Message cache").
+"""`MessageCache`: the messages of the last heartbeats, for peers that request them (gossipsub 1.0, "Message cache").
 
-Invariant: it is bounded in time and in bytes; what is oldest goes first.
+Invariant: the cache is bounded in time and in bytes; the oldest messages are removed first.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from fairway.waku.libp2p.peer_id import PeerId
 
 _WINDOWS: Final = 6
-"""Heartbeats for which messages can be asked for again: the specification's mcache_len."""
+"""Heartbeats for which a message can be requested: the specification's mcache_len."""
 _GOSSIP_WINDOWS: Final = 3
-"""Heartbeats for which messages are told of: its mcache_gossip."""
+"""Heartbeats for which a message is announced: the specification's mcache_gossip."""
 _MAX_CACHED_BYTES: Final = 67_108_864
-"""Data of messages that can be asked for again."""
+"""Size of all messages in the cache."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Cached:
 
 
 class MessageCache:
-    """The messages of the last heartbeats, in windows."""
+    """The messages of the last heartbeats; a window is the time between two heartbeats."""
 
     def __init__(self) -> None:
         self._messages: dict[bytes, _Cached] = {}
@@ -39,11 +39,11 @@ class MessageCache:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all messages in it."""
+        """Size of all messages in the cache."""
         return self._bytes
 
     def put(self, message_id: bytes, topic: str, frame: bytes) -> None:
-        """Keep a message as the frame in which it goes to peers: all of them are handed the same bytes."""
+        """Add a message as a frame; all peers get the same bytes object."""
         if message_id in self._messages:
             return
         self._messages[message_id] = _Cached(topic, frame)
@@ -53,7 +53,7 @@ class MessageCache:
             self._drop_oldest()
 
     def served(self, message_id: bytes, peer: PeerId) -> tuple[bytes, int] | None:
-        """Return a message that a peer asks for and how often it has done so by now, None if it is not here."""
+        """Return a requested message, and how often the peer has requested it; None if it is not in the cache."""
         cached = self._messages.get(message_id)
         if cached is None:
             return None
@@ -61,7 +61,7 @@ class MessageCache:
         return cached.frame, count
 
     def gossip_ids(self, topic: str) -> list[bytes]:
-        """Return the ids of the messages of a topic that peers should be told of."""
+        """Return the ids of the messages of a topic to announce."""
         recent = list(self._windows)[-_GOSSIP_WINDOWS:]
         return [
             message_id
@@ -71,7 +71,7 @@ class MessageCache:
         ]
 
     def shift(self) -> None:
-        """Begin a new window, and forget the oldest one."""
+        """Begin a new window, and remove the messages of the oldest one."""
         for message_id in self._windows[0]:
             self._forget(message_id)
         self._windows.append([])

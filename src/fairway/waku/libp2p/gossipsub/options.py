@@ -1,7 +1,7 @@
-"""What may differ between gossipsub routers: the size of a mesh, how messages are spread, and how much may wait.
+"""`GossipsubOptions`: the size of meshes, how messages are spread, and how many bytes may wait.
 
-Source: gossipsub 1.0 ("Parameters") and 1.1. All other parameters are constants of the modules that use them;
-the values of both are those that Waku nodes use (29/WAKU2-CONFIG, nwaku's relay). Times are seconds of a steady clock.
+Source: gossipsub 1.0 ("Parameters") and 1.1. The other parameters are constants in the modules that use them. All have
+the values of Waku nodes (29/WAKU2-CONFIG, nwaku's relay). Times are seconds of a steady clock.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from fairway.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipsubOptions:
-    """Parameters of a router, under the names of the specification."""
+    """Parameters of a router, with the names of the specification."""
 
     d: int = 6
-    """Peers that a mesh should have."""
+    """Wanted size of a mesh."""
     d_low: int = 4
-    """With fewer a mesh takes in more."""
+    """A mesh with fewer peers grafts more."""
     d_high: int = 8
-    """With more a mesh lets some go."""
+    """A mesh with more peers prunes some."""
     d_score: int = 6
-    """Of those that stay when some are let go, so many are the best ones."""
+    """Peers with the best scores that stay when a mesh prunes."""
     d_out: int = 3
-    """Of those that stay, so many are peers that this node dialled: they are harder to arrange for an attacker."""
+    """Peers dialled by this node that stay when a mesh prunes; an attacker cannot choose these."""
     heartbeat_interval_s: float = 1.0
     unsubscribe_backoff_s: float = 5.0
-    """How long a peer must wait before it grafts again after this node unsubscribed."""
+    """Time for which peers must not graft again after this node has unsubscribed."""
     flood_publish: bool = True
-    """Whether own messages go to all peers of the topic rather than to the mesh alone."""
+    """Whether messages of this node go to all peers of the topic and not only to the mesh."""
     max_data_bytes: int = 1_048_576
-    """Length of the data of a message."""
+    """Largest size of the data of a message."""
     max_outbox_bytes: int = 16_777_216
-    """Messages that wait for one peer; beyond it the oldest give way."""
+    """Size of the messages that wait for one peer; beyond it the oldest are dropped."""
     max_waiting_bytes: int = 134_217_728
-    """Messages that wait for all peers together, each counted once; beyond it those for the slowest peer give way."""
+    """Size of the messages that wait for any peer, each counted once; beyond it the longest queue is dropped."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.d_low <= self.d <= self.d_high:

@@ -1,8 +1,8 @@
-"""What waits to be written to one peer: control before messages, bounded, the oldest messages giving way.
+"""`Outbox`: the frames that wait to be written to one peer; control frames go before messages.
 
-Invariant: at most ``max_bytes`` of messages wait, whatever the peer reads; what gave way is counted, so that gossip can
-tell the peer of it a heartbeat later. Control is small and must not be lost, so a peer that lets that pile up is
-`stuck`.
+Invariant: at most ``max_bytes`` of messages wait; beyond it the oldest are dropped and counted, so that an IHAVE can
+announce them at the next heartbeat. Control frames are small and are not dropped: a peer for which too many wait is
+`stuck`, and its connection ends.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from fairway.waku.libp2p.shared_bytes import SharedBytes
 MAX_CONTROL_FRAMES: Final = 10_000
 """Control frames that may wait."""
 MAX_CONTROL_BYTES: Final = 8_388_608
-"""Bytes of them: some dozens of the longest IHAVEs."""
+"""Size of the control frames that may wait: some dozens of the longest IHAVEs."""
 
 
 class Outbox:
     """Frames for one peer, filled by the router and emptied by a writer."""
 
     def __init__(self, *, max_bytes: int, held: SharedBytes | None = None) -> None:
-        """``held`` counts what waits in all outboxes of a node."""
+        """``held`` counts the messages that wait in all outboxes of a node."""
         self.dropped = 0
-        """Messages that gave way to newer ones."""
+        """Messages that were dropped."""
         self.lags = False
-        """Whether waiting for the peer timed out: it is not waited for again until it has room."""
+        """Whether a publisher has waited for this peer in vain; then it does not wait again until the peer has room."""
         self._told = 0
         self._max_bytes: Final = max_bytes
         self._held: Final = SharedBytes() if held is None else held
@@ -41,22 +41,22 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that wait."""
+        """Size of the frames that wait."""
         return self._bytes + self._control_bytes
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of the messages that wait, without control."""
+        """Size of the messages that wait, without control frames."""
         return self._bytes
 
     @property
     def stuck(self) -> bool:
-        """Whether even control piles up: the peer does not read."""
+        """Whether too many control frames wait, because the peer does not read."""
         return len(self._control) > MAX_CONTROL_FRAMES or self._control_bytes > MAX_CONTROL_BYTES
 
     @property
     def has_room(self) -> bool:
-        """Whether at most half of what may wait is waiting."""
+        """Whether the outbox is at most half full."""
         return self._drained.is_set()
 
     def put(self, frame: bytes, *, control: bool) -> None:
@@ -76,12 +76,12 @@ class Outbox:
         self._filled.set()
 
     def dropped_since_asked(self) -> int:
-        """Return how many messages gave way since this was asked last."""
+        """Return how many messages were dropped since the last call."""
         dropped, self._told = self.dropped - self._told, self.dropped
         return dropped
 
     def drop_messages(self) -> int:
-        """Drop every message that waits, and return how many there were."""
+        """Drop all messages, and return their number."""
         count = len(self._messages)
         while self._messages:
             self._next_message()
@@ -90,12 +90,12 @@ class Outbox:
         return count
 
     def forget_control(self) -> None:
-        """Drop the control that waits: it was meant for a stream that has ended."""
+        """Drop all control frames, because the stream that they were for has ended."""
         self._control.clear()
         self._control_bytes = 0
 
     async def take(self, max_bytes: int) -> bytes:
-        """Wait for frames, and return about ``max_bytes`` of them as one piece, at least one."""
+        """Wait for frames, remove about ``max_bytes`` of them, at least one, and return them joined."""
         while not (self._control or self._messages):
             self._filled.clear()
             await self._filled.wait()
@@ -113,7 +113,7 @@ class Outbox:
         return b"".join(piece)
 
     async def room(self) -> None:
-        """Wait until there is room."""
+        """Wait until the outbox is at most half full."""
         await self._drained.wait()
 
     def _next_message(self) -> bytes:

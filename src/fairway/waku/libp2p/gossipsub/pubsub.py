@@ -1,8 +1,9 @@
-"""What joins a gossipsub `Router` to a `Host`: a stream each way for every peer, a heartbeat, and subscriptions.
+"""`PubSub`: runs a gossipsub `Router` on a `Host`: a stream each way for every peer, a heartbeat, and subscriptions.
 
-Invariants: a peer that reads slowly costs at most its outbox and then the oldest messages in it, and a publisher one
-short wait; a subscriber that reads slowly costs the oldest ones of its own queue; a peer that sends what is no RPC
-loses its stream, and nobody else anything; when `PubSub.close` returns, no task of it is left.
+Invariants: for a peer that reads slowly at most an outbox of memory is used; then its oldest messages are dropped, and
+a publisher waits for it once, for a short time. A subscriber that reads slowly loses the oldest messages of its queue.
+A peer that sends an invalid RPC loses its stream; other peers lose nothing. When `PubSub.close` returns, all tasks have
+ended.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 _WRITE_BYTES: Final = 65_536
 _OPEN_TIMEOUT_S: Final = 10.0
 _MAX_INBOUND_STREAMS: Final = 4
-"""A peer uses one, and another one when it begins anew."""
+"""A peer uses one stream, and a second one while it replaces the first."""
 _FRAMES_PER_TURN: Final = 64
 _ROOM_TIMEOUT_S: Final = 1.0
 _FIRST_REST_S: Final = 1.0
@@ -42,22 +43,22 @@ _LONGEST_REST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What became of a message of one's own."""
+    """The result of publishing a message."""
 
     peers: tuple[PeerId, ...]
-    """Those that it was handed to."""
+    """The peers that it is sent to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubSubStatistics:
-    """What waits for the peers of a `PubSub`."""
+    """Counts of the outboxes of a `PubSub`."""
 
     peers: int
     waiting_bytes: int
     held_bytes: int
-    """Bytes of the messages that wait, each counted once."""
+    """Size of the messages that wait, each counted once."""
     dropped: int
-    """Messages that gave way to newer ones because a peer that is still here was slow."""
+    """Messages to connected peers that were dropped because the peer was slow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +92,7 @@ class PubSub:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to speak the protocol with every peer that does."""
+        """Begin to exchange RPCs with every peer that serves the protocol."""
         self._host.handle(self._protocol, self._inbound, max_streams_per_peer=_MAX_INBOUND_STREAMS)
         self._events = self._host.watch()
         self._tasks.spawn(self._follow(self._events))
@@ -119,7 +120,7 @@ class PubSub:
         await self.close()
 
     def subscribe(self, topic: str, validator: Validator) -> Subscription[Deliver]:
-        """Join a topic; valid messages of others arrive in the subscription, closing which leaves the topic."""
+        """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic."""
         effects = self._router.subscribe(topic, validator, self._clock())
         reader: Subscription[Deliver] = Subscription(
             on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
@@ -129,7 +130,7 @@ class PubSub:
         return reader
 
     async def publish(self, message: Message) -> Publication:
-        """Send a message to the peers of its topic; waits, for a while, for those that are behind."""
+        """Send a message to the peers of its topic; wait up to `_ROOM_TIMEOUT_S` for peers that read slowly."""
         effects = self._router.publish(message, self._clock())
         self._run(effects)
         links = {
@@ -145,13 +146,13 @@ class PubSub:
                 for outbox in behind:
                     await outbox.room()
         except TimeoutError:
-            # A peer that reads slowly must not delay the others: do not wait for it a second time.
+            # A peer that reads slowly must not delay the next messages: do not wait for it again.
             for outbox in behind:
                 outbox.lags = not outbox.has_room
         return Publication(peers=tuple(links))
 
     def passed_on(self, message: Message) -> bool:
-        """Return whether a message came by this protocol or was sent to a peer, so that publishing it has no effect."""
+        """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
         return self._router.passed_on(message)
 
     def peers_of(self, topic: str) -> frozenset[PeerId]:
@@ -163,11 +164,11 @@ class PubSub:
         return self._router.mesh_of(topic)
 
     def statistics(self) -> RouterStatistics:
-        """Return what the router holds and has done."""
+        """Return the counts of the router."""
         return self._router.statistics()
 
     def outbox_statistics(self) -> PubSubStatistics:
-        """Return what waits for the peers."""
+        """Return the counts of the outboxes."""
         outboxes = [link.outbox for link in self._links.values()]
         return PubSubStatistics(
             peers=len(outboxes),
@@ -195,7 +196,7 @@ class PubSub:
             self._run(self._router.heartbeat(now_s, behind))
 
     def _look_around(self) -> None:
-        """Meet who speaks the protocol, and forget who is gone: events may have been missed."""
+        """Add the connected peers that serve the protocol, and remove the others, in case an event was missed."""
         here = {connection.peer_id for connection in self._host.connections()}
         for peer in self._links.keys() - here:
             self._part(peer)
@@ -229,7 +230,7 @@ class PubSub:
         self._tasks.spawn(self._host.disconnect(peer))
 
     async def _write(self, peer: PeerId, outbox: Outbox) -> None:
-        """Write what waits for a peer until it leaves; when the stream breaks, begin anew after a pause."""
+        """Write the frames for a peer until it disconnects; after an error open a new stream, after a pause."""
         pause_s = _FIRST_REST_S
         while True:
             try:

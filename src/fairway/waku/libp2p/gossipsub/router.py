@@ -1,12 +1,12 @@
-"""The gossipsub router: who is told of which message, with no socket and no clock of its own.
+"""`Router`: decides which messages go to which peers by gossipsub; it has no socket and no clock.
 
-`Router` takes what happens (a peer came, an RPC arrived, a second passed) with the time, and returns what is to be
-done: `Send` frames to peers, `Deliver` messages to the application. Every rule of gossipsub 1.0 and 1.1 that
-Waku nodes use is here, in `Mesh` or in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
+Each call of `Router` reports an event (a peer connected, an RPC arrived, a heartbeat is due) with its time, and returns
+effects: `Send` frames to peers, `Deliver` messages to the application. The rules of gossipsub 1.0 and 1.1 that Waku
+nodes use are here, in `Mesh` and in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
 11/WAKU2-RELAY.
 
-Invariants: a message is delivered and passed on at most once while it counts as seen, and only after it was judged
-valid; what a peer can make the router remember, ask or answer between two heartbeats is bounded.
+Invariants: a message is delivered and relayed at most once within `_SEEN_TTL_S`, and only if its validator accepts it.
+The memory, requests and answers that a peer can cause between two heartbeats are bounded.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.seen_messages import SeenMessages
 
 _SEEN_TTL_S: Final = 120.0
-"""How long a message counts as seen."""
+"""Time for which a message counts as seen."""
 _MAX_SEEN: Final = 1_000_000
-"""Messages that are remembered as seen."""
+"""Messages that count as seen at a time."""
 _EXCESS: Final = 10
 """Behaviour penalty for an RPC that no honest peer sends; with the default scores the fourth disconnects the peer."""
 
 
 class Verdict(Enum):
-    """What a validator says of a message (1.1, "Extended validators")."""
+    """The result of validating a message (1.1, "Extended validators")."""
 
     ACCEPT = "accept"
-    """Deliver it and pass it on."""
+    """Deliver and relay it."""
     IGNORE = "ignore"
-    """Neither deliver nor relay, without a penalty."""
+    """Neither deliver nor relay it, without a penalty."""
     REJECT = "reject"
-    """Neither, and who brought it is to blame."""
+    """Neither deliver nor relay it, and penalise the peer that sent it."""
 
 
 Validator = Callable[[Message], Verdict]
@@ -69,17 +69,17 @@ MessageId = Callable[[Message], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """A frame for peers, the length of the RPC included."""
+    """Send a frame, which is an RPC behind its length, to peers."""
 
     peers: tuple[PeerId, ...]
     frame: bytes
     control: bool
-    """Whether it must not give way to messages when a peer is slow."""
+    """Whether it is a control frame, which is not dropped when a peer is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
-    """A message for the application."""
+    """Deliver a message to the application."""
 
     message: Message
     message_id: bytes
@@ -91,18 +91,18 @@ Effect = Send | Deliver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterStatistics:
-    """What a router holds, and has done since it began."""
+    """Counts of a router."""
 
     peers: int
     interests: int
-    """Topics that peers subscribed to, each counted once for each of them."""
+    """Subscriptions of all peers: pairs of a peer and a topic."""
     topics: int
     mesh_peers: int
-    """Over all topics."""
+    """Members of all meshes."""
     backoffs: int
     """Pairs of a peer and a topic that must not be grafted yet."""
     promised: int
-    """Messages that were asked for and have not come, each counted once for each peer that was asked."""
+    """Requested messages that have not arrived, each counted once for each peer that was asked."""
     seen: int
     cached_bytes: int
     received: int
@@ -124,7 +124,7 @@ def sha256_of_data(message: Message) -> bytes:
 
 
 class Router:
-    """One node's part in the meshes of its topics."""
+    """The gossipsub state of one node."""
 
     def __init__(
         self,
@@ -144,24 +144,19 @@ class Router:
         self._validators: dict[str, Validator] = {}
         self._received = self._duplicates = self._invalid = self._published = 0
 
-    @property
-    def topics(self) -> frozenset[str]:
-        """The topics of this node."""
-        return frozenset(self._validators)
-
     def add_peer(self, peer: PeerId, *, dialled: bool, address: str | None) -> list[Effect]:
-        """Take in a peer that speaks the protocol; ``address`` is its IP address."""
+        """Add a peer that serves the protocol; ``address`` is its IP address."""
         self._scores.add_peer(peer, address)
         self._mesh.add_peer(peer, dialled=dialled)
         return self._hello(peer)
 
     def renew_peer(self, peer: PeerId) -> list[Effect]:
-        """Begin anew with a peer that is still here but missed what was sent: what it told of itself stays known."""
+        """Begin again with a peer that has missed frames; its subscriptions stay known."""
         self._mesh.leave_meshes(peer)
         return self._hello(peer) if self._mesh.has(peer) else []
 
     def remove_peer(self, peer: PeerId, now_s: float) -> None:
-        """Forget a peer that left."""
+        """Remove a peer that has disconnected."""
         self._mesh.remove_peer(peer)
         self._gossip.remove_peer(peer)
         self._scores.remove_peer(peer, now_s)
@@ -171,19 +166,19 @@ class Router:
         return self._mesh.subscribers(topic)
 
     def mesh_of(self, topic: str) -> frozenset[PeerId]:
-        """Return the peers that this node exchanges whole messages of a topic with."""
+        """Return the mesh of a topic: the peers that exchange whole messages with this node."""
         return self._mesh.members(topic)
 
     def score_of(self, peer: PeerId, now_s: float) -> float:
-        """Return how good a peer is; what is bad is below zero."""
+        """Return the score of a peer; bad scores are below 0."""
         return self._scores.score(peer, now_s)
 
     def graylisted(self, now_s: float) -> tuple[PeerId, ...]:
-        """Return the peers that are so bad that nothing they say is heard."""
+        """Return the peers whose score is so low that their RPCs are ignored."""
         return tuple(peer for peer in self._mesh.peers if self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD)
 
     def subscribe(self, topic: str, validator: Validator, now_s: float) -> list[Effect]:
-        """Join the mesh of a topic; ``validator`` judges its messages, also one's own."""
+        """Join the mesh of a topic; ``validator`` judges the messages of peers."""
         if not 0 < len(topic) <= MAX_TOPIC_LENGTH:
             raise ConfigurationError(f"a topic has 1 to {MAX_TOPIC_LENGTH} characters, not {len(topic)}")
         if topic in self._validators:
@@ -204,9 +199,9 @@ class Router:
         return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
 
     def publish(self, message: Message, now_s: float) -> list[Effect]:
-        """Send a message of one's own: one `Send` to all that get it, nothing if it was seen before.
+        """Publish a message of this node: return one `Send` to all its peers, or nothing if it was seen before.
 
-        A message that was sent to no peer is sent when it is published again: there may be peers now.
+        A message that was sent to no peer, because there was none, is sent when it is published again.
         """
         if len(message.data) > self._options.max_data_bytes:
             raise ConfigurationError(
@@ -227,12 +222,12 @@ class Router:
         return [Send(peers=takers, frame=frame, control=False)]
 
     def passed_on(self, message: Message) -> bool:
-        """Return whether a message came by this protocol or was sent to a peer, so that publishing it has no effect."""
+        """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
         seen_as = seen_key(message.topic, self._message_id(message))
         return seen_as in self._seen and seen_as not in self._unsent
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
-        """Take an RPC of a peer. Raises `FrameError` for one that cannot be read: the peer is at fault."""
+        """Process an RPC of a peer. Raises `FrameError` if it is invalid."""
         if not self._mesh.has(peer) or self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD:
             return []
         parsed = decode_rpc(rpc)
@@ -258,10 +253,10 @@ class Router:
         return effects
 
     def heartbeat(self, now_s: float, behind: Collection[PeerId] = ()) -> list[Effect]:
-        """Do what is due every `GossipsubOptions.heartbeat_interval_s`.
+        """Maintain the meshes and announce messages; due every `GossipsubOptions.heartbeat_interval_s`.
 
-        Those ``behind``, to whom messages were not written because they were slow, hear what there is even from within
-        a mesh: whom a message was sent to is not told of it otherwise.
+        Messages for the peers ``behind`` were dropped because they read slowly. They get IHAVEs also as members of a
+        mesh, which otherwise get none.
         """
         self._scores.decay(now_s)
         self._seen.expire(now_s)
@@ -280,7 +275,7 @@ class Router:
         return effects
 
     def statistics(self) -> RouterStatistics:
-        """Return what the router holds and has done."""
+        """Return the counts."""
         return RouterStatistics(
             peers=len(self._mesh.peers),
             interests=self._mesh.interests,
@@ -310,13 +305,13 @@ class Router:
             message = decode_message(encoded, self._options.max_data_bytes)
         except FrameError as error:
             self._invalid += 1
-            # nim-libp2p passes signed messages on: who brings them is not to blame for who made them.
+            # nim-libp2p relays signed messages: the peer that relays one is not at fault.
             if not isinstance(error, ForeignMessageError):
                 self._scores.misbehaved(peer)
             return []
         validator = self._validators.get(message.topic)
         if validator is None:
-            return []  # a topic that this node left a moment ago, or never had
+            return []  # this node is not subscribed, or no longer
         message_id = self._message_id(message)
         self._gossip.arrived(message_id, peer)
         seen_as = seen_key(message.topic, message_id)
@@ -324,7 +319,7 @@ class Router:
             self._duplicates += 1
             return []
         verdict = validator(message)
-        # What was judged once is not judged again, whatever the verdict: replaying it costs us one look-up.
+        # A message is judged once, whatever the verdict: a replay costs one look-up.
         self._seen.add(seen_as, now_s)
         if verdict is not Verdict.ACCEPT:
             self._invalid += 1

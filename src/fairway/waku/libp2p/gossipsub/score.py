@@ -1,10 +1,10 @@
-"""How good a peer is to its mesh: gossipsub 1.1, "Peer scoring", without the mesh delivery rates P3.
+"""`PeerScores`: the scores of peers (gossipsub 1.1, "Peer scoring"), without the mesh delivery rates P3.
 
-P3 punishes peers that bring too little, which needs a message rate known in advance; Waku nodes leave it at 0 as well.
-Invariant: what a peer does badly is remembered for `RETAIN_SCORE_S` after it left, so reconnecting washes nothing off,
-and at most `MAX_RETAINED` of those that left are remembered. Time is an argument.
+P3 penalises peers that deliver too few messages, which requires a message rate known in advance; Waku nodes set its
+weight to 0 too. Invariant: a bad score is kept for `RETAIN_SCORE_S` after the peer disconnected, so that reconnecting
+does not reset it; at most `MAX_RETAINED` such scores are kept. Time is an argument.
 
-Weights of what is bad are negative; the values are nwaku's, but for one.
+Penalties have negative weights. All values are nwaku's, except `_IP_COLOCATION_THRESHOLD`.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from typing import Final
 from fairway.waku.libp2p.peer_id import PeerId
 
 GOSSIP_THRESHOLD: Final = -100.0
-"""Below this no gossip is exchanged with a peer."""
+"""Below this score no gossip is exchanged with a peer."""
 PUBLISH_THRESHOLD: Final = -1_000.0
-"""Below this own messages are not handed to a peer."""
+"""Below this score messages of this node are not sent to a peer."""
 GRAYLIST_THRESHOLD: Final = -10_000.0
-"""Below this nothing that a peer says is heard, and it is parted with."""
+"""Below this score RPCs of a peer are ignored, and it is disconnected."""
 OPPORTUNISTIC_GRAFT_THRESHOLD: Final = 0.0
-"""A mesh whose median score is below this takes in better peers."""
+"""A mesh whose median score is below this grafts better peers."""
 MAX_RETAINED: Final = 10_000
-"""Peers that left with a bad score and are remembered."""
+"""Bad scores of disconnected peers that are kept."""
 RETAIN_SCORE_S: Final = 600.0
-"""How long they are remembered."""
+"""Time for which the bad score of a disconnected peer is kept."""
 
 _TIME_IN_MESH_WEIGHT: Final = 0.01
 """P1, for each second that a peer has been in a mesh."""
 _TIME_IN_MESH_CAP_S: Final = 10.0
-"""Seconds after which P1 grows no more."""
+"""Seconds after which P1 does not grow."""
 _FIRST_DELIVERIES_WEIGHT: Final = 1.0
-"""P2, for each message that a peer was the first to bring."""
+"""P2, for each message that a peer was the first to deliver."""
 _FIRST_DELIVERIES_CAP: Final = 10.0
-"""Messages after which P2 grows no more."""
+"""Messages after which P2 does not grow."""
 _FIRST_DELIVERIES_DECAY: Final = 0.5
-"""What is left of P2's counter after a decay interval."""
+"""Factor of P2's counter for each decay interval."""
 _INVALID_DELIVERIES_WEIGHT: Final = -100.0
 """P4, for the square of the number of invalid messages."""
 _INVALID_DELIVERIES_DECAY: Final = 0.5
-"""What is left of P4's counter after a decay interval."""
+"""Factor of P4's counter for each decay interval."""
 _IP_COLOCATION_WEIGHT: Final = -50.0
 """P6, for the square of the number of peers of one address above the threshold."""
 _IP_COLOCATION_THRESHOLD: Final = 20
-"""Peers of one address that are nothing special; nwaku says 5, which a few nodes behind one NAT exceed."""
+"""Peers of one address without a penalty; nwaku's 5 is too few for several nodes behind one NAT."""
 _BEHAVIOUR_PENALTY_WEIGHT: Final = -10.0
 """P7, for the square of the number of broken promises and of grafts during a backoff above the threshold."""
 _BEHAVIOUR_PENALTY_THRESHOLD: Final = 2.0
-"""Misdeeds that are forgiven."""
+"""Faults without a penalty."""
 _BEHAVIOUR_PENALTY_DECAY: Final = 0.986
-"""What is left of P7's counter after a decay interval."""
+"""Factor of P7's counter for each decay interval."""
 _DECAY_INTERVAL_S: Final = 12.0
-"""How often the counters decay."""
+"""Time between two decays of the counters."""
 _DECAY_TO_ZERO: Final = 0.01
-"""Counters below this are nothing."""
+"""Counters below this become 0."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _PeerCounters:
 
 
 class PeerScores:
-    """The counters of all peers, and the scores that follow from them."""
+    """The counters of all peers, from which their scores are computed."""
 
     def __init__(self) -> None:
         self._peers: dict[PeerId, _PeerCounters] = {}
@@ -83,7 +83,7 @@ class PeerScores:
         self._decayed_s: float | None = None
 
     def add_peer(self, peer: PeerId, address: str | None) -> None:
-        """Begin, or go on, with a peer that connected; ``address`` is its IP address."""
+        """Add a peer that connected, with its kept counters if there are any; ``address`` is its IP address."""
         if peer in self._peers:
             return
         counters = self._peers[peer] = self._left.pop(peer) if peer in self._left else _PeerCounters(address)
@@ -92,7 +92,7 @@ class PeerScores:
             self._by_address[address] += 1
 
     def remove_peer(self, peer: PeerId, now_s: float) -> None:
-        """Note that a peer left; a score that is not bad is forgotten at once."""
+        """Remove a peer that disconnected; keep its counters if its score is bad."""
         if peer not in self._peers:
             return
         bad = self.score(peer, now_s) < 0
@@ -111,34 +111,34 @@ class PeerScores:
             self._left.popitem(last=False)
 
     def grafted(self, peer: PeerId, topic: str, now_s: float) -> None:
-        """Note that a peer came into a mesh."""
+        """Note that a peer was added to a mesh."""
         if peer in self._peers:
             self._peers[peer].topics[topic].grafted_s = now_s
 
     def pruned(self, peer: PeerId, topic: str) -> None:
-        """Note that a peer left a mesh."""
+        """Note that a peer was removed from a mesh."""
         if peer in self._peers:
             self._peers[peer].topics[topic].grafted_s = None
 
     def delivered_first(self, peer: PeerId, topic: str) -> None:
-        """Note that a peer was the first to bring a valid message."""
+        """Note that a peer was the first to deliver a valid message."""
         counters = self._peers.get(peer)
         if counters is not None:
             topic_counters = counters.topics[topic]
             topic_counters.first_deliveries = min(_FIRST_DELIVERIES_CAP, topic_counters.first_deliveries + 1)
 
     def delivered_invalid(self, peer: PeerId, topic: str) -> None:
-        """Note that a peer brought an invalid message."""
+        """Note that a peer delivered an invalid message."""
         if peer in self._peers:
             self._peers[peer].topics[topic].invalid_deliveries += 1
 
     def misbehaved(self, peer: PeerId, times: int = 1) -> None:
-        """Note a broken promise or a graft during a backoff."""
+        """Note ``times`` faults of a peer: a broken promise, a graft during a backoff, an invalid or excessive RPC."""
         if peer in self._peers:
             self._peers[peer].penalty += times
 
     def score(self, peer: PeerId, now_s: float) -> float:
-        """Return the score of a peer; 0 for one that is not known."""
+        """Return the score of a peer; 0 for an unknown one."""
         counters = self._peers.get(peer) or self._left.get(peer)
         if counters is None:
             return 0.0
@@ -155,7 +155,7 @@ class PeerScores:
         return total + _BEHAVIOUR_PENALTY_WEIGHT * excess**2
 
     def decay(self, now_s: float) -> None:
-        """Let the counters fade, once in an interval, and forget those who left long ago."""
+        """Decay the counters, once in an interval, and remove those kept for longer than `RETAIN_SCORE_S`."""
         if self._decayed_s is None:
             self._decayed_s = now_s
         if now_s - self._decayed_s < _DECAY_INTERVAL_S:

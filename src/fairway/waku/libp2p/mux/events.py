@@ -1,6 +1,6 @@
-"""What a muxer core reports: one frozen value per thing that a peer did, in the order in which it did them.
+"""The events that a muxer returns for received frames, in the order of the frames.
 
-A stream is named by the integer that the core gave it; the integer means nothing outside that core.
+An event names a stream by the number that the muxer gave it, which has a meaning only within that muxer.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The peer opened a stream; the core has accepted it."""
+    """The peer opened a stream, which the muxer has accepted."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAcknowledged:
-    """The peer accepted a stream that we opened (yamux only: mplex has no such answer)."""
+    """The peer accepted a stream that this side opened (yamux only)."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class DataReceived:
-    """Bytes arrived on a stream; the application says with ``consumed`` when it has taken them."""
+    """Bytes arrived on a stream; the application calls ``consumed`` once it has read them."""
 
     stream_id: int
     data: bytes
@@ -39,18 +39,18 @@ class WindowOpened:
 
 @dataclass(frozen=True, slots=True)
 class RemoteWriteClosed:
-    """The peer writes nothing more on a stream; we still may."""
+    """The peer has ended its writing on a stream; this side may still write."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWasReset:
-    """A stream ended at once in both directions, and nothing of it is left in the core."""
+    """A stream has ended in both directions, and the muxer has removed it."""
 
     stream_id: int
     by_peer: bool
-    """False when the core ended it, because a bound was reached."""
+    """False if the muxer reset it because a bound was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class PongReceived:
 
 @dataclass(frozen=True, slots=True)
 class PeerGoesAway:
-    """The peer accepts no new streams and is about to leave (yamux only)."""
+    """The peer accepts no new streams and will disconnect (yamux only)."""
 
     code: int
-    """0 normal, 1 it found a protocol error, 2 an internal error."""
+    """0: normal, 1: protocol error, 2: internal error."""
 
 
 MuxEvent = (

@@ -1,4 +1,4 @@
-"""What a muxer may use, and what it uses."""
+"""`MuxerLimits`: the bounds of a muxer; `MuxerStatistics`: its counts."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ KIB: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MuxerLimits:
-    """What one connection's muxer may use."""
+    """The bounds of the muxer of one connection."""
 
     max_inbound_streams: int = 512
-    """Streams that the peer has open at a time; one more is reset."""
+    """Open streams of the peer; one more is reset."""
     max_outbound_streams: int = 512
-    """Streams that we have open at a time; one more is a `LimitError`."""
+    """Open streams of this side; one more raises `LimitError`."""
     max_unacknowledged_streams: int = 256
-    """Streams that we opened and the peer has not yet acknowledged (yamux's accept backlog)."""
+    """Streams of this side that the peer has not acknowledged (yamux's accept backlog)."""
     send_frame_bytes: int = 64 * KIB
-    """The longest frame that is sent: longer data go in several, so that streams take turns."""
+    """Longest frame that is sent; longer data are split, so that streams take turns."""
     receive_window_bytes: int = 256 * KIB
-    """Bytes that the peer may send on a yamux stream before they are consumed: at least the first window."""
+    """Unconsumed bytes that the peer may send on a yamux stream; at least yamux's first window of 256 KiB."""
     stream_buffer_bytes: int = 1024 * KIB
-    """Unconsumed bytes of an mplex stream from which on nothing more should be read from the connection."""
+    """With more unconsumed bytes on an mplex stream, the connection is not read until they are consumed."""
     max_buffered_bytes: int = 16 * 1024 * KIB
     """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
     max_queued_replies: int = 16_384
-    """Answers (to pings, to streams too many) that wait because the peer does not read; more is a `FrameError`."""
+    """Answers (to pings, to refused streams) that wait because the peer does not read; more raise `FrameError`."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing could be done within."""
+        """Raise `ConfigurationError` for a limit that is not above 0."""
         require_positive(self)
 
 
 def require_positive(limits: Any) -> None:
-    """Raise `ConfigurationError` for the first number of a dataclass of limits that bounds nothing: none may be 0."""
+    """Raise `ConfigurationError` if a number of a dataclass of limits is not above 0."""
     for field in fields(limits):
         value = getattr(limits, field.name)
         if isinstance(value, int | float) and not value > 0:
@@ -46,19 +46,19 @@ def require_positive(limits: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MuxerStatistics:
-    """A muxer in numbers."""
+    """Counts of a muxer."""
 
     inbound_streams: int
     """Streams that the peer opened and that are still in use."""
     outbound_streams: int
-    """Streams that we opened and that are still in use."""
+    """Streams that this side opened and that are still in use."""
     buffered_bytes: int
-    """Bytes that were received and not yet consumed."""
+    """Received bytes that are not consumed."""
     queued_bytes: int
-    """Bytes of frames that wait to be sent."""
+    """Size of the frames that wait to be sent."""
     late_frames: int
-    """Frames for streams that were gone already."""
+    """Frames for streams that had ended."""
     refused_streams: int
-    """Streams of the peer that were reset because it has too many."""
+    """Streams of the peer that were reset because it had too many."""
     overflowed_streams: int
-    """Streams that were reset because too many bytes waited unread."""
+    """Streams that were reset because too many bytes were unread."""

@@ -1,11 +1,11 @@
 """mplex, sans-IO: /mplex/6.7.0 of libp2p, the only muxer that js-waku offers by default.
 
-A frame is two unsigned varints, ``stream << 3 | flag`` and a length of at most 1 MiB, and the body. Either side numbers
-its own streams, so a flag says whose number it is: odd flags (message 1, close 3, reset 5) come from the side that
-accepted the stream, even ones (message 2, close 4, reset 6) from the side that opened it; 0 opens one.
+A frame is two unsigned varints, ``stream << 3 | flag`` and a length of at most 1 MiB, and the body. Each side numbers
+the streams that it opens, and the flag says which side that is: odd flags (message 1, close 3, reset 5) come from the
+side that accepted the stream, even ones (message 2, close 4, reset 6) from the side that opened it; 0 opens a stream.
 
-There are no windows. A stream whose reader is slow fills up to a bound; `overfull` then names it, and it is for the
-driver to stop reading the connection for a bounded time, and to reset that stream after it.
+There are no windows. A stream whose reader is slow fills up to a bound. Then `overfull` returns it, and the caller
+stops reading the connection for a bounded time and resets the stream after it.
 
 Specification: https://github.com/libp2p/specs/blob/master/mplex/README.md.
 """
@@ -31,7 +31,7 @@ _RESET: Final = 5
 class Mplex(Muxer):
     """The mplex side of a connection.
 
-    Numbers of either side overlap, so a stream is known here as twice its number, plus one for those that we opened.
+    The numbers of both sides overlap, so the id of a stream is twice its number, plus one if this side opened it.
     """
 
     protocol: ClassVar[str] = "/mplex/6.7.0"
@@ -46,10 +46,10 @@ class Mplex(Muxer):
         return False
 
     def go_away(self, code: int) -> None:
-        """Do nothing: mplex has no word for leaving."""
+        """Do nothing: mplex has no such frame."""
 
     def overfull(self) -> int | None:
-        """Return the stream that has been too full for the longest, if any."""
+        """Return the stream that has been too full for the longest time; None if none is."""
         while self._full:
             stream_id = next(iter(self._full))
             state = self._streams.get(stream_id)
@@ -72,7 +72,7 @@ class Mplex(Muxer):
 
     def _frame(self, number: int, flag: int) -> None:
         if flag == _NEW_STREAM:
-            # The body is a name for people: it is skipped.
+            # The body is a name without a meaning for the protocol: it is skipped.
             self._accept(number << 1)
             return
         if flag > 6:
@@ -103,12 +103,12 @@ class Mplex(Muxer):
         return (number << 1) | 1
 
     def _queue_frame(self, state: StreamState, flag: int, body: bytes = b"") -> None:
-        """Queue a frame of a stream; ``flag`` is the one for a stream that we accepted."""
+        """Queue a frame of a stream; ``flag`` is the odd flag, for a stream that this side accepted."""
         header = (state.stream_id >> 1) << 3 | (flag + 1 if state.outbound else flag)
         self._queue(encode_uvarint(header) + encode_uvarint(len(body)) + body)
 
     def _queue_open(self, state: StreamState) -> None:
-        # There is no answer to wait for: the stream is as good as accepted.
+        # mplex has no acknowledgement: the stream counts as accepted.
         state.acknowledged = True
         number = state.stream_id >> 1
         name = str(number).encode()

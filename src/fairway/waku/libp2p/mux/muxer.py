@@ -1,12 +1,12 @@
-"""What the two muxer cores have in common: the streams, what they may hold, and what waits to be sent.
+"""`Muxer`: the common part of the two muxers: the streams, their bounds, and the frames that wait to be sent.
 
-A core is sans-IO: ``receive_data`` takes bytes and returns events, calls such as ``send`` leave frames behind, and
-``data_to_send`` hands these out. Nothing awaits, and nothing reads a clock.
+A muxer does no I/O: ``receive_data`` takes bytes and returns events, calls such as ``send`` queue frames, and
+``data_to_send`` returns these. It reads no clock.
 
-The invariant: whatever a peer sends, a core holds at most one partial frame header, one small record per stream that is
-still in use, and the count of bytes that were handed out and not yet consumed. A stream's record goes the moment both
-its halves are closed and read, or when it is reset. A frame for a stream that is gone is skipped and counted: the peer
-may have sent it before it knew.
+Invariant: whatever a peer sends, a muxer holds at most one partial frame header, one small record for each open stream,
+and the number of bytes returned and not consumed. The record of a stream is removed when both halves are closed and
+read, or on a reset. A frame for a stream that has ended is skipped and counted, because the peer may have sent it
+before it knew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INITIAL_SEND_WINDOW_BYTES: Final = 262_144
 
 
 class StreamState:
-    """What a core knows of one stream."""
+    """The state of one stream."""
 
     __slots__ = (
         "acknowledged",
@@ -53,13 +53,13 @@ class StreamState:
 
 
 class Muxer(ABC):
-    """One connection's streams; `Yamux` and `Mplex` give it a wire."""
+    """The streams of one connection; `Yamux` and `Mplex` add the frames."""
 
     protocol: ClassVar[str]
     """The name under which it is negotiated."""
 
     def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
-        """Begin a connection; ``initiator`` says whether we dialled."""
+        """Begin a connection; ``initiator`` says whether this side dialled."""
         self._initiator = initiator
         self._limits = limits or MuxerLimits()
         self._streams: dict[int, StreamState] = {}
@@ -84,7 +84,7 @@ class Muxer(ABC):
 
     @property
     def can_open(self) -> bool:
-        """Whether `open_stream` would be allowed now."""
+        """Whether `open_stream` is allowed now."""
         return (
             self._outbound < self._limits.max_outbound_streams
             and self._unacknowledged < self._limits.max_unacknowledged_streams
@@ -92,7 +92,7 @@ class Muxer(ABC):
 
     @property
     def waits_for_acknowledgements(self) -> bool:
-        """Whether only the peer's acknowledgements are missing for `open_stream` to be allowed."""
+        """Whether `open_stream` will be allowed once the peer acknowledges streams."""
         return (
             self._unacknowledged >= self._limits.max_unacknowledged_streams
             and self._outbound < self._limits.max_outbound_streams
@@ -116,10 +116,10 @@ class Muxer(ABC):
         return state.stream_id
 
     def send(self, stream_id: int, data: memoryview) -> int:
-        """Queue as many bytes as the peer allows now, and return how many that was.
+        """Queue as many bytes as the peer accepts now, and return their number.
 
         Raises:
-            StreamClosedError: our half is closed, or the stream is gone.
+            StreamClosedError: this side has closed its half, or the stream has ended.
 
         """
         state = self._streams.get(stream_id)
@@ -128,7 +128,7 @@ class Muxer(ABC):
         return self._queue_data(state, data)
 
     def close_write(self, stream_id: int) -> None:
-        """Say that we write nothing more; nothing happens when that is so already."""
+        """End the writing of this side, unless it has ended already."""
         state = self._streams.get(stream_id)
         if state is not None and not state.local_closed:
             state.local_closed = True
@@ -136,21 +136,21 @@ class Muxer(ABC):
             self._release_if_done(state)
 
     def stop_reading(self, stream_id: int) -> None:
-        """Drop unread and future bytes of a stream, because it has no reader any more."""
+        """Drop unread and future bytes of a stream, because it has no reader."""
         state = self._streams.get(stream_id)
         if state is not None:
             state.reading = False
             self.consumed(stream_id, state.buffered)
 
     def reset(self, stream_id: int) -> None:
-        """End a stream in both directions at once; nothing happens when it is gone already."""
+        """End a stream in both directions at once, unless it has ended already."""
         state = self._streams.get(stream_id)
         if state is not None:
             self._queue_reset(state)
             self._release(state)
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
-        """Say that the application took bytes of a stream: the peer may send as many again."""
+        """Note that the application has read bytes of a stream: the peer may send as many again."""
         state = self._streams.get(stream_id)
         if state is not None:
             state.buffered -= size_bytes
@@ -159,26 +159,26 @@ class Muxer(ABC):
             self._release_if_done(state)
 
     def overfull(self) -> int | None:
-        """Return a stream that holds so much that the connection should not be read until it is consumed."""
+        """Return a stream whose bytes must be consumed before the connection is read again; None if there is none."""
         return None
 
     def shed(self, stream_id: int) -> None:
-        """Reset a stream because memory is short."""
+        """Reset a stream because all connections together hold too many bytes."""
         self._overflowed += 1
         self.reset(stream_id)
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that were received and not yet consumed."""
+        """Received bytes that are not consumed."""
         return self._buffered
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of frames that wait for `data_to_send`."""
+        """Size of the frames that wait for `data_to_send`."""
         return self._out_bytes
 
     def data_to_send(self) -> bytes:
-        """Return, and forget, every frame that waits."""
+        """Remove and return all frames that wait."""
         data = b"".join(self._out)
         self._out.clear()
         self._out_bytes = 0
@@ -187,14 +187,14 @@ class Muxer(ABC):
 
     @abstractmethod
     def ping(self, value: int) -> bool:
-        """Queue a ping with a value below 2**32, whose answer is a `PongReceived`; False where the wire has none."""
+        """Queue a ping with a value below 2**32, which a `PongReceived` answers; return False if there is no ping."""
 
     @abstractmethod
     def go_away(self, code: int) -> None:
-        """Queue the announcement that we leave, where the wire has one."""
+        """Queue the announcement that this side ends the connection, if there is one."""
 
     def statistics(self) -> MuxerStatistics:
-        """Return the muxer in numbers, as they are now."""
+        """Return the counts."""
         return MuxerStatistics(
             inbound_streams=self._inbound,
             outbound_streams=self._outbound,
@@ -205,13 +205,13 @@ class Muxer(ABC):
             overflowed_streams=self._overflowed,
         )
 
-    # ---- what the peer does
+    # ---- frames of the peer
 
     def receive_data(self, data: bytes) -> list[MuxEvent]:
-        """Take bytes from the peer, cut anywhere, and return what they say.
+        """Process received bytes, cut anywhere, and return the events.
 
         Raises:
-            FrameError: the peer broke the protocol; the connection is of no more use.
+            FrameError: the peer broke the protocol; the connection must be closed.
 
         """
         if self._partial:
@@ -237,14 +237,14 @@ class Muxer(ABC):
             at = begun
         return self._taken_events()
 
-    # ---- what a wire adds
+    # ---- for Yamux and Mplex to add
 
     @abstractmethod
     def _begin_frame(self, data: bytes, at: int) -> int | None:
-        """Do what a frame's header says, and return where its body begins; None if the header is not whole yet."""
+        """Process the header of a frame, and return where its body begins; None if the header is incomplete."""
 
     def _end_frame(self) -> None:
-        """Take note that a frame's body is through."""
+        """Note that the body of a frame is complete."""
         self._body_of = None
 
     @abstractmethod
@@ -268,14 +268,14 @@ class Muxer(ABC):
     @abstractmethod
     def _give_credit(self, state: StreamState, size_bytes: int) -> None: ...
 
-    # ---- shared by the wires
+    # ---- for both muxers
 
     def _queue(self, frame: bytes | memoryview) -> None:
         self._out.append(frame)
         self._out_bytes += len(frame)
 
     def _queue_reply(self, frame: bytes) -> None:
-        """Queue an answer; a peer that asks and does not read would otherwise fill our memory."""
+        """Queue an answer, within a bound: otherwise a peer that asks and does not read could use up the memory."""
         self._replies += 1
         if self._replies > self._limits.max_queued_replies:
             raise FrameError(
@@ -327,7 +327,7 @@ class Muxer(ABC):
             self._release(state)
 
     def _acknowledge(self, state: StreamState) -> bool:
-        """Note that the peer knows a stream of ours; return whether that was news."""
+        """Note that the peer has acknowledged a stream of this side; return False if it had done so before."""
         if state.acknowledged or not state.outbound:
             return False
         state.acknowledged = True
@@ -335,7 +335,7 @@ class Muxer(ABC):
         return True
 
     def _collect(self, state: StreamState, chunk: memoryview) -> None:
-        """Take a piece of a frame's body; pieces that follow each other on one stream become one event."""
+        """Add a piece of a frame's body; successive pieces of one stream become one event."""
         if state.gone:
             return
         if not state.reading:
@@ -347,7 +347,7 @@ class Muxer(ABC):
         self._chunks.append(chunk)
 
     def _deliver(self) -> None:
-        """Report the bytes that were collected."""
+        """Add an event with the collected bytes."""
         state = self._arriving
         if state is None:
             return

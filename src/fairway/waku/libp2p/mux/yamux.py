@@ -1,9 +1,9 @@
 """yamux, sans-IO: /yamux/1.0.0 of hashicorp and libp2p.
 
 A frame is a header of 12 bytes (version 0, type, flags, stream, length; big-endian) and, for data, ``length`` bytes.
-Each stream has a window per direction: 256 KiB at first, given back by window updates as the reader takes the bytes, so
-one slow reader holds up its own stream and no other. A frame that is longer than what is left of the window ends the
-connection by its header: its body is never waited for.
+Each stream has a window per direction: 256 KiB at first, and window updates add the bytes that the reader has read. So
+a slow reader stops its own stream only. The header of a frame that is longer than the rest of the window ends the
+connection; its body is not read.
 
 Specification: https://github.com/hashicorp/yamux/blob/master/spec.md, and libp2p/specs, yamux/README.md (the backlog).
 """
@@ -51,19 +51,19 @@ class Yamux(Muxer):
 
     @property
     def can_open(self) -> bool:
-        """Whether `open_stream` would be allowed now."""
+        """Whether `open_stream` is allowed now."""
         return not self._peer_left and super().can_open
 
     @property
     def waits_for_acknowledgements(self) -> bool:
-        """Whether only the peer's acknowledgements are missing for `open_stream` to be allowed."""
+        """Whether `open_stream` will be allowed once the peer acknowledges streams."""
         return not self._peer_left and super().waits_for_acknowledgements
 
     def open_stream(self) -> int:
         """Open a stream and return its number.
 
         Raises:
-            LimitError: too many are open or unacknowledged, or the peer takes no more.
+            LimitError: too many are open or unacknowledged, or the peer accepts no more.
 
         """
         if self._peer_left:
@@ -76,7 +76,7 @@ class Yamux(Muxer):
         return True
 
     def go_away(self, code: int) -> None:
-        """Queue the announcement that we leave: 0 normally, 1 for a protocol error, 2 for an internal one."""
+        """Queue the announcement that this side disconnects; 0: normal, 1: protocol error, 2: internal error."""
         self._queue(_HEADER.pack(_VERSION, _GO_AWAY, 0, 0, code))
 
     # ---- frames that arrive
@@ -106,7 +106,7 @@ class Yamux(Muxer):
         if flags & (_SYN | _ACK):
             state = self._opened_or_acknowledged(flags, stream_id, state)
         if state is None or state.remote_closed:
-            # A stream that is gone had at most one window under way.
+            # At most one window of bytes can be under way for a stream that has ended.
             if length > self._limits.receive_window_bytes:
                 raise FrameError(f"a yamux frame of {length} bytes for a stream that is closed")
             if not flags & _SYN:
@@ -125,7 +125,7 @@ class Yamux(Muxer):
             self._end_frame()
 
     def _end_frame(self) -> None:
-        """Do what a data frame's flags say once its body is through."""
+        """Process the flags of a data frame once its body is complete."""
         state, flags = self._body_of, self._body_flags
         self._body_of = None
         if state is not None and not state.gone and flags & (_FIN | _RST):
@@ -207,7 +207,7 @@ class Yamux(Muxer):
 
     def _give_credit(self, state: StreamState, size_bytes: int) -> None:
         state.credit += size_bytes
-        # Half a window at a time: the sender never runs dry while the reader keeps up, and updates stay rare.
+        # An update for each half window: the sender need not wait for a fast reader, and updates are rare.
         if state.credit >= self._limits.receive_window_bytes // 2 and not state.remote_closed:
             self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, 0, state.stream_id, state.credit))
             state.receive_window += state.credit

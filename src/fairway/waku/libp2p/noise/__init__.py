@@ -1,6 +1,6 @@
 """noise-libp2p: the secure channel between two peers, Noise_XX_25519_ChaChaPoly_SHA256, as state machines without I/O.
 
-`NoiseHandshake` makes a `Secured` channel of a raw byte stream, and its `NoiseSession` seals and opens what follows.
+`NoiseHandshake` carries out the handshake and returns `Secured`, whose `NoiseSession` encrypts and decrypts the rest.
 """
 
 from fairway.waku.libp2p.noise.handshake import NOISE_PROTOCOL, NoiseHandshake, Secured

@@ -1,8 +1,8 @@
-"""The Noise handshake of libp2p on a raw byte stream: frames, identities, and the muxer when both sides name theirs.
+"""The Noise handshake of libp2p: its frames, the identities, and the muxer if both sides name muxers.
 
-No I/O: give what arrived to `NoiseHandshake.receive_data`, send what `NoiseHandshake.data_to_send` returns, until
-`Secured` comes back. A peer that proves another identity than the expected one is refused as soon as its payload was
-read: the initiator then never sends its own identity. After a failure the handshake stays failed.
+No I/O: pass received bytes to `NoiseHandshake.receive_data`, and send the bytes of `NoiseHandshake.data_to_send`, until
+`Secured` is returned. A peer with another identity than the expected one is refused as soon as its payload is read, so
+that the initiator does not send its own identity. After a failure the handshake stays failed.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.public_keys import PublicKey
 
 NOISE_PROTOCOL: Final = "/noise"
-"""The name under which multistream-select agrees on it."""
+"""The name for multistream-select."""
 
 _WITH_IDENTITY: Final = (2, 3)
-"""The messages that carry a payload: the first cannot keep one secret."""
+"""The messages that carry a payload; the first one is not encrypted."""
 
 _LONGEST_MESSAGE: Final = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + MAX_PAYLOAD_BYTES + TAG_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """The handshake is through: who is there, and what to go on with."""
+    """The result of a handshake."""
 
     peer_id: PeerId
-    """The peer, proven."""
+    """The peer's id, which the handshake has proven."""
     public_key: PublicKey
-    """Its identity key."""
+    """The peer's identity key."""
     session: NoiseSession
-    """Seals and opens everything that follows."""
+    """Encrypts and decrypts the bytes after the handshake."""
     muxer: str | None
-    """The muxer that both sides named in the handshake; None: negotiate one."""
+    """The muxer chosen in the handshake; None: negotiate one."""
     leftover: bytes
-    """What arrived behind the handshake: sealed frames, the first thing for ``session.receive_data``."""
+    """Encrypted frames that arrived behind the handshake, for ``session.receive_data``."""
 
 
 class NoiseHandshake:
     """One side of a handshake.
 
-    ``ephemeral`` must be a new key for each handshake. ``expected_peer`` is whom the caller means to talk to.
+    ``ephemeral`` must be a new key for each handshake. ``expected_peer`` is the only peer to accept; None: any.
 
-    ``muxers``, in order of preference, are named to a peer that names its own; the first of the initiator's that both
-    speak is used ("Inlining Muxer Negotiation"). The initiator answers with its one choice. js-libp2p takes the first
-    of the *other* side's list in both roles, so a responder that names more than one can end up with another muxer
-    than a js initiator: a responder should name none, or one. None given: nothing is named and nothing is chosen.
+    ``muxers``, preferred first, are named in the payload ("Inlining Muxer Negotiation"). The first of the initiator's
+    muxers that both sides name is used, and the initiator answers with that one. Without ``muxers`` none is named or
+    chosen. js-libp2p takes the first of the *other* side's list in both roles, so that a responder should name at most
+    one.
     """
 
     __slots__ = (
@@ -91,13 +91,16 @@ class NoiseHandshake:
         self._send_our_messages()
 
     def data_to_send(self) -> bytes:
-        """Return what must be sent now; empty when nothing waits. The initiator's last message is among it."""
+        """Return the bytes to send now, perhaps none; also after `Secured`, for the initiator's last message."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def receive_data(self, data: bytes) -> Secured | None:
-        """Take what arrived; return `Secured` once the peer is proven. After `HandshakeError`, close the connection."""
+        """Process received bytes; return `Secured` after the last message.
+
+        After a `HandshakeError` the connection must be closed.
+        """
         if self._fault is not None:
             raise HandshakeError(self._fault.fault, "it had failed before")
         if self._secured:
@@ -115,7 +118,7 @@ class NoiseHandshake:
             raise
 
     def receive_eof(self) -> None:
-        """Say that the peer closed the stream; `HandshakeError` unless the handshake was through."""
+        """Note that the peer closed the stream; raise `HandshakeError` unless the handshake is complete."""
         if not self._secured:
             detail = f"the peer closed the stream before message {self._noise.message_number} of {len(XX)} was through"
             self._fault = HandshakeError(HandshakeFault.TRUNCATED, detail)
@@ -157,14 +160,14 @@ class NoiseHandshake:
             self._out.append(len(message).to_bytes(2) + message)
 
     def _offer(self) -> tuple[str, ...]:
-        """Return the muxers to name: a responder its own; an initiator its choice, if it was asked."""
+        """Return the muxers to name: those of a responder, or the choice of an initiator."""
         if self._remote is None:
             return self._muxers
         chosen = self._choose(self._muxers, self._remote.muxers)
         return () if chosen is None else (chosen,)
 
     def _choose(self, preferred: Sequence[str], others: Sequence[str]) -> str | None:
-        """Return the first of ``preferred`` that ``others`` hold; None when one of the sides named none."""
+        """Return the first of ``preferred`` that is in ``others``; None if one of the two is empty."""
         if not preferred or not others:
             return None
         chosen = next((muxer for muxer in preferred if muxer in others), None)

@@ -1,8 +1,7 @@
-"""Who is at the other end: the libp2p identity key signs the Noise key (libp2p "Noise", "Static Key Authentication").
+"""The handshake payload, which proves the peer's identity (libp2p "Noise", "Static Key Authentication").
 
-The payload of the second and third handshake message carries the identity key, its signature of the Noise static key,
-and the muxers that the sender speaks, so that the muxer need not be negotiated afterwards. The invariant: nothing of a
-payload is used before its signature was checked.
+The second and third handshake messages carry a payload: the identity key, its signature of the static Noise key, and
+perhaps the muxers of the sender. Invariant: a payload is used only if its signature is valid.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ MAX_PAYLOAD_BYTES: Final = 16_384
 """Longer handshake payloads are not parsed; one with an RSA key of 8,192 bits has some 2,200 bytes."""
 
 MAX_MUXERS: Final = 32
-"""Muxers beyond that many are not looked at."""
+"""Muxers that are read from a payload; further ones are ignored."""
 
 _SIGNED_PREFIX: Final = b"noise-libp2p-static-key:"
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseCredentials:
-    """A node's Noise key with its identity's signature: made once, used for every handshake of the node.
+    """The Noise key of a node, signed by its identity key; made once and used for every handshake.
 
-    "a single static keypair may be generated when noise-libp2p is initialized and used for all sessions"; it is not
-    to be stored.
+    "a single static keypair may be generated when noise-libp2p is initialized and used for all sessions". It must not
+    be stored.
     """
 
     identity: PublicKey
@@ -62,16 +61,19 @@ class NoiseCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteIdentity:
-    """What a verified payload says."""
+    """The content of a verified payload."""
 
     public_key: PublicKey
     """The peer's identity key."""
     muxers: tuple[str, ...]
-    """The muxers it named, in its order of preference; empty when it left them to be negotiated."""
+    """The muxers that it names, preferred first; perhaps none."""
 
 
 def read_payload(payload: bytes, remote_static: bytes) -> RemoteIdentity:
-    """Return who signed ``remote_static``, the peer's 32-byte Noise key. Raises `HandshakeError`."""
+    """Return the content of a payload that signs ``remote_static``, the peer's Noise key (32 bytes).
+
+    Raises `HandshakeError` for an invalid payload or signature.
+    """
     try:
         message = parse_message(noise_pb2.NoiseHandshakePayload, payload, max_bytes=MAX_PAYLOAD_BYTES)
         if not message.identity_key or not message.identity_sig:

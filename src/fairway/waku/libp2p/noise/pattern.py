@@ -1,8 +1,8 @@
 """The Noise Protocol Framework, cut down to the one protocol that libp2p uses: Noise_XX_25519_ChaChaPoly_SHA256.
 
-Sections 4 and 5 of the framework's specification. What happens in which message stands in `XX`, who does which
-Diffie-Hellman step in `_DH`; the code only looks up. Nothing here knows of frames or identities: keys and payloads
-are arguments. The invariant: after a failure, or after the last message, the state takes no further step.
+Sections 4 and 5 of the framework's specification. `XX` lists the steps of each message, `_DH` the keys of each
+Diffie-Hellman step; the code only looks up. Frames and identities are not handled here: keys and payloads are
+arguments. Invariant: after a failure, or after the last message, no further step is possible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ XX: Final[tuple[tuple[Role, tuple[Step, ...]], ...]] = (
     (Role.RESPONDER, ("e", "ee", "s", "es")),
     (Role.INITIATOR, ("s", "se")),
 )
-"""The handshake: who sends each message, and what is in it before the payload (section 7.5)."""
+"""The handshake: the sender of each message, and its steps before the payload (section 7.5)."""
 
 _DH: Final[dict[tuple[Role, Step], tuple[Literal["e", "s"], Literal["re", "rs"]]]] = {
     (Role.INITIATOR, "ee"): ("e", "re"),
@@ -48,19 +48,19 @@ _DH: Final[dict[tuple[Role, Step], tuple[Literal["e", "s"], Literal["re", "rs"]]
     (Role.INITIATOR, "se"): ("s", "re"),
     (Role.RESPONDER, "se"): ("e", "rs"),
 }
-"""Which own key meets which of the peer's keys: the first letter is the initiator's key (section 5.3)."""
+"""The own key and the peer's key of each step; the first letter of a step is the initiator's key (section 5.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKeys:
-    """What both sides hold after the last message (section 5.2, ``Split``)."""
+    """The keys after the last message (section 5.2, ``Split``)."""
 
     send: bytes
-    """32 bytes: what this side sends is sealed with it."""
+    """32 bytes: the key for messages of this side."""
     receive: bytes
-    """32 bytes: what the peer sends is sealed with it."""
+    """32 bytes: the key for messages of the peer."""
     handshake_hash: bytes
-    """32 bytes that both sides share and that name this session (section 11.2)."""
+    """32 bytes, the same at both sides, that identify the session (section 11.2)."""
 
     def __repr__(self) -> str:
         return f"<SessionKeys of session {self.handshake_hash.hex()[:16]}>"
@@ -72,7 +72,7 @@ def generate_noise_key() -> X25519PrivateKey:
 
 
 class SymmetricState:
-    """Chaining key, handshake hash and the key of the moment (section 5.2 with the cipher of 5.1)."""
+    """The chaining key, the handshake hash and the present key (section 5.2 with the cipher of 5.1)."""
 
     __slots__ = ("_chaining_key", "_cipher", "_nonce", "hash")
 
@@ -84,7 +84,7 @@ class SymmetricState:
         self._nonce = 0
 
     def mix_hash(self, data: bytes) -> None:
-        """Bind ``data`` to all that follows."""
+        """Mix ``data`` into the handshake hash, which authenticates all later messages."""
         self.hash = hashlib.sha256(self.hash + data).digest()
 
     def mix_key(self, secret: bytes) -> None:
@@ -94,7 +94,7 @@ class SymmetricState:
         self._nonce = 0
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """Seal ``plaintext`` once there is a key; before that it is sent as it is."""
+        """Encrypt ``plaintext``, or return it unchanged while there is no key."""
         sealed = plaintext
         if self._cipher is not None:
             sealed = self._cipher.encrypt(self._next_nonce(), plaintext, self.hash)
@@ -102,7 +102,7 @@ class SymmetricState:
         return sealed
 
     def decrypt_and_hash(self, sealed: bytes) -> bytes:
-        """Undo `encrypt_and_hash`; `InvalidTag` when it was sealed with another key, or changed."""
+        """Undo `encrypt_and_hash`; raise `InvalidTag` if the text was encrypted with another key or changed."""
         plaintext = sealed
         if self._cipher is not None:
             plaintext = self._cipher.decrypt(self._next_nonce(), sealed, self.hash)
@@ -111,11 +111,11 @@ class SymmetricState:
 
     @property
     def sealed_overhead(self) -> int:
-        """How many bytes longer than its plaintext a part is now: 0 before there is a key."""
+        """Bytes that encryption adds: 0 while there is no key."""
         return 0 if self._cipher is None else TAG_BYTES
 
     def split(self) -> tuple[bytes, bytes]:
-        """Return the initiator's and the responder's sending key."""
+        """Return the sending keys of the initiator and of the responder."""
         return self._derive(b"")
 
     def _derive(self, secret: bytes) -> tuple[bytes, bytes]:
@@ -132,9 +132,9 @@ class SymmetricState:
 
 
 class XXHandshake:
-    """One side's walk through `XX`: `write_message` and `read_message` in turn, then `keys`.
+    """One side of the handshake `XX`: `write_message` and `read_message` in turn, then `keys`.
 
-    ``static`` and ``ephemeral`` are this side's keys; an ephemeral key must not be used twice.
+    ``static`` and ``ephemeral`` are the keys of this side; an ephemeral key must not be used twice.
     """
 
     __slots__ = ("_failed", "_keys", "_own", "_position", "_role", "_symmetric", "_theirs")
@@ -153,23 +153,23 @@ class XXHandshake:
 
     @property
     def turn(self) -> Role | None:
-        """Who sends the next message; None when there is no next."""
+        """The side that sends the next message; None after the last message or a failure."""
         return XX[self._position][0] if self._position < len(XX) and not self._failed else None
 
     @property
     def message_number(self) -> int:
-        """1, 2 or 3: which message comes next; 4 when all are through."""
+        """The number of the next message, 1 to 3; 4 after the last."""
         return self._position + 1
 
     @property
     def remote_static(self) -> bytes | None:
-        """The peer's static key, 32 bytes, once it was received."""
+        """The peer's static key (32 bytes), or None before it is received."""
         key = self._theirs.get("rs")
         return None if key is None else key.public_bytes_raw()
 
     @property
     def keys(self) -> SessionKeys:
-        """What the session goes on with. Only after the last message."""
+        """The keys of the session; raises `HandshakeError` before the last message."""
         if self._keys is None:
             raise HandshakeError(HandshakeFault.TRUNCATED, f"{self._position} of {len(XX)} messages were exchanged")
         return self._keys
@@ -237,7 +237,7 @@ class XXHandshake:
             secret = self._own[own].exchange(self._theirs[theirs])
         except ValueError as error:
             self._failed = True
-            # RFC 7748, section 6.1: an all-zero secret comes of a point of low order, whatever the own key is.
+            # RFC 7748, section 6.1: a point of low order gives an all-zero secret, whatever the own key is.
             detail = f"message {self.message_number} holds a key of the peer that gives no secret"
             raise HandshakeError(HandshakeFault.LOW_ORDER_POINT, detail) from error
         self._symmetric.mix_key(secret)

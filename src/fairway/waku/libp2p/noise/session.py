@@ -1,8 +1,8 @@
-"""The secure channel after the handshake: plaintext in, sealed frames out, and back (libp2p "Noise", "Wire Format").
+"""`NoiseSession`: encrypts and decrypts after the handshake (libp2p "Noise", "Wire Format").
 
-A frame is two bytes of length, big endian, then at most 65,535 bytes of ChaCha20-Poly1305 ciphertext with its 16-byte
-tag. Each direction counts its frames; the count is the nonce, so a frame that is lost, repeated, reordered or changed
-ends the session. No I/O, no copies beyond what the cipher makes, and the tail of an incomplete frame.
+A frame has two bytes of length, big endian, then at most 65,535 bytes of ChaCha20-Poly1305 ciphertext with its tag of
+16 bytes. Each direction counts its frames. The count is the nonce, so that a frame that is lost, repeated, reordered or
+changed ends the session. There is no I/O.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ MAX_FRAME_BYTES: Final = 65_535
 MAX_PLAINTEXT_BYTES: Final = MAX_FRAME_BYTES - TAG_BYTES
 
 MAX_FRAMES: Final = 2**64 - 1
-"""Frames per direction: the nonce 2**64 - 1 is reserved (Noise, section 5.1)."""
+"""Frames of one direction: the nonce 2**64 - 1 is reserved (Noise, section 5.1)."""
 
 _LENGTH: Final = struct.Struct(">H")
 _NONCE: Final = struct.Struct("<4xQ")
 
 
 class NoiseSession:
-    """Seals and opens the frames of one connection.
+    """Encrypts and decrypts the frames of one connection.
 
-    ``frames_sent`` and ``frames_received`` are the nonces to begin with: 0, but in tests.
+    ``frames_sent`` and ``frames_received`` are the first nonces; tests begin near `MAX_FRAMES`.
     """
 
     __slots__ = ("_buffer", "_fault", "_opener", "_sealer", "frames_received", "frames_sent", "handshake_hash")
 
     frames_sent: int
-    """Frames that were sealed so far."""
+    """Frames that were encrypted so far."""
     frames_received: int
-    """Frames that were opened so far."""
+    """Frames that were decrypted so far."""
     handshake_hash: bytes
-    """32 bytes that both sides share and that name this session."""
+    """32 bytes, the same at both sides, that identify the session."""
 
     def __init__(self, keys: SessionKeys, *, frames_sent: int = 0, frames_received: int = 0) -> None:
         self._sealer = ChaCha20Poly1305(keys.send)
@@ -52,13 +52,13 @@ class NoiseSession:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held for a frame that is not complete; fewer than 65,537."""
+        """Bytes of an incomplete frame; fewer than 65,537."""
         return len(self._buffer)
 
     def encrypt(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Return ``data`` in as few frames as hold it; nothing for nothing.
+        """Return ``data`` in as few frames as possible; no frame for empty data.
 
-        Raises `LimitError` when the session has used up its nonces: the connection must end.
+        Raises `LimitError` when the session has used up its nonces; then the connection must be closed.
         """
         size = len(data)
         frames = -(-size // MAX_PLAINTEXT_BYTES)
@@ -77,10 +77,10 @@ class NoiseSession:
         return b"".join(parts)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Take what arrived and return the plaintext of all frames that are complete now.
+        """Process received bytes, and return the plaintext of all complete frames.
 
-        Raises `FrameError` for a frame that was not sealed by the peer as the next of this session, and
-        `LimitError` when the nonces are used up. Either ends the session.
+        Raises `FrameError` for a frame that the peer did not encrypt as the next one of this session, and `LimitError`
+        when the nonces are used up. Both end the session.
         """
         if self._fault is not None:
             raise FrameError(self._fault)
@@ -96,19 +96,19 @@ class NoiseSession:
         return plaintext
 
     def receive_eof(self) -> None:
-        """Say that the peer has closed its side; `FrameError` when that was inside a frame: something was cut off."""
+        """Note that the peer has closed its side; raise `FrameError` if that was within a frame."""
         if self._buffer and self._fault is None:
             raise FrameError(f"the connection ended inside a Noise frame, after {len(self._buffer)} of its bytes")
 
     def _open_frames(self, view: memoryview) -> tuple[bytes, int]:
-        """Return the plaintext of the complete frames at the beginning of ``view``, and where they end."""
+        """Return the plaintext of the complete frames at the beginning of ``view``, and the position of their end."""
         unpack, opener, pack_nonce = _LENGTH.unpack_from, self._opener.decrypt, _NONCE.pack
         count, offset, available = self.frames_received, 0, len(view)
         parts: list[bytes] = []
         while offset + 2 <= available:
             (size,) = unpack(view, offset)
             end = offset + 2 + size
-            # Too short a frame is refused before the rest of it is waited for.
+            # A frame that is too short is refused before the rest of it arrives.
             if size < TAG_BYTES:
                 raise self._fail(f"a Noise frame of {size} bytes; it has a tag of {TAG_BYTES} at least")
             if end > available:

@@ -1,4 +1,4 @@
-"""Which transport an address names, for both sides: dialling it, and listening on it."""
+"""Chooses the transport of an address, to dial it and to accept a connection on it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fairway.waku.libp2p.transports.websocket import WebSocketTransport
 
 
 async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
-    """Connect to an address; ``ssl`` is used for wss, by default with the system's certificate authorities.
+    """Connect to an address; ``ssl`` is for wss, by default with the certificate authorities of the system.
 
     Raises:
         AddressError: the address cannot be dialled.
         OSError: there is no answer, or TLS failed.
-        ConnectionClosedError: it is no WebSocket server.
+        ConnectionClosedError: the address is none of a WebSocket server.
 
     """
     kind = address.transport
@@ -35,11 +35,13 @@ async def dial(address: Multiaddr, ssl: SSLContext | None) -> ByteTransport:
 
 
 async def welcome(raw: TcpTransport, kind: str, ssl: SSLContext | None, origins: WebOrigins) -> ByteTransport:
-    """Return what was accepted on a listener of that kind; ``ssl`` is the certificate of a wss listener.
+    """Return the transport over an accepted connection; ``kind`` is that of the listener: "tcp", "ws" or "wss".
+
+    ``ssl`` is the certificate of a wss listener.
 
     Raises:
         OSError: TLS failed.
-        ConnectionClosedError: the other side speaks no WebSocket, or is a web page that ``origins`` does not admit.
+        ConnectionClosedError: the peer does not speak WebSocket, or is a web page that ``origins`` does not admit.
 
     """
     if kind == "wss" and ssl is not None:

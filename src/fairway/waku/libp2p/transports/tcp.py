@@ -1,7 +1,7 @@
 """TCP, with or without TLS, on asyncio's transports.
 
-Small writes leave at once (TCP_NODELAY), a vanished machine is found by TCP keep-alive, and a name with several
-addresses is tried in the manner of RFC 8305 ("happy eyeballs"), whose delay nobody waits for who has one address.
+Small writes are sent at once (TCP_NODELAY). TCP keep-alive finds a machine that has vanished. The addresses of a name
+are tried as in RFC 8305 ("happy eyeballs"); a name with one address causes no delay.
 """
 
 from __future__ import annotations
@@ -46,30 +46,29 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         self._paused_reading = False
         self._paused_writing = False
 
-    # ---- what asyncio calls
+    # ---- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Set the options of the socket, and call ``on_connected``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES, low=_WRITE_LOW_BYTES)
         if self._begin_paused:
             transport.pause_reading()
         connected: socket.socket = transport.get_extra_info("socket")
-        # The peer may be gone already, and not every system has every option.
+        # The peer may have disconnected already, and not every system has every option.
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE.items():
                 if hasattr(socket, name):
                     connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self.local_address = _address(transport.get_extra_info("sockname"))
         self.remote_address = _address(transport.get_extra_info("peername"))
         if self._on_connected is not None:
             self._on_connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep what arrived for the reader, and stop the network when that is too much."""
+        """Keep received bytes for the reader; stop receiving when there are too many."""
         self._chunks.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= _READ_AHEAD_BYTES and not self._paused_reading and self._transport is not None:
@@ -78,12 +77,12 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         self._wake_reader()
 
     def eof_received(self) -> None:
-        """Take the peer's end of writing as the end of the connection: no layer above half-closes it."""
+        """End the connection: no layer above uses half-closed connections."""
         self._ended = True
         self._wake_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
-        """End; the reader still gets what had arrived."""
+        """End the stream; the reader still gets the bytes that have arrived."""
         self._ended = True
         self._paused_writing = False
         if not self._lost.done():
@@ -93,20 +92,20 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
             self.on_writable()
 
     def pause_writing(self) -> None:
-        """Note that enough waits to be sent."""
+        """Note that the send buffer is full."""
         self._paused_writing = True
 
     def resume_writing(self) -> None:
-        """Let the writer go on."""
+        """Note that the send buffer has room, and wake the writer."""
         self._paused_writing = False
         if self.on_writable is not None:
             self.on_writable()
 
-    # ---- what the layers above call
+    # ---- called by the layers above
 
     @property
     def can_write(self) -> bool:
-        """Whether little enough waits to be sent that more may be written."""
+        """Whether the send buffer has room."""
         return not self._paused_writing
 
     @property
@@ -115,7 +114,7 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         return self._lost.done() or self._transport is None or self._transport.is_closing()
 
     async def read(self) -> bytes:
-        """Return what has arrived; ``b""`` once the stream has ended."""
+        """Return the received bytes; ``b""`` once the stream has ended."""
         while not self._chunks:
             if self._ended:
                 return b""
@@ -135,7 +134,7 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
     def write(self, data: bytes) -> None:
         """Send ``data``, now or as soon as the network takes it.
 
-        A peer that asks for more and more answers (WebSocket pings, say) and takes none of them is cut off.
+        The connection ends if too many bytes wait, as when a peer sends WebSocket pings and reads no answers.
         """
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
@@ -143,7 +142,7 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
                 self.abort()
 
     async def serve_tls(self, context: SSLContext) -> None:
-        """Do the server's side of TLS on a connection that ``begin_paused``; raises `OSError` when it fails."""
+        """Carry out the server's side of TLS on a connection with ``begin_paused``; raises `OSError` if it fails."""
         assert self._transport is not None
         transport = await self._loop.start_tls(self._transport, self, context, server_side=True)
         assert transport is not None
@@ -151,7 +150,7 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
         self._transport = transport
 
     async def close(self) -> None:
-        """Send what waits, for at most a second, and end the connection."""
+        """Send the waiting bytes, for at most a second, and end the connection."""
         if self._transport is None:
             return
         self._transport.close()
@@ -164,7 +163,7 @@ class TcpTransport(asyncio.Protocol, ByteTransport):
 
     def abort(self) -> None:
         """End the connection at once."""
-        # A transport of asyncio that was closed while bytes waited, and sent them all, cannot be aborted any more.
+        # A transport of asyncio that has closed and sent its waiting bytes cannot be aborted.
         if self._transport is not None and not self._lost.done():
             self._transport.abort()
 
@@ -196,13 +195,13 @@ async def dial_tcp(address: Multiaddr, *, ssl: SSLContext | None = None) -> TcpT
 async def listen_tcp(
     address: Multiaddr, on_connected: Callable[[TcpTransport], None], *, with_tls: bool = False, backlog: int = 256
 ) -> asyncio.Server:
-    """Accept connections at an IP address and port; port 0 is any free one.
+    """Accept connections at an IP address and port; port 0: any free port.
 
-    ``with_tls``: each connection waits for `TcpTransport.serve_tls`, so that it is known, and counted, before that.
+    ``with_tls``: each connection waits for `TcpTransport.serve_tls`, so that it can be counted or refused before.
 
     Raises:
         AddressError: the address names no port of an IP address.
-        OSError: the port is taken.
+        OSError: the port is in use.
 
     """
     host, port = _endpoint(address)
@@ -221,7 +220,7 @@ def _endpoint(address: Multiaddr) -> tuple[str, int]:
 
 
 def _address(name: tuple[Any, ...] | None) -> Multiaddr:
-    """Return the multiaddr of a socket name; that of a socket that is gone already is all zeros."""
+    """Return the multiaddr of a socket name; all zeros for a socket that is closed already."""
     if not name:
         return Multiaddr.of("0.0.0.0", 0)  # noqa: S104  the unknown address, not one to listen on
     host = ip_address(str(name[0]).partition("%")[0])

@@ -1,7 +1,7 @@
-"""What every transport is to the layers above: a stream of bytes with back-pressure in both directions.
+"""`ByteTransport`: the interface of transports: a stream of bytes with back-pressure in both directions.
 
-The invariant: what was received and not yet read is bounded, for a transport stops taking bytes from the network when
-its reader is slow; what was written and not yet sent is bounded as long as the writer respects ``can_write``.
+Invariant: unread bytes are bounded, because a transport stops receiving while its reader is slow. Unsent bytes are
+bounded if the writer respects ``can_write``.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ from fairway.waku.libp2p.multiaddr import Multiaddr
 class ByteTransport(ABC):
     """A connected byte stream."""
 
-    local_address: Multiaddr
-    """Where this end is."""
     remote_address: Multiaddr
-    """Where the other end is, as this end sees it."""
+    """The address of the other end, as this end sees it."""
     on_writable: Callable[[], None] | None = None
-    """Called whenever ``can_write`` becomes true again, and when the stream ends."""
+    """Called when ``can_write`` becomes true again, and when the stream ends."""
 
     @property
     @abstractmethod
     def can_write(self) -> bool:
-        """Whether little enough waits to be sent that more may be written."""
+        """Whether the send buffer has room."""
 
     @property
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether the stream has ended: what is written now goes nowhere."""
+        """Whether the stream has ended; bytes written now are lost."""
 
     @abstractmethod
     async def read(self) -> bytes:
-        """Return what has arrived, at least one byte; ``b""`` once the stream has ended, for whatever reason."""
+        """Return the received bytes, at least one; ``b""`` once the stream has ended for any reason."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -42,8 +40,8 @@ class ByteTransport(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Send what waits, for a bounded time, and end the stream."""
+        """Send the waiting bytes, for a bounded time, and end the stream."""
 
     @abstractmethod
     def abort(self) -> None:
-        """End the stream at once; what waits is lost."""
+        """End the stream at once; waiting bytes are lost."""

@@ -1,8 +1,8 @@
-"""Which web pages may open a WebSocket to a node (RFC 6455, section 10.2).
+"""`WebOrigins`: which web pages may open a WebSocket to a node (RFC 6455, section 10.2).
 
-A browser opens a WebSocket for any page to any address that the browser reaches, also to this machine's own, and names
-the page's origin (RFC 6454). Programs name none. Invariant: a page that somebody else serves is let in only if it was
-named; whatever stands in the header is an answer, never an error.
+A browser opens a WebSocket for any page to any address that it reaches, also on this machine, and sends the page's
+origin (RFC 6454). Programs send none. Invariant: a page of another site may connect only if its origin is configured;
+an invalid header raises no error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 from fairway.errors import ConfigurationError
 
 _ORIGIN: Final = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/?#@]+")
-"""As browsers write it (RFC 6454): no path, and no slash at the end."""
+"""An origin as browsers write it (RFC 6454): without a path or a slash at the end."""
 _MAX_TOLD: Final = 32
 _SHOWN_CHARACTERS: Final = 200
 _LOG: Final = logging.getLogger(__name__)
 
 
 def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Return origins, or raise `ConfigurationError` for one that no browser would write."""
+    """Return origins, or raise `ConfigurationError` for an invalid one."""
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ConfigurationError(
@@ -34,19 +34,19 @@ def checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
 
 
 class WebOrigins:
-    """The pages that may connect: those of this machine, those of the node's own IP address, and those named."""
+    """The pages that may connect: those of this machine, of the node's own IP address, and of the given origins."""
 
     def __init__(self, named: Sequence[str] = ()) -> None:
-        """Raise `ConfigurationError` for what is no origin."""
+        """Raise `ConfigurationError` for an invalid origin."""
         self._named: Final = frozenset(checked_origins(named))
         self._told: set[str] = set()
 
     def admit(self, origins: Sequence[str], host: str) -> bool:
-        """Return whether a page may connect that has these ``Origin`` headers and connects to this ``Host``."""
+        """Return whether a page may connect, by the ``Origin`` headers and the ``Host`` header of its request."""
         if not origins or "*" in self._named or (len(origins) == 1 and origins[0] in self._named):
             return True
         page = _host_of(origins[0]) if len(origins) == 1 else None
-        # A name can be made to point here while the page is open; an address cannot.
+        # The owner of a DNS name can let it point to this machine while the page is open; an IP address is safe.
         if page is not None and (is_loopback(page) or (_is_address(page) and page == _host_of(f"//{host}"))):
             return True
         if origins[0] not in self._told and len(self._told) < _MAX_TOLD:
@@ -71,7 +71,7 @@ def _is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches what listens at an address."""
+    """Return whether an address can be reached from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,9 +1,9 @@
 """WebSocket (RFC 6455) as a byte stream, over TCP or TLS: what browsers can dial.
 
-libp2p takes the binary messages of a WebSocket for a stream of bytes; their boundaries mean nothing. The protocol
-itself is the sans-IO core of the ``websockets`` library, driven here from one `TcpTransport`: no task and no queue of
-its own, so back-pressure is that of TCP. Nothing is compressed, and a frame that claims to be longer than the bound
-ends the connection before its body is read.
+For libp2p the binary messages of a WebSocket are a stream of bytes; their boundaries have no meaning. The protocol is
+the core without I/O of the ``websockets`` library, over one `TcpTransport`. There is no task and no queue, so that the
+back-pressure is that of TCP. There is no compression. A frame whose header exceeds the bound ends the connection before
+its body is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class WebSocketTransport(ByteTransport):
         kind = "wss" if secure else "ws"
         self._raw = raw
         self._protocol = protocol
-        self.local_address = _over(raw.local_address, kind)
         self.remote_address = _over(raw.remote_address, kind)
         raw.on_writable = self._writable
         self._ended = False
@@ -45,11 +44,11 @@ class WebSocketTransport(ByteTransport):
 
     @classmethod
     async def connect(cls, raw: TcpTransport, address: Multiaddr) -> WebSocketTransport:
-        """Do the client's opening handshake on a connection that was just dialled.
+        """Carry out the client's opening handshake on a new connection.
 
         Raises:
             AddressError: the host's name cannot stand in a URL.
-            ConnectionClosedError: the other side does not speak WebSocket, or refuses.
+            ConnectionClosedError: the server does not speak WebSocket, or refuses.
 
         """
         kind = address.transport or "ws"
@@ -66,7 +65,7 @@ class WebSocketTransport(ByteTransport):
 
     @classmethod
     async def accept(cls, raw: TcpTransport, origins: WebOrigins, *, secure: bool) -> WebSocketTransport:
-        """Do the server's opening handshake on a connection that was just accepted; errors as for `connect`.
+        """Carry out the server's opening handshake on an accepted connection; errors as for `connect`.
 
         A web page that ``origins`` does not admit gets 403.
         """
@@ -77,7 +76,7 @@ class WebSocketTransport(ByteTransport):
 
     @property
     def can_write(self) -> bool:
-        """Whether little enough waits to be sent that more may be written."""
+        """Whether the send buffer has room."""
         return self._raw.can_write
 
     @property
@@ -86,9 +85,9 @@ class WebSocketTransport(ByteTransport):
         return self._raw.is_closed or self._protocol.state is not State.OPEN
 
     async def read(self) -> bytes:
-        """Return what has arrived; ``b""`` once the stream has ended."""
+        """Return the received bytes; ``b""`` once the stream has ended."""
         while not self._ended:
-            # Bytes may stand behind the opening handshake already, so the core is asked before the network.
+            # Bytes may have arrived with the opening handshake, so they are taken before the network is read.
             body = self._take_body()
             if body:
                 return body
@@ -108,7 +107,7 @@ class WebSocketTransport(ByteTransport):
         self._flush()
 
     async def close(self) -> None:
-        """Do the closing handshake, for at most a second, and end the connection."""
+        """Carry out the closing handshake, for at most a second, and end the connection."""
         if self._protocol.state is State.OPEN and not self._raw.is_closed:
             self._protocol.send_close(_NORMAL_CLOSURE)
             self._flush()
@@ -130,7 +129,7 @@ class WebSocketTransport(ByteTransport):
             raise ConnectionClosedError(f"no WebSocket handshake with {self.remote_address}: {cause}") from cause
 
     async def _receive(self, *, opening: bool = False) -> None:
-        """Pass on what arrives next to the protocol, and what it answers to the network."""
+        """Pass the next bytes of the network to the protocol, and its answer to the network."""
         data = await self._raw.read()
         if not data:
             self._ended = True
@@ -142,7 +141,7 @@ class WebSocketTransport(ByteTransport):
         self._flush()
 
     def _answer_request(self, protocol: ServerProtocol) -> None:
-        # Frames cannot stand behind a request that has no answer yet; if they do, they are read after it.
+        # A peer should send no frames before the answer; if it does, they are read after it.
         events = protocol.events_received()
         for event in events:
             if isinstance(event, Request):
@@ -162,7 +161,7 @@ class WebSocketTransport(ByteTransport):
                     parts.append(event.data)
                 elif event.opcode in {Opcode.CLOSE, Opcode.TEXT}:
                     self._ended = True
-        # After a closing handshake, or a fault, the core has nothing more to say.
+        # After a closing handshake or a fault no more bytes come.
         if self._protocol.state is not State.OPEN:
             self._ended = True
         return b"".join(parts)
@@ -172,7 +171,7 @@ class WebSocketTransport(ByteTransport):
             if data:
                 self._raw.write(data)
             else:
-                # The end of the core's writing: what waits is sent, then the connection ends.
+                # The protocol has ended its writing: waiting bytes are sent, then the connection ends.
                 self._ended = True
 
     def _writable(self) -> None:
