@@ -1,12 +1,12 @@
 """The interfaces of archives of Waku messages: their order, cursors and pages.
 
-A `ReadableArchive` is for the Spark pipeline, which reads archives of several kinds in slices and remembers in a
-checkpoint how far it came: `NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node. A
-`PagedArchive` answers store queries: `NwakuArchive` and `PostgresPages`.
+The Spark pipeline reads a `ReadableArchive` in slices, and keeps in a checkpoint how far it has read. There are
+`NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node. A `PagedArchive` answers store
+queries: `NwakuArchive` and `PostgresPages`.
 
-Invariant: every archive has the order (timestamp, message hash), the order of store queries (13/WAKU2-STORE,
-"Waku message sorting"). A slice is a set of messages, those behind one place up to and including another,
-so slices that meet neither miss nor repeat a message, in whatever order they are read and however often.
+Invariant: every archive is ordered by (timestamp, message hash), the order of store queries (13/WAKU2-STORE, "Waku
+message sorting"). A slice is the set of messages after one cursor up to and including another. So adjacent slices
+neither miss nor repeat a message, in any order of reading.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ LARGEST_HASH: Final = b"\xff" * (HASH_BYTES + 1)
 """Sorts after every message hash; the empty hash sorts before."""
 
 DEFAULT_PAGE_ROWS: Final = 1_000
-"""Messages read at once."""
+"""Messages of a page."""
 DEFAULT_PAGE_BYTES: Final = 16_777_216
-"""Payload bytes after which a page ends; the message that exceeds this is its last."""
+"""Size of the payloads of a page; the message that exceeds it is the last of the page."""
 
 
 class ArchiveCursor(NamedTuple):
-    """A position in an archive, after this message."""
+    """The position after a message in an archive."""
 
     timestamp_ns: int
     message_hash: bytes
 
 
 class ArchiveSlice(NamedTuple):
-    """A part of an archive: the messages behind ``after`` up to and including ``through``."""
+    """A part of an archive: the messages after ``after`` up to and including ``through``."""
 
     after: ArchiveCursor
     through: ArchiveCursor
 
     def holds(self, place: ArchiveCursor) -> bool:
-        """Return whether a message belongs to this slice."""
+        """Return whether the message at a cursor belongs to this slice."""
         return self.after < place <= self.through
 
 
@@ -67,12 +67,12 @@ class ArchivedMessage:
     payload: bytes
     version: int
     timestamp_ns: int
-    """Timestamp of the message; when it had none, the time at which it was received."""
+    """Timestamp of the message in Unix nanoseconds; if it has none, the time at which it was received."""
     meta: bytes | None
 
     @property
     def cursor(self) -> ArchiveCursor:
-        """Return the place right behind this message."""
+        """The position after this message."""
         return ArchiveCursor(self.timestamp_ns, self.message_hash)
 
 
@@ -88,7 +88,7 @@ def time_slice(start_ns: int | None = None, end_ns: int | None = None) -> Archiv
 
 
 class ReadableArchive(ABC):
-    """A context manager over one archive; see the module's text for the order."""
+    """A context manager over one archive, which is ordered by (timestamp, message hash)."""
 
     def __enter__(self) -> Self:
         """Return the archive."""
@@ -100,15 +100,15 @@ class ReadableArchive(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the archive; more than once does no harm."""
+        """Close the archive. Can be called twice."""
 
     @abstractmethod
     def estimate(self, part: ArchiveSlice) -> int | None:
-        """Return about how many messages a slice holds, None if only reading them could say."""
+        """Return the approximate number of messages of a slice; None if it is unknown without reading them."""
 
     @abstractmethod
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
-        """Split the archive, or a slice of it, into at most ``count`` slices; none if there is nothing in it."""
+        """Split the archive, or a slice of it, into at most ``count`` slices; none if it is empty."""
 
     @abstractmethod
     def pages(
@@ -124,24 +124,24 @@ class ReadableArchive(ABC):
 
     @abstractmethod
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
+        """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer."""
 
     @abstractmethod
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind the last message of a slice, None if there is none."""
+        """Return the position after the last message of a slice; None if it is empty."""
 
 
 class PagedArchive(Protocol):
     """An archive that answers store queries, used in one thread."""
 
     def close(self) -> None:
-        """Let go of the archive; more than once does no harm."""
+        """Close the archive. Can be called twice."""
 
     def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
-        """Return where those of these messages are that the archive has, in order, without reading them."""
+        """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
-        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+        """Return the messages with these hashes that the archive has, in order."""
 
     def page(
         self,
@@ -155,8 +155,7 @@ class PagedArchive(Protocol):
         rows: int,
         page_bytes: int,
     ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, as a store query has it: ``end_ns`` is not included.
+        """Return one page, oldest message first, for a store query: ``end_ns`` is not included.
 
-        ``beyond`` is the message at which the page before this one ended: the page begins after it, or with
-        ``newest_first`` ends before it.
+        ``beyond`` is the cursor of the page before: this page begins after it, or with ``newest_first`` ends before it.
         """

@@ -1,11 +1,11 @@
-"""`GroupCommit`: writes that wait at the same time are made durable in one transaction.
+"""`GroupCommit`: makes all writes that wait durable in one transaction.
 
-When that happens is a matter of the `CommitDriver`: a thread of its own (`WritingThread`) in a real process, a timer of
-the event loop where time and disk are simulated (`fairway.testing`).
+A `CommitDriver` decides when: a thread of its own (`WritingThread`) in a real process, a timer of the event loop where
+time and disk are simulated (`fairway.testing`).
 
-Invariants: writes become durable in the order in which they were submitted and are answered in that order; after one
-failed, neither it nor any later one is tried again (fail-stop), for what is built on a write that is not there would be
-worse than nothing. Answers are given where the driver empties the queue: on the writing thread.
+Invariants: writes become durable, and are answered, in the order of `GroupCommit.submit`. After a write has failed,
+neither it nor a later one is tried (fail-stop), because later writes build on earlier ones. Answers are given on the
+thread of the driver.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class Entry(NamedTuple):
 
     write: Write
     first_point: int
-    """Number of its first trace point in the store."""
+    """The number in the store of the first trace point of the write."""
     done: Done
 
 
 class CommitDriver(ABC):
-    """Commits the writes of one queue, some time after it was woken."""
+    """Decides when the writes of one queue are committed."""
 
     @abstractmethod
     def start(self, empty: Callable[[], None]) -> None:
-        """Begin; ``empty`` makes durable what is queued when it is called, and must not run twice at once."""
+        """Start; ``empty`` commits the queued writes, and must not run twice at the same time."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Call ``empty`` later; called when an empty queue gets a write."""
+        """Call ``empty`` later; the queue calls this when it gets its first write."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Empty the queue for the last time, and return when that is done."""
+        """Call ``empty`` for the last time, and return when it has finished."""
 
 
 class WritingThread(CommitDriver):
-    """Empties a queue on a thread of its own, as soon as it is woken and the last time is over."""
+    """Commits on a thread of its own, as soon as it is woken and the last commit has finished."""
 
     def __init__(self) -> None:
         self._goes_on: SimpleQueue[bool] = SimpleQueue()
@@ -64,11 +64,11 @@ class WritingThread(CommitDriver):
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the thread go on. Cheap, and possible from any thread."""
+        """Wake the thread. Cheap; can be called from any thread."""
         self._goes_on.put(True)
 
     def finish(self) -> None:
-        """End the thread."""
+        """Commit the queued writes, and end the thread."""
         self._goes_on.put(False)
         if self._thread is not None:
             self._thread.join()
@@ -80,7 +80,7 @@ class WritingThread(CommitDriver):
 
 
 class GroupCommit:
-    """A queue of writes, which a driver empties."""
+    """A queue of writes, which a driver commits."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class GroupCommit:
         next_point: int,
         driver: CommitDriver,
     ) -> None:
-        """Begin to write.
+        """Start the driver.
 
-        ``commit`` makes entries durable or raises `StorageError`; ``housekeeping`` is called between commits, after
-        the answers were given, and may raise `StorageError` too; ``next_point`` is the number of the next trace point.
+        ``commit`` makes entries durable or raises `StorageError`. ``housekeeping`` is called after the answers of each
+        commit, and may raise `StorageError` too. ``next_point`` is the number of the next trace point.
         """
         self._commit = commit
         self._housekeeping = housekeeping
@@ -122,18 +122,18 @@ class GroupCommit:
             self._driver.wake()
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return a request from the writes under way."""
+        """Return a request that is not yet durable, or None."""
         return self._requests.get(request_id)
 
     def message(self, number: int) -> MessageReceived | None:
-        """Return a message of the inbox from the writes under way."""
+        """Return a message of the inbox that is not yet durable, or None."""
         with self._lock:
             entries = [*self._in_commit, *self._queued]
         delivered = (pair for entry in entries for pair in entry.write.delivered)
         return next((message for given, message in delivered if given == number), None)
 
     def points(self) -> tuple[int | None, list[TracePoint]]:
-        """Return the trace points of the writes under way, and the number of the first; None without writes."""
+        """Return the number of the first trace point that is not yet durable, and all of them; None without writes."""
         with self._lock:
             entries = [*self._in_commit, *self._queued]
         if not entries:
@@ -141,7 +141,7 @@ class GroupCommit:
         return entries[0].first_point, [point for entry in entries for point in entry.write.trace]
 
     def close(self) -> None:
-        """Finish the writes under way. Not to be called from an answer."""
+        """Commit the queued writes, and end the driver. Must not be called from an answer."""
         with self._lock:
             self._closing = True
         self._driver.finish()

@@ -1,11 +1,11 @@
 """Reads and writes a folder of message archives in the layout of LIP-76: the files ``data`` and ``index``.
 
 ``data`` only grows, by whole archives of whole pieces ("Ensuring reproducible data pieces"). ``index`` is
-replaced in one step after ``data`` is on disk. So a crash leaves the folder as it was, or with bytes in ``data`` that
-no entry refers to, which the next write cuts off.
+replaced in one step after ``data`` is on disk. So after a crash the folder is unchanged, or ``data`` has bytes that no
+entry refers to, which the next write cuts off.
 
-A WakuMessage does not contain its pubsub topic, which its message hash depends on: it is given, or the one that
-autosharding (RELAY-SHARDING) finds for its content topic, by default in The Waku Network.
+The message hash depends on the pubsub topic, which a WakuMessage does not contain. The caller gives it, or autosharding
+(RELAY-SHARDING) computes it from the content topic, by default for The Waku Network.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ PERIOD_NS: Final = 7 * 86_400 * 1_000_000_000
 """LIP-76: each archive holds "a time range of seven days"."""
 
 _SECONDS_END: Final = 10**11
-"""Smaller times are taken for seconds, which some writers put into the index: as nanoseconds they would lie in the
-first two minutes of 1970."""
+"""A smaller time in the index is in seconds, as some writers have it: in nanoseconds it would lie in the first two
+minutes of 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """How the pubsub topic of a message follows from its content topic."""
+    """Determines the pubsub topic of a message from its content topic."""
 
     pubsub_topic: str | None = None
-    """One for all; None for autosharding."""
+    """The pubsub topic of all messages; None: by autosharding."""
     cluster_id: int = 1
     shard_count: int = 8
     _known: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, content_topic: str) -> str:
-        """Return the pubsub topic, empty for a content topic that has no shard."""
+        """Return the pubsub topic; empty for a content topic that autosharding does not accept."""
         if self.pubsub_topic is not None:
             return self.pubsub_topic
         known = self._known.get(content_topic)
@@ -75,21 +75,21 @@ class StoredArchive:
 
     offset: int
     end: int
-    """Position behind its last byte."""
+    """Position after its last byte."""
     start_ns: int
     """Lowest timestamp in the index."""
     end_ns: int
     """Highest timestamp in the index."""
 
     def may_hold(self, start_ns: int | None, end_ns: int | None) -> bool:
-        """Return whether a message of this time may be in it."""
+        """Return whether the archive may have a message of this range of time."""
         return (start_ns is None or self.end_ns >= start_ns) and (end_ns is None or self.start_ns <= end_ns)
 
 
 class Lip76Archive:
-    """Reads a folder; picklable, opens nothing for longer than a call.
+    """Reads a folder. Can be pickled, and keeps no file open between calls.
 
-    Raises `ConfigurationError` for a folder that is not there or lacks a file, `DecodeError` for one that is damaged.
+    Raises `ConfigurationError` if the folder or one of its files is missing, `DecodeError` if a file is damaged.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, shards: Shards | None = None) -> None:
@@ -127,13 +127,13 @@ class Lip76Archive:
     def messages(self, archive: StoredArchive) -> Iterator[ArchivedMessage]:
         """Yield the messages of one archive in its order.
 
-        One that is no WakuMessage comes as it is: its bytes as the payload, their SHA-256 as the hash, no topic, and
-        the archive's earliest time. Raises `DecodeError` where the file ends too early or is damaged.
+        Bytes that are no WakuMessage become a message with these bytes as payload, their SHA-256 as hash, no topics,
+        and the archive's lowest timestamp. Raises `DecodeError` if the file ends too early or is damaged.
         """
         if archive.end <= archive.offset:
             return
         with self._data_path.open("rb") as file:
-            # Left to the garbage collector: it must not be closed while an error's traceback holds a view of it.
+            # The garbage collector closes it: closing fails while the traceback of an error holds a view of it.
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if archive.end > len(data):
             raise DecodeError(f"{self._data_path}: ends at {len(data)}, an archive is said to end at {archive.end}")
@@ -176,10 +176,10 @@ def write_lip76(
     *,
     piece_bytes: int = DEFAULT_PIECE_BYTES,
 ) -> int:
-    """Add messages, which come ordered by time, to a folder and return how many archives that made.
+    """Add messages, ordered by time, to a folder, and return the number of new archives.
 
-    Each archive holds one period, counted from the Unix epoch; a folder that is not there is made. What is in the
-    folder stays as it is. Raises `ConfigurationError` if it was written with pieces of another length.
+    Each archive has the messages of one `PERIOD_NS`, counted from the Unix epoch. A missing folder is created; existing
+    archives are not changed. Raises `ConfigurationError` if they have pieces of another length.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def _encoded(message: ArchivedMessage) -> bytes:
 
 
 def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, folder: Path) -> int:
-    """Return where the next archive begins: behind the last whole one, before what a crash may have left."""
+    """Return where the next archive begins: after the last whole one, where a crash may have left other bytes."""
     end = 0
     for entry in entries:
         if entry.offset != end:
@@ -239,7 +239,7 @@ def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, 
 
 
 def _last_end(entries: Sequence[IndexEntry], size: int) -> int:
-    """Return where the last archive ends: by its pieces if their length is known, else with the file."""
+    """Return where the last archive ends: after its pieces if their length is known, else at the end of the file."""
     if not entries:
         return size
     last = entries[-1]
@@ -252,7 +252,7 @@ def _last_end(entries: Sequence[IndexEntry], size: int) -> int:
 
 
 def _nanoseconds(time: int, *, last: bool = False) -> int:
-    """Return a time of the index in nanoseconds; the last one of a range in seconds includes that second."""
+    """Return a time of the index in nanoseconds; a ``last`` one in seconds means the end of that second."""
     if not 0 < time < _SECONDS_END:
         return time
     return (time + 1) * 1_000_000_000 - 1 if last else time * 1_000_000_000

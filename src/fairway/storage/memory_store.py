@@ -1,6 +1,6 @@
 """`MemoryStore`: a store in memory, for channels whose state need not survive the process.
 
-`submit` calls `done` before it returns. The same object can be closed and opened again, and keeps its content.
+`submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairway.storage.channel_store import (
 
 
 class MemoryStore(ChannelStore):
-    """Keeps a channel as long as this object lives."""
+    """Keeps the state of a channel for the lifetime of this object."""
 
     def __init__(self, *, kept_requests: int = KEPT_REQUESTS, kept_trace_points: int = KEPT_TRACE_POINTS) -> None:
         """Make an empty store with bounds on ended requests and trace points."""
@@ -95,7 +95,7 @@ class MemoryStore(ChannelStore):
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return a request, or None."""
+        """Return a request, or None if it is unknown."""
         return self._requests.get(request_id)
 
     def message(self, number: int) -> MessageReceived | None:
@@ -107,7 +107,7 @@ class MemoryStore(ChannelStore):
         return [point for point in self._trace if point.names(identifier)]
 
     def close(self) -> None:
-        """Close the store; its content stays for the next `open`."""
+        """Close the store; it keeps its content for the next `open`."""
         self._is_open = False
 
     def _keep_request(self, request: StoredRequest) -> None:

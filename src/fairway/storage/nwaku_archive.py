@@ -1,12 +1,12 @@
-"""An archive of Waku messages in the SQLite file format of a nwaku store node.
+"""`NwakuArchive`: an archive of Waku messages in the SQLite file format of a nwaku store node.
 
-It is for three readers: a nwaku node, which can be pointed at the file as its own store; a node in this
-process that serves store queries; and the Spark pipeline, whose executors each read a slice of the file.
+Three readers use such files: a nwaku node as its own store, a service node for store queries, and the Spark pipeline,
+whose executors each read a slice of the file.
 
-Invariant: a file written here has nwaku's newest schema (version 10 of its message store: table ``Message``,
-its seven columns, index ``i_ts``, write-ahead log, empty blobs stored as NULL), holds each message hash once,
-and never an ephemeral message (13/WAKU2-STORE, "Waku Message Store Eligibility"). Every read is a range of the
-order (timestamp, message hash), the order in which nwaku pages its answers; memory is bounded by one page.
+Invariant: a written file has nwaku's newest schema (version 10 of its message store: table ``Message`` with seven
+columns, index ``i_ts``, write-ahead log, empty blobs stored as NULL), holds each message hash once, and holds no
+ephemeral message (13/WAKU2-STORE, "Waku Message Store Eligibility"). Every read is a range of the order (timestamp,
+message hash), in which nwaku pages its answers. A read holds at most one page in memory.
 """
 
 from __future__ import annotations
@@ -49,24 +49,22 @@ _STEP: Final = f"""
 SELECT timestamp, messageHash FROM Message WHERE {RANGE} ORDER BY timestamp, messageHash LIMIT 1 OFFSET :skip
 """  # noqa: S608
 _COUNT: Final = f"SELECT count(*) FROM Message WHERE {RANGE}"  # noqa: S608
-# Numbers that are no 64-bit integers, text and blobs: an index has them at its ends, so this reads nothing else.
+# Finds timestamps that are no 64-bit integers. An index has them at its ends, so no other rows are read.
 _ODD_TIMES: Final = """
 SELECT messageHash FROM Message WHERE timestamp > 9223372036854775807 OR timestamp < -9223372036854775808 LIMIT 1
 """
 
 _STEPS_BETWEEN_CHECKS: Final = 20_000
-"""Steps of SQLite's machine, about a millisecond's worth, between two looks at the clock."""
+"""Steps of SQLite's virtual machine between two checks of the time limit, about a millisecond."""
 
 
 class NwakuArchive(ReadableArchive):
     """A context manager over one archive file.
 
-    A new file is created unless ``read_only``. Appended messages are buffered and written in short
-    transactions of up to ``batch_rows`` messages or ``batch_bytes`` of payload: a crash loses at most the
-    batch that was not yet flushed, and another process can write to the file in between.
-
-    With ``read_limit_s`` a page or a look-up that takes longer is broken off with `StorageError`, for readers whose
-    queries come from strangers.
+    A missing file is created unless ``read_only``. Appended messages are buffered and written in short transactions of
+    up to ``batch_rows`` messages or ``batch_bytes`` of payload. So a crash loses at most one batch, and another process
+    can write to the file in between. With ``read_limit_s``, a page or a look-up that takes longer raises
+    `StorageError`, so that queries of peers cannot occupy a reader.
 
     Raises `ConfigurationError` for a path that cannot be opened, `DecodeError` for a file that is no such
     archive, and `SnapshotError` for one whose schema is older or newer than nwaku's newest.
@@ -94,11 +92,11 @@ class NwakuArchive(ReadableArchive):
             self._database.set_progress_handler(self._is_late, _STEPS_BETWEEN_CHECKS)
 
     def __repr__(self) -> str:
-        """Show the file and what is not yet written to it."""
+        """Show the file and the number of messages that are not yet written."""
         return f"<NwakuArchive {str(self.path)!r}, {len(self._pending)} pending>"
 
     def close(self) -> None:
-        """Write what is pending and close the file; more than once does no harm."""
+        """Write the buffered messages and close the file. Can be called twice."""
         try:
             self.flush()
         finally:
@@ -112,11 +110,12 @@ class NwakuArchive(ReadableArchive):
         *,
         received_ns: int | None = None,
     ) -> bool:
-        """Add a message and say whether it is one that archives keep.
+        """Add a message; return False, and add nothing, if it is ephemeral.
 
-        ``message`` may be the encoded WakuMessage. ``message_hash`` is its deterministic hash, computed when
-        not given; a hash that is already there is not added again. ``received_ns`` dates a message that has
-        no timestamp of its own. Raises `DecodeError` for bytes that are no WakuMessage.
+        ``message`` may be the encoded WakuMessage. ``message_hash`` is its deterministic message hash, which is
+        computed if it is not given; a message whose hash is there already is ignored. ``received_ns`` (Unix
+        nanoseconds) is the timestamp of a message that has none. Raises `DecodeError` for bytes that are no
+        WakuMessage.
         """
         if self._read_only:
             raise ConfigurationError(f"{self.path}: the archive was opened to read only")
@@ -144,11 +143,11 @@ class NwakuArchive(ReadableArchive):
 
     @property
     def added(self) -> int:
-        """How many messages were written that were not there before, since the archive was opened."""
+        """The number of new messages written since the archive was opened."""
         return self._database.total_changes
 
     def flush(self) -> None:
-        """Write everything appended so far, in one transaction."""
+        """Write the buffered messages in one transaction."""
         if not self._pending:
             return
         with self._database:
@@ -157,9 +156,9 @@ class NwakuArchive(ReadableArchive):
         self._pending_bytes = 0
 
     def count(self, part: ArchiveSlice | None = None) -> int:
-        """Return how many messages the archive, or a slice of it, holds.
+        """Count the messages of the archive, or of a slice of it.
 
-        Raises `DecodeError` for an archive with timestamps of another type, whose messages are in no slice.
+        Raises `DecodeError` if the archive has timestamps of another type: such messages are in no slice.
         """
         self.flush()
         with self._reading():
@@ -173,18 +172,18 @@ class NwakuArchive(ReadableArchive):
         return int(count)
 
     def estimate(self, part: ArchiveSlice) -> int:
-        """Return how many messages a slice holds."""
+        """Count the messages of a slice."""
         return self.count(part)
 
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
+        """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer."""
         self.flush()
         with self._reading():
             row = self._database.execute(_STEP, {**range_of(part), "skip": number - 1}).fetchone()
         return None if row is None else ArchiveCursor(*row)
 
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind the last message of a slice, None if there is none."""
+        """Return the position after the last message of a slice; None if it is empty."""
         self.flush()
         found = self._page(part, None, (), 1, 1, newest_first=True)
         return found[0].cursor if found else None
@@ -192,7 +191,7 @@ class NwakuArchive(ReadableArchive):
     def read(
         self, part: ArchiveSlice | None = None, *, pubsub_topic: str | None = None, content_topics: Collection[str] = ()
     ) -> Iterator[ArchivedMessage]:
-        """Yield messages ordered by (timestamp, hash); no transaction is held while the caller works."""
+        """Yield messages in order; no transaction is open between two pages."""
         for page in self.pages(part, pubsub_topic=pubsub_topic, content_topics=content_topics):
             yield from page
 
@@ -224,10 +223,9 @@ class NwakuArchive(ReadableArchive):
         rows: int = DEFAULT_PAGE_ROWS,
         page_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, as a store query has it: ``end_ns`` is not included.
+        """Return one page, oldest message first, for a store query: ``end_ns`` is not included.
 
-        ``beyond`` is the (timestamp, hash) of the message at which the page before this one ended: the page begins
-        after it, or with ``newest_first`` ends before it.
+        ``beyond`` is the cursor of the page before: this page begins after it, or with ``newest_first`` ends before it.
         """
         self.flush()
         part = time_slice(start_ns, None if end_ns is None else end_ns - 1)
@@ -239,7 +237,7 @@ class NwakuArchive(ReadableArchive):
         return found[::-1] if newest_first else found
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
-        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+        """Return the messages with these hashes that the archive has, in order."""
         self.flush()
         found: list[ArchivedMessage] = []
         with self._reading():
@@ -248,7 +246,7 @@ class NwakuArchive(ReadableArchive):
         return tuple(sorted(found, key=lambda message: message.cursor))
 
     def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
-        """Return where those of these messages are that the archive has, in order, without reading them."""
+        """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
         self.flush()
         found: list[ArchiveCursor] = []
         with self._reading():
@@ -260,10 +258,10 @@ class NwakuArchive(ReadableArchive):
         return tuple(sorted(found))
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
-        """Split the archive, or a slice of it, into at most ``count`` slices of equally many messages.
+        """Split the archive, or a slice of it, into at most ``count`` slices with the same number of messages.
 
-        Equal numbers rather than equal times, because timestamps are the senders' claim: one message from the
-        far future would leave all others in a single slice.
+        Slices of equal time could be useless, because senders choose the timestamps: with one message dated far in the
+        future, all others would be in a single slice.
         """
         part = part or time_slice()
         total = self.count(part)
@@ -312,7 +310,7 @@ class NwakuArchive(ReadableArchive):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Raise `DecodeError` for damage found while reading, and the error of SQLite for a busy file."""
+        """Raise `DecodeError` for a damaged file and `StorageError` beyond the time limit."""
         if self._read_limit_s is not None:
             self._read_until_s = time.monotonic() + self._read_limit_s
         try:
@@ -334,7 +332,7 @@ class NwakuArchive(ReadableArchive):
 
 
 def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
-    """Return the last place before a message: bounds of slices belong to them."""
+    """Return the last cursor before a message, because a slice includes the message at its ``through``."""
     number = int.from_bytes(message_hash, "big")
     return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big") if number else b"")
 
@@ -343,8 +341,7 @@ def _message(row: Row) -> ArchivedMessage:
     key, pubsub_topic, content_topic, payload, version, timestamp_ns, meta = row
     return ArchivedMessage(
         message_hash=key,
-        # The hash identifies the message: a topic that is not UTF-8 is shown inexactly rather than end a
-        # read.
+        # A topic that is not UTF-8 must not end a read; the hash still identifies the message.
         pubsub_topic=pubsub_topic.decode(errors="replace"),
         content_topic=content_topic.decode(errors="replace"),
         payload=payload or b"",
@@ -355,9 +352,9 @@ def _message(row: Row) -> ArchivedMessage:
 
 
 def file_at(place: str) -> Path:
-    """Return the path of the file in what follows ``sqlite:`` in an address.
+    """Return the path of a file from the part of an address after ``sqlite:``.
 
-    Both ``sqlite:PATH`` and nwaku's ``sqlite://PATH`` (``--store-message-db-url``) lead to the same file: what follows
-    the slashes is the path, relative unless it begins with another one.
+    ``sqlite:PATH`` and nwaku's ``sqlite://PATH`` (``--store-message-db-url``) mean the same file. The path is relative
+    unless a further slash follows.
     """
     return Path(place.removeprefix("//"))

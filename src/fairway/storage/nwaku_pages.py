@@ -1,11 +1,12 @@
-"""The rows of a nwaku store's file for one page: a range of its order, in either direction, of some topics.
+"""`page_rows`: the rows of one page of a nwaku archive file, in either direction, for some topics.
 
-nwaku's own file has an index on timestamps alone, so that a rare content topic is found by reading everything that lies
-between. A service node adds a second index, which neither nwaku nor the pipeline minds, by content topic, pubsub topic
-and time. With it a page of a few topics is merged from the runs of each, at a cost that does not grow with the file.
+nwaku's own file has an index by timestamp only: the messages of a rare content topic are found by reading all others.
+A service node adds a second index, by content topic, pubsub topic and time, which nwaku and the pipeline ignore. With
+it a page of a few topics is merged from sorted runs, one for each pair of topics, and its cost does not grow with the
+file.
 
-Invariant: with the index and without it the rows and their order are the same, (timestamp, message hash); all of a page
-is read from one snapshot of the file; at most `MAX_RUNS` rows are held beside those that the caller takes.
+Invariant: with and without the index the rows and their order, (timestamp, message hash), are the same. A page is read
+from one snapshot of the file. At most `MAX_RUNS` rows are held beside those that the caller takes.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 """Hash, pubsub topic, content topic, payload, version, timestamp, meta."""
 
 MAX_MERGED_TOPICS: Final = 50
-"""Content topics of one query that are looked up one by one; for more of them the range of time is read."""
+"""Content topics of a query that the index answers; with more of them the range of time is read."""
 MAX_RUNS: Final = 200
-"""Pairs of content topic and pubsub topic that are merged into one page."""
+"""Pairs of a content topic and a pubsub topic that are merged into a page; with more the range of time is read."""
 
 _TOPIC_INDEX: Final = "i_fairway_topics"
 _CREATE_TOPIC_INDEX: Final = (
@@ -36,14 +37,14 @@ _CREATE_TOPIC_INDEX: Final = (
 )
 _HAS_TOPIC_INDEX: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?"
 
-# Topics are blobs in nwaku's files, text in some of others; and SQLite keeps a value of any type in any column, so each
-# is made into what is expected there.
+# Topics are blobs in nwaku's files and text in some others. SQLite keeps values of any type in any column, so each
+# value is cast to the expected type.
 ROW: Final = """
 CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB), CAST(payload AS BLOB),
 CAST(version AS INTEGER), timestamp, CAST(meta AS BLOB)
 """
-# Both bounds are row values so that one static statement serves every query; an index holds the primary key as well, so
-# the range and the order come from the index alone.
+# Both bounds are row values, so that one statement serves every query. An index includes the primary key, so that it
+# gives the range and the order.
 RANGE: Final = """
 (timestamp, messageHash) > (:after_ns, :after_hash) AND (timestamp, messageHash) <= (:through_ns, :through_hash)
 """
@@ -72,12 +73,12 @@ _in_order = itemgetter(5, 0)
 
 
 def has_topic_index(database: sqlite3.Connection) -> bool:
-    """Return whether a file has the index by topics, finished."""
+    """Return whether a file has the index by topics."""
     return database.execute(_HAS_TOPIC_INDEX, (_TOPIC_INDEX,)).fetchone() is not None
 
 
 def create_topic_index(database: sqlite3.Connection) -> None:
-    """Make the index by topics if it is missing; meanwhile the file can be read but not written."""
+    """Create the index by topics if it is missing; meanwhile the file can be read but not written."""
     with database:
         database.execute(_CREATE_TOPIC_INDEX)
 
@@ -101,7 +102,7 @@ def page_rows(
     rows: int,
     newest_first: bool,
 ) -> Generator[Row, None, None]:
-    """Yield up to ``rows`` rows in the order asked for; to be closed by a caller who takes fewer."""
+    """Yield up to ``rows`` rows, oldest or newest first; a caller that takes fewer closes the generator."""
     order = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
     topics = {topic.encode() for topic in content_topics}
     parameters: dict[str, int | str | bytes | None] = {**range_of(part), "rows": rows}
@@ -131,7 +132,7 @@ def page_rows(
 def _runs(
     database: sqlite3.Connection, pubsub_topic: bytes | None, content_topics: set[bytes]
 ) -> list[tuple[_Topic, _Topic]] | None:
-    """Return the pairs of topics to merge, as the file has them, or None if that is not the way to read this page."""
+    """Return the pairs of topics to merge, in the types of the file; None if the range of time is to be read."""
     if not 0 < len(content_topics) <= MAX_MERGED_TOPICS or not has_topic_index(database):
         return None
     any_text = database.execute(_ANY_TEXT).fetchone() is not None
@@ -155,7 +156,7 @@ def _forms(topic: bytes) -> tuple[_Topic, _Topic]:
 
 @contextmanager
 def _one_snapshot(database: sqlite3.Connection) -> Iterator[None]:
-    """See the file as it is at the first read until the end, whatever others write meanwhile."""
+    """Read one state of the file inside the block, even if other processes write to it."""
     if database.in_transaction:
         yield
         return

@@ -1,7 +1,7 @@
-"""The file of a nwaku store node: its schema, and how such a file is opened.
+"""The schema of a nwaku archive file, and how such a file is opened.
 
-Invariant: a file that is opened here has nwaku's message store of version `SCHEMA_VERSION`; an empty one is laid out
-so, and one that has anything else in it is left as it is and refused.
+Invariant: an opened file has nwaku's message store of version `SCHEMA_VERSION`. An empty file gets its tables; a file
+with any other content is refused and not changed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _COLUMNS: Final = frozenset({"messageHash", "pubsubTopic", "contentTopic", "payl
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open an archive, or make a new one; raises what `NwakuArchive` raises."""
+    """Open or create an archive; raises the errors of `NwakuArchive`."""
     return _open(path, "mode=rwc", _create_schema)
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open an archive that is there already; raises what `NwakuArchive` raises."""
+    """Open an existing archive read-only; raises the errors of `NwakuArchive`."""
     if not path.is_file():
         raise ConfigurationError(f"{path}: there is no such file; give the path of a nwaku SQLite archive")
     try:
         return _open(path, "mode=ro", _check_schema)
     except ConfigurationError as error:
-        # A write-ahead log needs a shared-memory file beside the archive. Where that is neither there nor can
-        # be made (a read-only medium) no process can be writing either, so the file is read as it is.
+        # A write-ahead log needs a shared-memory file beside the archive. If that is missing and cannot be created, as
+        # on a read-only medium, no process can write to the archive, and the file alone is complete.
         code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
         if code not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
             raise
@@ -73,7 +73,7 @@ def _open(path: Path, mode: str, prepare: Callable[[Path, sqlite3.Connection], N
 
 
 def _create_schema(path: Path, database: sqlite3.Connection) -> None:
-    """Lay out an empty file; leave alone, and check, one that has anything in it."""
+    """Create the tables in an empty file; check the schema of any other."""
     if not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         database.execute("PRAGMA journal_mode = WAL")
         with database:
@@ -89,7 +89,7 @@ def _check_schema(path: Path, database: sqlite3.Connection) -> None:
     if not columns:
         raise DecodeError(f"{path}: not an archive of a nwaku store: it has no table 'Message'")
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    # nwaku started without migration leaves 0 in a file that it makes with the newest columns.
+    # nwaku without migrations writes version 0 into a new file, which has the newest columns.
     lacking = ", ".join(sorted(_COLUMNS - columns))
     if version not in {0, SCHEMA_VERSION} or lacking:
         raise SnapshotError(

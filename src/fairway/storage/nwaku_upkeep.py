@@ -1,8 +1,8 @@
-"""Keeping an archive file at its size: what is too old or too much goes, the oldest first.
+"""`NwakuUpkeep`: removes old messages from a nwaku archive file, and creates its index by topics.
 
-Invariant: nothing is removed that is younger than ``max_age_s`` as long as the file is smaller than ``max_bytes``.
-Removal goes in steps of `STEP_ROWS`, so that a writer waits only for one; pages that become free are used again, so the
-file stops growing rather than shrinks. It also gives the file the index by topics, see `fairway.storage.nwaku_pages`.
+Invariant: messages younger than ``max_age_s`` are removed only if the file is larger than ``max_bytes``, the oldest
+first. Messages are removed in steps of `STEP_ROWS`, so that a writer waits for one step only. Free pages are used
+again: the file stops growing, but does not shrink. `fairway.storage.nwaku_pages` describes the index.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fairway.storage.nwaku_schema import open_to_write
 STEP_ROWS: Final = 5_000
 _MAX_STEPS: Final = 10_000
 _BETWEEN_STEPS_S: Final = 0.01
-"""For writers, which look again and again whether the file is free rather than stand in a queue."""
+"""Time for writers between two steps: they poll for the lock of the file and do not queue for it."""
 _KEPT_SHARE: Final = 0.8
-"""A file that is too large is reduced to this share of what it may have, so that it does not stand at the bound."""
+"""A file that is too large is reduced to this share of ``max_bytes``, so that it is not soon too large again."""
 
 _REMOVE_OLD: Final = """
 DELETE FROM Message WHERE messageHash IN
@@ -33,7 +33,7 @@ DELETE FROM Message WHERE messageHash IN (SELECT messageHash FROM Message ORDER 
 
 
 class NwakuUpkeep:
-    """Looks after one file over a connection of its own, in the thread that made it but for `stop`."""
+    """The upkeep of one file over a connection of its own; used in the thread that made it, except `stop`."""
 
     def __init__(self, path: Path, *, max_age_s: float | None, max_bytes: int | None) -> None:
         self._max_age_s: Final = max_age_s
@@ -42,11 +42,11 @@ class NwakuUpkeep:
         self._database: Final = open_to_write(path)
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         self._database.close()
 
     def stop(self) -> None:
-        """Break off what another thread is doing here, which then raises `sqlite3.OperationalError` or ends early."""
+        """Interrupt a step in another thread, which then raises `sqlite3.OperationalError` or returns early."""
         self._stopped.set()
         self._database.interrupt()
 
@@ -55,22 +55,22 @@ class NwakuUpkeep:
         return [] if has_topic_index(self._database) else ["Message"]
 
     def index_topics(self, _table: str = "Message") -> None:
-        """Make the index by topics, which blocks other writers for some seconds per million messages."""
+        """Create the index by topics; this blocks other writers for some seconds per million messages."""
         create_topic_index(self._database)
 
     def size(self) -> tuple[int, int]:
-        """Return how many messages the file holds, and the bytes that they take."""
+        """Count the messages, and return their number and their size in bytes."""
         (messages,) = self._database.execute("SELECT count(*) FROM Message").fetchone()
         return int(messages), self.used_bytes()
 
     def used_bytes(self) -> int:
-        """Return the bytes that the messages take, with their indexes."""
+        """Return the size of the messages and their indexes in bytes."""
         pragmas = ("page_count", "freelist_count", "page_size")
         pages, free, size = (int(self._database.execute(f"PRAGMA {name}").fetchone()[0]) for name in pragmas)
         return (pages - free) * size
 
     def enforce(self, now_ns: int) -> int:
-        """Remove what may not stay, and return how many messages that was."""
+        """Remove messages beyond ``max_age_s`` and ``max_bytes``, and return their number."""
         removed = 0
         if self._max_age_s is not None:
             oldest_ns = now_ns - round(self._max_age_s * 1e9)

@@ -1,11 +1,11 @@
-"""The archive of a nwaku store node in PostgreSQL, read only.
+"""`PostgresArchive`: the archive of a nwaku store node in PostgreSQL, read only.
 
-For the Spark pipeline, whose executors each read a range of time from the database themselves, while the node goes on
-writing into it. Invariant: nothing is written and no transaction is held while the caller works; memory is bounded by
-one page; each page is one query over the index on ``timestamp``, which prunes nwaku's hourly partitions.
+The executors of the Spark pipeline each read a range of time from the database, while the node writes to it. Invariant:
+nothing is written, and no transaction is open between two pages. A read holds at most one page in memory. Each page is
+one query over the index on ``timestamp``, which reads only the hourly partitions of nwaku that it needs.
 
 nwaku (schema version 7) keeps hash, payload and meta as hexadecimal text in a table ``messages`` that is partitioned by
-``timestamp``. Columns are compared in the collation "C", in which text of hexadecimal digits orders as its bytes do.
+``timestamp``. Columns are compared in the collation "C", in which hexadecimal text has the order of its bytes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CONNECT_TIMEOUT_S: Final = 10
 _SESSION: Final = "-c default_transaction_read_only=on -c client_encoding=UTF8 -c extra_float_digits=0"
 
 HASH: Final = 'lower(messagehash) COLLATE "C"'
-"""The hash as the order of the archive has it."""
+"""The message hash for comparisons and the order."""
 ORDER: Final = f"ORDER BY timestamp, {HASH}"
-# The bounds on the timestamp alone are what partitions and the index understand.
+# PostgreSQL chooses partitions and the index only by bounds on the timestamp alone.
 _RANGE: Final = f"""
 FROM messages WHERE timestamp >= %(after_ns)s AND timestamp <= %(through_ns)s
 AND (timestamp, {HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {HASH}) <= (%(through_ns)s, %(through_hash)s)
@@ -45,7 +45,7 @@ _TOPICS: Final = """
 AND (%(pubsub_topic)s::text IS NULL OR pubsubtopic = %(pubsub_topic)s)
 AND (%(content_topics)s::text[] IS NULL OR contenttopic = ANY(%(content_topics)s))
 """
-# The window sums what comes before a row, so that the server cuts the page and the client never holds more of it.
+# The window sums the payloads before a row, so that the server ends the page by its size.
 _PAGE: Final = f"""
 SELECT messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta FROM (
     SELECT *, sum(octet_length(payload)) OVER ({ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits
@@ -65,11 +65,10 @@ SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) {
 class PostgresArchive(ReadableArchive):
     """A context manager over one database.
 
-    ``uri`` is a connection URI of libpq (``postgresql://user@host:5432/postgres``); what it leaves out comes from
-    libpq's environment (``PGPASSWORD``, ``PGPASSFILE``, ...), which keeps passwords out of programs. Raises
-    `ConfigurationError` without the package psycopg or for a URI that is none, `NodeUnavailableError` if the server
-    cannot be reached, `DecodeError` if the database has no table ``messages``, `SnapshotError` for one of another
-    schema.
+    ``uri`` is a connection URI of libpq (``postgresql://user@host:5432/postgres``). The environment of libpq
+    (``PGPASSWORD``, ``PGPASSFILE``, ...) gives the missing parts, and keeps passwords out of programs. Raises
+    `ConfigurationError` without the package psycopg or for an invalid URI, `NodeUnavailableError` if the server cannot
+    be reached, `DecodeError` if the database has no table ``messages``, `SnapshotError` for one of another schema.
     """
 
     def __init__(self, uri: str) -> None:
@@ -89,15 +88,15 @@ class PostgresArchive(ReadableArchive):
         return f"<PostgresArchive {self.name}>"
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         self._connection.close()
 
     def estimate(self, part: ArchiveSlice) -> int:
-        """Return how many messages a slice holds."""
+        """Count the messages of a slice."""
         return int(self._one(_COUNT, _range(part))[0])
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
-        """Split the archive, or a slice of it, at timestamps into at most ``count`` slices of about equally many."""
+        """Split the archive, or a slice of it, at timestamps into at most ``count`` slices of about the same size."""
         part = part or time_slice()
         shares = [number / count for number in range(1, max(1, count))]
         bounds = self._one(_BOUNDS, {**_range(part), "shares": [*shares, 1.0]})[0]
@@ -131,15 +130,15 @@ class PostgresArchive(ReadableArchive):
         }
         while rows := self._all(_PAGE, parameters):
             yield tuple(message_of(row) for row in rows)
-            # As the database has them: a hash that is no hexadecimal text has a place in its order all the same.
+            # The text of the database, because even a hash that is not hexadecimal has a place in its order.
             parameters |= {"after_ns": rows[-1][5], "after_hash": rows[-1][0].lower()}
 
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer."""
+        """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer."""
         return _cursor(self._all(_STEP, {**_range(part), "skip": number - 1}))
 
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind the last message of a slice, None if there is none."""
+        """Return the position after the last message of a slice; None if it is empty."""
         return _cursor(self._all(_LAST, _range(part)))
 
     def _check_schema(self) -> None:
@@ -201,7 +200,7 @@ def message_of(row: Any) -> ArchivedMessage:
 
 
 def _bytes(text: str) -> bytes:
-    """Return what hexadecimal text says; text that is none stays what it is, for a row must not end a read."""
+    """Decode hexadecimal text; return other text in UTF-8, because a single row must not end a read."""
     try:
         return bytes.fromhex(text)
     except ValueError:

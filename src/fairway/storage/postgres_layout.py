@@ -1,11 +1,16 @@
-"""Nwaku's message store in PostgreSQL as a service node keeps it: its tables, its partitions, what goes and when.
+"""The layout of nwaku's message store in PostgreSQL: its tables and partitions, how they are created and dropped.
 
-Invariants: the layout is that of nwaku's schema version 7 (its migrations 1 to 7), so that nwaku itself, started on
-such a database, finds nothing to do: table ``messages`` partitioned by ``timestamp``, hexadecimal text for hash,
-payload and meta, ``messages_lookup`` with every hash, partitions named ``messages_<from>_<to>`` in seconds and never
-longer than an hour, none of them a default one, and none in the future beyond `AHEAD_S`, for nwaku makes the next one
-only behind the newest. The index by topics is an addition. A timestamp makes at most one partition, and those before
-the present number at most `LATE_S` over an hour, whatever timestamps strangers choose.
+Invariants: the layout is that of nwaku's schema version 7 (its migrations 1 to 7), so that nwaku can use the database
+without a migration:
+
+- The table ``messages`` is partitioned by ``timestamp``; hash, payload and meta are hexadecimal text; the table
+  ``messages_lookup`` has every message hash.
+- Partitions are named ``messages_<from>_<to>`` in seconds and have at most an hour. There is no default partition, and
+  none further in the future than `AHEAD_S`, because nwaku creates the next one only after the newest.
+- The index by topics is an addition of fairway.
+
+A timestamp creates at most one partition, and at most one for each hour of `LATE_S` lies in the past, whatever
+timestamps senders choose.
 """
 
 from __future__ import annotations
@@ -22,14 +27,14 @@ if TYPE_CHECKING:
     import psycopg
 
 SCHEMA_VERSION: Final = 7
-"""What nwaku's table ``version`` says."""
+"""The version in nwaku's table ``version``."""
 HOUR_S: Final = 3_600
 AHEAD_S: Final = HOUR_S
-"""Partitions are made for so much of the future."""
+"""Time of the future for which partitions are created."""
 LATE_S: Final = 31 * 24 * HOUR_S
-"""Older messages are not kept, unless there happens to be a partition for them."""
+"""Time of the past for which partitions are created; older messages are kept only if their partition exists."""
 _LOCK: Final = 7_263_018
-"""Of PostgreSQL's advisory locks, held while tables are made."""
+"""The advisory lock of PostgreSQL that is held while tables are created."""
 
 _CREATE: Final = """
 CREATE TABLE messages (
@@ -89,9 +94,9 @@ class Partition(NamedTuple):
 
 
 def prepare(connection: psycopg.Connection[Any]) -> bool:
-    """Lay out an empty database, check one that is not, and return whether it was empty.
+    """Create the tables in an empty database and return True; check the version of others and return False.
 
-    Raises `SnapshotError` for a layout that is not the newest one of nwaku.
+    Raises `SnapshotError` for another version than `SCHEMA_VERSION`.
     """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -117,10 +122,10 @@ def unindexed(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def index_topics(connection: psycopg.Connection[Any], partition: str) -> None:
-    """Make the index by topics of one partition; others write and read on meanwhile."""
+    """Create the index by topics of one partition, without a lock for readers and writers."""
     name = f"{partition}_{_TOPIC_INDEX}"
     connection.execute(f"CREATE INDEX IF NOT EXISTS {_TOPIC_INDEX} ON ONLY messages {_TOPIC_COLUMNS}".encode())
-    # One that was broken off is left behind without being used.
+    # An interrupted creation leaves an index that PostgreSQL does not use.
     connection.execute(f"DROP INDEX IF EXISTS {_quoted(name)}".encode())
     connection.execute(f"CREATE INDEX CONCURRENTLY {_quoted(name)} ON {_quoted(partition)} {_TOPIC_COLUMNS}".encode())
     connection.execute(f"ALTER INDEX {_TOPIC_INDEX} ATTACH PARTITION {_quoted(name)}".encode())
@@ -138,7 +143,7 @@ def partitions(connection: psycopg.Connection[Any]) -> list[Partition]:
 def uncovered(
     known: list[Partition], timestamps_ns: Iterable[int], now_ns: int, late_s: float = LATE_S
 ) -> set[Partition]:
-    """Return the partitions to make so that messages of these times can be kept, as far as they are to be."""
+    """Return the partitions to create for messages of these times, from ``late_s`` ago to `AHEAD_S` ahead."""
     oldest_ns, newest_ns = now_ns - round(min(late_s, LATE_S) * NS_PER_S), now_ns + AHEAD_S * NS_PER_S
     wanted = set()
     for timestamp_ns in {*timestamps_ns, now_ns, newest_ns}:
@@ -149,17 +154,17 @@ def uncovered(
 
 
 def covers(known: list[Partition], timestamp_ns: int) -> bool:
-    """Return whether there is a partition for a time."""
+    """Return whether a partition covers a time."""
     place = bisect_right(known, timestamp_ns, key=lambda partition: partition.start_ns)
     return place > 0 and timestamp_ns < known[place - 1].end_ns
 
 
 def make(connection: psycopg.Connection[Any], partition: Partition) -> None:
-    """Make a partition; reading and writing of the others go on."""
+    """Create a partition, unless another one covers some of its time by now; readers and writers go on."""
     name = _quoted(partition.name)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        # Another node may have made one for this time since we looked.
+        # Another node may have created one for this time.
         if any(
             known.start_ns < partition.end_ns and partition.start_ns < known.end_ns for known in partitions(connection)
         ):
@@ -174,7 +179,7 @@ def make(connection: psycopg.Connection[Any], partition: Partition) -> None:
 
 
 def drop(connection: psycopg.Connection[Any], partition: Partition) -> int:
-    """Remove a partition with its messages, and return how many those were."""
+    """Drop a partition, and return the number of its messages."""
     name = _quoted(partition.name)
     (messages,) = _one(connection, f"SELECT count(*) FROM {name}")  # noqa: S608 - quoted
     for (pending,) in connection.execute(_DETACHING).fetchall():
@@ -189,17 +194,20 @@ def drop(connection: psycopg.Connection[Any], partition: Partition) -> int:
 
 
 def size_bytes(connection: psycopg.Connection[Any]) -> int:
-    """Return what the messages take, with their indexes."""
+    """Return the size of the messages and their indexes."""
     return int(_one(connection, _SIZE)[0])
 
 
 def count(connection: psycopg.Connection[Any]) -> int:
-    """Return how many messages there are, by counting them."""
+    """Count the messages."""
     return int(_one(connection, "SELECT count(*) FROM messages")[0])
 
 
 def _between(known: list[Partition], timestamp_ns: int, start_s: int, end_s: int) -> Partition:
-    """Return a partition for a time within an hour, as long as its neighbours allow: nwaku's begin at any second."""
+    """Return the longest partition within an hour that holds a time and overlaps no other.
+
+    nwaku's partitions begin at any second.
+    """
     for partition in known:
         if partition.end_ns <= timestamp_ns:
             start_s = max(start_s, -(-partition.end_ns // NS_PER_S))

@@ -1,9 +1,8 @@
-"""Pages and look-ups of store queries in nwaku's layout in PostgreSQL.
+"""`PostgresPages`: answers store queries from nwaku's tables in PostgreSQL.
 
-Invariants: a statement is broken off by the server when it takes too long; the order is that of `PostgresArchive`,
-(timestamp, hash); a page of a few content topics is merged from the runs of each, which the index by topics of
-`fairway.storage.postgres_layout` has ready; of nwaku's hourly partitions only a few are touched unless the page needs
-more.
+Invariants: the server ends a statement that takes too long. The order is (timestamp, message hash). A page of a few
+content topics is merged from the runs of the index by topics (`fairway.storage.postgres_layout`). A page reads only as
+many of nwaku's hourly partitions as it needs.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from fairway.storage.postgres_archive import HASH, message_of
 from fairway.storage.postgres_session import PostgresSession
 
 _COLUMNS: Final = "messagehash, pubsubtopic, contenttopic, payload, version, timestamp, meta"
-# Bounds of the timestamp alone are what partitions and indexes understand.
+# PostgreSQL chooses partitions and indexes only by bounds on the timestamp alone.
 _RANGE: Final = "timestamp >= %(start_ns)s AND timestamp <= %(last_ns)s"
-# Not for an index: nearly every message has the shard that is asked for, and the index knows no time.
+# IS TRUE prevents the use of nwaku's index by pubsub topic: nearly all messages have one, and it contains no time.
 _PUBSUB: Final = " AND (pubsubtopic = %(pubsub_topic)s) IS TRUE"
-# A page is the beginning of an order that an index has; a planner without statistics, as those of an hour's partition
-# are at first, would sort everything instead.
+# An index has the messages in the order of a page. Without statistics, as for a new partition, the planner would sort
+# all messages instead.
 _IN_ORDER: Final = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
 _TOPICS: Final = " AND contenttopic = ANY(%(content_topics)s)"
 _FIND: Final = f"SELECT {_COLUMNS} FROM messages WHERE timestamp = %(ns)s AND messagehash = %(hash)s"  # noqa: S608 - constants only
@@ -37,26 +36,26 @@ _PLACES: Final = "SELECT timestamp, messagehash FROM messages_lookup WHERE messa
 
 _EDGES: Final = "SELECT min(timestamp), max(timestamp) FROM messages_lookup"
 _FIRST_WINDOW_NS: Final = 6 * 3_600_000_000_000
-"""As long as six of nwaku's partitions."""
+"""The length of six of nwaku's partitions."""
 
 
 class PostgresPages:
-    """Reads one database; used in one thread. Its connection comes with the first use."""
+    """Reads one database; used in one thread. It connects at the first use."""
 
     def __init__(self, uri: str, *, read_limit_s: float) -> None:
         self._session: Final = PostgresSession(uri, statement_limit_s=read_limit_s, read_only=True, settings=_IN_ORDER)
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         self._session.close()
 
     def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
-        """Return where those of these messages are that the archive has, in order, without reading them."""
+        """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
         rows = self._all(_PLACES, {"hashes": [message_hash.hex() for message_hash in message_hashes]})
         return tuple(sorted(ArchiveCursor(timestamp_ns, bytes.fromhex(digits)) for timestamp_ns, digits in rows))
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
-        """Return those of the messages with these hashes that the archive has, ordered by (timestamp, hash)."""
+        """Return the messages with these hashes that the archive has, in order."""
         places = self.places(message_hashes)
         found: list[ArchivedMessage] = []
         for timestamp_ns, message_hash in places:
@@ -75,7 +74,7 @@ class PostgresPages:
         rows: int = DEFAULT_PAGE_ROWS,
         page_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first, as a store query has it; see `NwakuArchive.page`."""
+        """Return one page, oldest message first, for a store query; see `NwakuArchive.page`."""
         first_ns = MIN_TIMESTAMP_NS if start_ns is None else start_ns
         last_ns = MAX_TIMESTAMP_NS if end_ns is None else end_ns - 1
         if beyond is not None:
@@ -84,7 +83,7 @@ class PostgresPages:
             )
         topics = sorted({topic for topic in content_topics if "\0" not in topic})
         if "\0" in (pubsub_topic or "") or (content_topics and not topics):
-            return ()  # PostgreSQL holds no such text
+            return ()  # PostgreSQL cannot store text with a zero character
         statement = _statement(
             topics=len(topics), pubsub=pubsub_topic is not None, beyond=beyond is not None, newest_first=newest_first
         )
@@ -106,9 +105,9 @@ class PostgresPages:
         return tuple(found[::-1] if newest_first else found)
 
     def _windows(self, first_ns: int, last_ns: int, *, newest_first: bool) -> Iterator[tuple[int, int]]:
-        """Yield parts of a range of time, both ends included, from where a page begins, each longer than the last.
+        """Split a range of time into windows, both ends included, in the order of a page, each longer than the last.
 
-        A statement costs a fraction of a millisecond for each partition that it might need, and locks it.
+        Each partition in a window costs a statement a fraction of a millisecond and a lock.
         """
         oldest_ns, newest_ns = self._all(_EDGES, {})[0]
         if oldest_ns is None:
@@ -127,7 +126,7 @@ class PostgresPages:
             length_ns *= 4
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
-        # Not prepared: a plan for any time would look into every partition.
+        # Not prepared: a prepared plan does not know the times, and would read every partition.
         return self._session.run(
             lambda connection: connection.execute(statement.encode(), parameters, prepare=False).fetchall(), again=True
         )
@@ -147,7 +146,7 @@ def _statement(*, topics: int, pubsub: bool, beyond: bool, newest_first: bool) -
         )
     else:
         rows = f"SELECT {_COLUMNS} FROM messages WHERE {where}{_TOPICS if topics else ''}"  # noqa: S608
-    # The window sums what comes before a row, so that the server cuts the page and we never hold more of it.
+    # The window sums the payloads before a row, so that the server ends the page by its size.
     return f"""
     SELECT {_COLUMNS} FROM (
         SELECT *, sum(octet_length(payload)) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS digits

@@ -1,7 +1,7 @@
-"""`PostgresSession`: one connection to PostgreSQL, made again after a restart of the server.
+"""`PostgresSession`: one connection to PostgreSQL, which is opened again after a restart of the server.
 
-A broken connection is replaced at the next use, never within one. Connecting takes at most `CONNECT_TIMEOUT_S`, and a
-statement at most the time limit. Error texts and ``repr`` never show credentials.
+A broken connection is replaced at the next use. Connecting takes at most `CONNECT_TIMEOUT_S`, a statement at most its
+time limit. Error texts and ``repr`` never show credentials.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 5
 LOCK_TIMEOUT_S: Final = 5
-"""How long a statement waits for the lock of a table, because it delays all statements after it."""
+"""Time for which a statement waits for the lock of a table; while it waits it delays all later statements."""
 
 _T = TypeVar("_T")
 
 
 class PostgresSession:
-    """Opens its connection when it is first used."""
+    """A session that connects at its first use."""
 
     def __init__(
         self, uri: str, *, statement_limit_s: float | None = None, read_only: bool = False, settings: str = ""
@@ -61,7 +61,7 @@ class PostgresSession:
             raise StorageError(f"{self.name}: {error}") from error
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -95,7 +95,7 @@ def connect(uri: str, *, options: str, timeout_s: int) -> psycopg.Connection[Any
 
 
 def place_without_credentials(uri: str) -> str:
-    """Return a URI without user, password, query and fragment: what may stand in a table or a log."""
+    """Return a URI without user, password, query and fragment, for tables and logs."""
     parts = urlsplit(uri)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 

@@ -1,8 +1,8 @@
-"""Messages on their way into nwaku's layout in PostgreSQL, and out of it when they are too old or too many.
+"""`PostgresWriter` writes messages to nwaku's tables in PostgreSQL; `PostgresUpkeep` removes old ones.
 
-Invariants: a batch is written whole or not at all, and writing it again does no harm; a message hash is kept once; a
-message that PostgreSQL or nwaku's layout cannot hold is refused before anything is written, so that it never costs
-another its place. Whole partitions go, the oldest first, and never the one of the present.
+Invariants: a batch is written whole or not at all, and can be written again. A message hash is kept once. Messages that
+PostgreSQL or nwaku's layout cannot hold are sorted out before the batch is written, so that they do not fail the
+others. Whole partitions are removed, the oldest first, but not the present one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
 MAX_TOPIC_BYTES: Final = 2_000
-"""Of pubsub topic and of content topic: entries of nwaku's indexes have a third of a page, 2,704 bytes."""
+"""Longest pubsub topic and content topic: an entry of nwaku's indexes has at most a third of a page, 2,704 bytes."""
 _MAX_INTEGER: Final = 2**31 - 1
 
 _INSERT: Final = """
@@ -40,25 +40,25 @@ _Row = tuple[str, str, str, str, int, int, str | None]
 
 
 class PostgresWriter:
-    """Writes one database; used in one thread. Its connection comes with the first use."""
+    """Writes to one database; used in one thread. It connects at the first use."""
 
     def __init__(self, uri: str, *, max_age_s: float | None = None) -> None:
         self._session: Final = PostgresSession(uri)
         self._late_s: Final = layout.LATE_S if max_age_s is None else max_age_s
         self._known: list[layout.Partition] = []
         self.added = 0
-        """How many messages were written that were not there before."""
+        """How many new messages were written."""
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         self._session.close()
 
     def prepare(self) -> None:
-        """Make the tables where there are none; raises `SnapshotError` for those of another version."""
+        """Create the tables if they are missing; raises `SnapshotError` for those of another version."""
         self._session.run(layout.prepare)
 
     def write(self, entries: Sequence[ArchiveEntry]) -> int:
-        """Keep messages but ephemeral ones, and return how many could not be held; raises `StorageError`."""
+        """Write messages except ephemeral ones, and return how many the tables cannot hold; raises `StorageError`."""
         held = [entry for entry in entries if _holds(entry) and not entry[1].ephemeral]
         refused = len(entries) - len(held) - sum(1 for entry in entries if entry[1].ephemeral)
         rows = {row[0]: row for row in map(_row, reversed(held))}
@@ -78,14 +78,14 @@ class PostgresWriter:
             try:
                 self.added += connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)]).rowcount
             except driver.IntegrityError:
-                # A partition went meanwhile: look again when the batch comes again.
+                # A partition was dropped meanwhile: the next attempt reads the partitions again.
                 self._known = []
                 raise
         return len(rows)
 
 
 class PostgresUpkeep:
-    """Looks after one database; used in one thread."""
+    """The upkeep of one database; used in one thread."""
 
     def __init__(self, uri: str, *, max_age_s: float | None, max_bytes: int | None) -> None:
         self._session: Final = PostgresSession(uri)
@@ -93,7 +93,7 @@ class PostgresUpkeep:
         self._max_bytes: Final = max_bytes
 
     def close(self) -> None:
-        """Close the connection; more than once does no harm."""
+        """Close the connection. Can be called twice."""
         self._session.close()
 
     def unindexed(self) -> list[str]:
@@ -101,21 +101,21 @@ class PostgresUpkeep:
         return self._session.run(layout.unindexed, again=True)
 
     def index_topics(self, partition: str) -> None:
-        """Make that index for one of them."""
+        """Create the index by topics of one partition."""
         self._session.run(lambda connection: layout.index_topics(connection, partition))
 
     def size(self) -> tuple[int, int]:
-        """Return how many messages there are, by counting them, and the bytes that they take."""
+        """Count the messages, and return their number and their size in bytes."""
         return self._session.run(
             lambda connection: (layout.count(connection), layout.size_bytes(connection)), again=True
         )
 
     def used_bytes(self) -> int:
-        """Return the bytes that the messages take."""
+        """Return the size of the messages and their indexes in bytes."""
         return self._session.run(layout.size_bytes, again=True)
 
     def enforce(self, now_ns: int) -> int:
-        """Remove the partitions that may not stay, and return how many messages those had."""
+        """Remove partitions beyond ``max_age_s`` and ``max_bytes``, and return the number of their messages."""
         return self._session.run(lambda connection: self._enforce(connection, now_ns))
 
     def _enforce(self, connection: psycopg.Connection[Any], now_ns: int) -> int:

@@ -1,7 +1,11 @@
-"""Rows, messages, requests and trace points as records of a database file: a body and its check value.
+"""Rows, messages, requests and trace points as records of a database file: a body in MessagePack and its check value.
 
-Fields of dataclasses are kept under their names and their types say how to read them, so a record written before a
-field was added gives that field its default, and one written after it was removed is read without it.
+Fields of dataclasses are stored by name. So a record from before a field was added gives the field its default, and a
+field that was removed is ignored. A row of the protocol's state (`fairway.protocol.journal.Row`) is decoded equal to
+what was encoded, nested tuples included.
+
+SQLite detects pages that do not fit together, but not a flipped bit within a page. So the check value of a record is a
+CRC-32 of its place in the store and its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
 def encode(value: object) -> bytes:
     """Return a tuple of plain values, or a dataclass of them, as MessagePack.
 
-    Raises `StorageError` for what MessagePack cannot hold: an integer outside -2^63..2^64-1, a lone surrogate.
+    Raises `StorageError` for values that MessagePack cannot hold: an integer outside -2^63..2^64-1, a lone surrogate.
     """
     try:
         return _ENCODER.encode(value)
@@ -46,7 +50,7 @@ def decode_row(body: bytes) -> Row:
         row = _ROW_DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreCorruptError(f"a stored row cannot be read: {error}") from error
-    # MessagePack knows one kind of sequence; below the top they come back as lists.
+    # MessagePack has one type of sequence: tuples within the row are decoded as lists.
     return tuple(map(_as_tuples, row)) if list in map(type, row) else row
 
 
@@ -55,12 +59,12 @@ def _as_tuples(value: Any) -> Any:
 
 
 def check_value(body: bytes, place: str) -> int:
-    """Return the check value of a record; ``place`` says where in the store it belongs."""
+    """Return the check value of a record with this body and `record_place`."""
     return crc32(body, crc32(place.encode()))
 
 
 def verify(body: bytes, check: int, place: str) -> bytes:
-    """Return the body of a record. Raises `StoreCorruptError` if it is damaged or is in another's place."""
+    """Return the body of a record. Raises `StoreCorruptError` if the body or the place does not fit the check value."""
     if crc32(body, crc32(place.encode())) != check:
         raise StoreCorruptError(
             f"the stored record {place!r:.120} is damaged, its bytes do not fit its check value: "
@@ -143,7 +147,7 @@ def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | 
 def read_point(
     number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int
 ) -> TracePoint | None:
-    """Return a trace point; None if its event is one that this version does not know."""
+    """Return a trace point; None if this version does not know its event."""
     decoder = _EVENTS.get(kind)
     if decoder is None:
         return None

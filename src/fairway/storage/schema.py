@@ -27,8 +27,8 @@ _RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
 def _first_schema(connection: sqlite3.Connection) -> None:
     """Create the tables.
 
-    ``state`` is what most writes touch, by random keys (``table/key``): clustering by key saves a second tree.
-    ``trace`` has no index: every message writes to it, and it is searched rarely.
+    Most writes change ``state``, by random keys (``table/key``): clustering by key saves a second tree. ``trace`` has
+    no index, because every message writes to it and it is rarely searched.
     """
     for columns in (
         "channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL)",
@@ -51,13 +51,13 @@ def _numbers_and_attempts(connection: sqlite3.Connection) -> None:
 
 
 MIGRATIONS: Final[Mapping[int, Migration]] = {1: _first_schema, 2: _numbers_and_attempts}
-"""What brings a store from the version before to this one. Each runs in a transaction of its own, with the number."""
+"""The step from the version before to each version; it runs in one transaction with the new version number."""
 
 
 def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
     """Return the schema version of a store; 0 for an empty database.
 
-    Raises `StoreCorruptError` if it is no store, and `StoreVersionError` if a newer fairway wrote it.
+    Raises `StoreCorruptError` for a database of another program, `StoreVersionError` for a store of a newer fairway.
     """
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -77,7 +77,7 @@ def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
-    """Bring a store, or an empty database, up to the newest schema. A crash in between leaves a whole version."""
+    """Migrate a store, or an empty database, to the newest schema. After a crash it has one of the versions whole."""
     newest = max(migrations)
     for version in range(version_of(connection, path, newest) + 1, newest + 1):
         with transaction(connection):
@@ -87,9 +87,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[int,
 
 
 def claim(connection: sqlite3.Connection, path: Path, channel_id: str, sender_id: str, content_topic: str) -> int:
-    """Record channel and sender in a new store, or check that the store is theirs; return the number of openings.
+    """Write the owner into a new store, or check it; count this opening, and return the number of openings.
 
-    Always writes, so that a read-only file fails here. Raises `StoreMismatchError`.
+    It always writes, so that a read-only file fails here. Raises `StoreMismatchError` for a store of another channel,
+    sender or content topic.
     """
     given = {"channel": channel_id, "sender": sender_id, "content topic": content_topic}
     with transaction(connection):

@@ -13,22 +13,22 @@ from typing import Final
 from fairway.errors import StorageError, StoreCorruptError
 
 BUSY_TIMEOUT_S: Final = 5.0
-"""How long to wait for a lock of another process."""
+"""Time to wait for a lock of another process."""
 SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
 COMMIT: Final = "COMMIT"
 """Syncs what a transaction wrote."""
 CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
-"""Copies the log into the file, as far as readers allow, and syncs it."""
+"""Copies the log into the file, except for parts that readers use, and syncs the file."""
 _PRIVATE: Final = 0o600
 STATEMENTS_CACHED: Final = 256
-"""The writer has a statement for every number of rows that it writes at once, of six kinds."""
+"""The writer has eight kinds of statements, and one of each kind for each number of rows."""
 
 
 def refuse_other_files(path: Path) -> None:
-    """Raise `StoreCorruptError` for files that SQLite would take for an empty database and overwrite.
+    """Raise `StoreCorruptError` for files that SQLite would treat as an empty database and overwrite.
 
-    Looks at no content: a file that SQLite has open elsewhere in this process must not be opened and closed beside it.
+    The file is not opened: closing it would release the locks of SQLite on the same file in this process.
     """
     if path.is_dir():
         raise StoreCorruptError(f"{path} is a directory: give the path of a file in it")
@@ -40,9 +40,9 @@ def refuse_other_files(path: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Create a file that only its owner may read, or remove the rights of all others than owner and group.
+    """Create a file that only its owner may read; of an existing file, remove the rights of all except owner and group.
 
-    SQLite makes the files beside it with the same rights.
+    SQLite creates the files beside it with the same rights.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE))
@@ -57,9 +57,9 @@ def keep_private(path: Path) -> None:
 def connect(
     path: Path, *, uri: str | None = None, factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """Open a file, or create it, without transactions of its own making; with a ``uri``, as that says.
+    """Open or create a file; ``uri``, if given, replaces the path. Python begins no transactions by itself.
 
-    A transaction is on the disk when it ends. The connection may be used from any thread, by one at a time.
+    A transaction is on the disk when it ends. The connection can be used from any thread, by one at a time.
     """
     connection = sqlite3.connect(
         uri or path,
@@ -72,7 +72,7 @@ def connect(
     )
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        # Where fsync alone leaves data in the drive's cache (macOS), ask for more.
+        # On macOS fsync leaves data in the cache of the drive; this option flushes it.
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
     except BaseException:
@@ -93,20 +93,20 @@ def use_log(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do everything within, or nothing of it if something raises."""
+    """Run the block as one transaction, which is rolled back if it raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute(COMMIT)
     except BaseException:
-        # Some errors end the transaction by themselves.
+        # SQLite has rolled back already after some errors.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
 def check_structure(connection: sqlite3.Connection, path: Path) -> None:
-    """Check the pages of a file; reads all of them. Raises `StoreCorruptError`."""
+    """Check all pages of a file. Raises `StoreCorruptError`."""
     (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         raise StoreCorruptError(

@@ -1,4 +1,4 @@
-"""Turns errors of SQLite and the operating system into typed errors, which say what failed, where, and what to do."""
+"""Turns errors of SQLite and the operating system into typed errors: what failed, in which file, and what to do."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     sqlite3.SQLITE_LOCKED: (StoreLockedError, "another program holds it: close that program"),
 }
 _UNKNOWN: Final = (StorageError, "see what SQLite says about it")
-# A read that fails or comes up short says that the file is not what it was.
+# A read that fails or returns too few bytes means that the file is damaged.
 _DAMAGED_READS: Final = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
 
 
 def storage_error(error: sqlite3.Error, path: Path, doing: str) -> StorageError:
-    """Return the typed error for what SQLite raised while it was ``doing`` something."""
+    """Return the typed error for an error of SQLite; ``doing`` names the action that failed, such as "writing"."""
     code = getattr(error, "sqlite_errorcode", -1)
     kind, advice = _KINDS[sqlite3.SQLITE_CORRUPT] if code in _DAMAGED_READS else _KINDS.get(code & 0xFF, _UNKNOWN)
     name = getattr(error, "sqlite_errorname", type(error).__name__)

@@ -34,7 +34,7 @@ def find_requests(connection: sqlite3.Connection, identifier: str) -> list[Store
 def find_points(connection: sqlite3.Connection, identifier: str, before: int | None = None) -> list[TracePoint]:
     """Return the trace points about an identifier, oldest first, of those numbered below ``before``.
 
-    Searches every point for the identifier's bytes, then looks at the fields of those few that have them.
+    SQLite searches the bodies of all points for the bytes of the identifier; only these points are decoded.
     """
     found = connection.execute(
         "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace "

@@ -1,11 +1,11 @@
 """`SqliteStore`: a store in one SQLite file; confirmed writes survive a crash and a loss of power.
 
-Write-ahead log, an fsync per transaction, and one process at a time (`StoreLock`). One thread writes
-(`GroupCommit`); look-ups read over a connection of their own, and see what is still queued as well.
+It uses a write-ahead log and an fsync for each transaction, and belongs to one process at a time (`StoreLock`). One
+thread writes (`GroupCommit`). Look-ups read over a connection of their own, and also find writes that are still queued.
 
-Beside the file ``alice.db`` lie ``alice.db-wal`` and ``alice.db-shm`` while it is in use, which belong to it, and
-``alice.db.lock``. Only their owner may read them, because they hold messages in clear, also of an encrypted channel; to
-share a store, give its group the right. After a crash the next `open` recovers from them. To copy a store, close it
+While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
+lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel; to share a
+store, give its group the right. After a crash the next `open` recovers the store from them. To copy a store, close it
 first.
 """
 
@@ -64,10 +64,10 @@ class SqliteStore(ChannelStore):
         kept_trace_points: int = KEPT_TRACE_POINTS,
         max_bytes: int | None = None,
     ) -> None:
-        """Name a file; nothing is touched until `open`.
+        """Name a file; it is not opened or created before `open`.
 
-        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and trace points, ``max_bytes`` the size of
-        the file without its log: beyond it writes fail as if the disk were full.
+        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and the trace points. ``max_bytes`` bounds
+        the size of the file without its log; beyond it writes fail as on a full disk.
         """
         check_bounds(kept_requests=kept_requests, kept_trace_points=kept_trace_points)
         if max_bytes is not None:
@@ -148,14 +148,14 @@ class SqliteStore(ChannelStore):
         if current is None:
             return
         if sys.is_finalizing():
-            # No threads run any more, and this one may hold the file: the end of the process closes it.
+            # No other thread runs any more. The end of the process closes the file.
             return
         atexit.unregister(self.close)
         with current.resources:
             current.writer.close()
 
     def _abandon(self) -> None:
-        """Close the file as it is, as the end of the process would."""
+        """Close the file without writing the queue, as the end of the process would."""
         current, self._open = self._open, None
         if current is not None:
             atexit.unregister(self.close)

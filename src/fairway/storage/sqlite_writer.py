@@ -1,10 +1,10 @@
 """`SqliteWriter`: makes a group of writes durable in one transaction, with one fsync.
 
-Changes of the same row are folded first: each row is encoded and written once per transaction, and a message that was
-delivered and finished within one is not written.
+Changes of the same row are combined first: each row is encoded and written once per transaction, and a message that was
+delivered and finished within one transaction is not written.
 
-After each statement SQLite must get Python's interpreter lock back, which a busy event loop releases only every few
-milliseconds. So many rows share a statement.
+After each statement the thread needs Python's interpreter lock again, which a busy event loop releases only every few
+milliseconds. So one statement writes many rows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fairway.storage.sqlite_connection import CHECKPOINT, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 TRIM_AFTER: Final = 1_000
-"""Old requests and trace points are removed after so many new ones."""
+"""New requests and trace points after which old ones are removed."""
 CHECKPOINT_AFTER_BYTES: Final = 8_388_608
-"""The log is copied into the file when about so much was written to it."""
+"""Approximate size of the log at which it is copied into the file."""
 ROWS_PER_STATEMENT: Final = 32
 _BYTES_PER_ROW: Final = 4_096
-"""A row costs the log a page, or less if it shares one."""
+"""Size of a row in the log: at most a page."""
 
 
 class Statement(NamedTuple):

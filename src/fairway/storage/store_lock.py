@@ -1,10 +1,10 @@
-"""`StoreLock`: one process per store, by a lock of the operating system, which ends with its process.
+"""`StoreLock`: lets one process use a store, by a lock of the operating system, which ends with the process.
 
-The lock file stays when the lock is released: removing it could remove the lock of the next process. It holds the id of
-the process that has, or last had, the lock, for the error message.
+The lock file is not removed when the lock is released, because that could remove the lock of the next process. It holds
+the id of the process that has, or last had, the lock, for the error message.
 
-The lock is a POSIX record lock, not flock(2): a child that this process forks does not inherit it, so it cannot keep
-the store locked after this process died. Such locks do not exclude their own process; a register does.
+The lock is a POSIX record lock, not flock(2): a forked child does not inherit it, so that it cannot keep the store
+locked after the end of this process. Such a lock does not exclude its own process; `_REGISTER` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairway.errors import StoreLockedError
 if sys.platform == "win32":
     import msvcrt
 
-    # Other processes cannot read locked bytes, so the lock is far behind the process id.
+    # Other processes cannot read locked bytes, so the locked byte is far after the process id.
     _LOCKED_AT: Final = 1 << 30
 
     def _acquire(descriptor: int) -> None:
@@ -40,12 +40,12 @@ _REGISTER_LOCK: Final = threading.Lock()
 
 
 class StoreLock:
-    """The right to use a store. Taken when made, held until `release`."""
+    """The lock of a store, held from the constructor until `release`."""
 
     def __init__(self, store: Path) -> None:
         """Take the lock of a store at a resolved path.
 
-        Raises `StoreLockedError` if another holds it, and `OSError` if the lock file cannot be made.
+        Raises `StoreLockedError` if it is held already, and `OSError` if the lock file cannot be created.
         """
         self._path = store.with_name(f"{store.name}.lock")
         with _REGISTER_LOCK:
@@ -58,7 +58,7 @@ class StoreLock:
             _REGISTER[self._path] = os.getpid()
 
     def release(self) -> None:
-        """Let others use the store."""
+        """Release the lock."""
         with _REGISTER_LOCK:
             _REGISTER.pop(self._path, None)
             # Closing the file releases the lock. It must not be opened and closed for anything else meanwhile.

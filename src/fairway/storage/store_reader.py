@@ -1,7 +1,7 @@
-"""`StoreReader`: reads the store of a channel from outside, also while the channel uses it.
+"""`StoreReader`: reads the store of a channel from another process or program, also while the channel uses it.
 
-Nothing is written and no file is made. While a process uses the store, or if it crashed with it, the file is read
-together with its log; else there is no log and the file alone is complete.
+It writes nothing and creates no file. While a process uses the store, or after it crashed, the file is read together
+with its log. Otherwise there is no log, and the file alone is complete.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Owner(NamedTuple):
 
 
 class StoreReader:
-    """Answers questions about a store; holds nothing open in between.
+    """Reads one store; keeps no file open between calls.
 
-    Every question raises `StorageError` if there is no such file, `StoreCorruptError` if it is no store or damaged,
-    and `StoreVersionError` if another version of fairway must read it.
+    Every method raises `StorageError` if the file is missing, `StoreCorruptError` if it is no store or damaged, and
+    `StoreVersionError` if it is a store of another version of fairway.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name the file of a store; nothing is touched yet."""
+        """Name the file of a store; it is not opened yet."""
         self._path = Path(path).absolute()
 
     def __repr__(self) -> str:
@@ -55,11 +55,11 @@ class StoreReader:
         return Owner(*row)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return a request, or None."""
+        """Return a request, or None if it is unknown."""
         return self._ask(lambda connection: find_request(connection, request_id))
 
     def requests(self, identifier: str) -> list[StoredRequest]:
-        """Return the sends with a request id or message id, in the order in which they were accepted."""
+        """Return the requests with a request id or message id, in the order in which they were accepted."""
         return self._ask(lambda connection: find_requests(connection, identifier))
 
     def message_ids(self, prefix: str) -> set[str]:
@@ -78,7 +78,7 @@ class StoreReader:
         with typed_errors(path, "reading"):
             log = path.with_name(f"{path.name}-wal")
             if not _has_content(log):
-                # SQLite would make a log to read the file as one that may change.
+                # Without ``immutable`` SQLite would create a log.
                 answer = _read(path, f"{path.as_uri()}?mode=ro&immutable=1", question)
                 if not _has_content(log):
                     return answer
