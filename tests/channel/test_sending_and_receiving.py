@@ -183,7 +183,7 @@ def test_what_was_sent_while_the_node_was_offline_leaves_when_it_is_back(in_grou
     in_group(scenario)
 
 
-@pytest.mark.parametrize("fields", [{}, {"count": 0}, {"by": "bob"}, {"by": ["alice"]}])
+@pytest.mark.parametrize("fields", [{}, {"count": 0}, {"by": "bob"}, {"by": 3}, {"by": ["alice"]}])
 def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
     async def scenario(group):
         alice = await group.channel("alice")
@@ -194,8 +194,9 @@ def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
             with pytest.raises(ConfigurationError, match="at least 1"):
                 await receipt.delivered(count=0)
             return
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError) as refused:
             await alice.send(b"x", **fields)
+        assert "required_" not in str(refused.value), "the channel has no argument of this name"
 
     in_group(scenario)
 

@@ -132,7 +132,7 @@ def test_a_payload_above_the_limit_is_refused_with_both_sizes_and_nothing_is_sen
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        ({"required_count": 0}, "required_count must be at least 1, not 0"),
+        ({"required_count": 0}, "at least 1 participant must be asked to acknowledge, not 0"),
         ({"required_from": "bob"}, r"a collection of names, such as \['bob'\]"),
         ({"required_from": ["bob", "alice"]}, "'alice', the sender"),
     ],

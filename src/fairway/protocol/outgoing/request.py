@@ -104,13 +104,16 @@ def wanted_names(required_count: int, required_from: Iterable[str], own_name: st
 
     Raises `ConfigurationError` for what can never be met.
     """
-    if isinstance(required_from, str):
-        raise ConfigurationError(f"required_from takes a collection of names, such as [{required_from!r}]")
+    # The texts name no argument, because those of a channel's `send` have other names than those of the stack.
     if required_count < 1:
-        raise ConfigurationError(f"required_count must be at least 1, not {required_count}")
+        raise ConfigurationError(f"at least 1 participant must be asked to acknowledge, not {required_count}")
+    if isinstance(required_from, str) or not hasattr(required_from, "__iter__"):
+        raise ConfigurationError(
+            f"participants to acknowledge are given as a collection of names, such as ['bob'], not as {required_from!r}"
+        )
     names = frozenset(required_from)
     if own_name in names:
-        raise ConfigurationError(f"required_from names {own_name!r}, the sender, who does not acknowledge itself")
+        raise ConfigurationError(f"{own_name!r}, the sender, does not acknowledge itself: leave it out of the names")
     return names
 
 
