@@ -30,7 +30,6 @@ from fairway.protocol.outgoing.outbox import OUTBOX
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import Urgency
 from fairway.protocol.stack import Stack
@@ -106,7 +105,7 @@ class _Play:
     def __init__(self, profile: Profile, encryption: Encryption | None) -> None:
         self._options = small_options(profile)
         self._encryption = encryption
-        self._meta = LOGOS_MARKER if profile is Profile.LOGOS else None
+        self._meta = Profile.LOGOS.marker if profile is Profile.LOGOS else None
         self._now_ms = BEGIN_MS
         self._stack = self._new(SENDER, encryption)
         self._peer = self._new(PEER, None)

@@ -16,20 +16,78 @@ from enum import Enum
 from typing import Any, Final, Self, TypeVar, get_args, get_type_hints
 
 from fairway.errors import ConfigurationError
+from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR, RepairHash
+from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
+from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
 
 _LEAST_ENTRY_BYTES: Final = 66
 """Smallest history entry on the wire: an SDS message id of 64 characters, with tag and length."""
-MAX_SEGMENTS: Final = 256
-"""Most segments of a message, data and parity together (SEGMENTATION, "Sending")."""
+
+
+_WIRES: Final[dict[str, dict[str, Any]]] = {
+    "waku": {
+        "codec": WAKU_SDS,
+        "segments": WAKU_SEGMENTS,
+        "repair": WAKU_REPAIR,
+        "lamport_unit_ms": 1,
+        "lamport_lead": 0,
+        "marker": None,
+        "ephemeral_is_content": False,
+    },
+    "logos": {
+        "codec": NIM_SDS,
+        "segments": LIP_243,
+        "repair": NIM_REPAIR,
+        "lamport_unit_ms": 1_000,
+        "lamport_lead": 1_000,
+        "marker": b"RELIABLE-CHANNEL-API/1",  # LIP-173
+        "ephemeral_is_content": True,
+    },
+}
+"""The attributes of each `Profile`, which says what they mean."""
 
 
 class Profile(Enum):
-    """The wire format of a channel. Channels of different profiles cannot read each other."""
+    """The wire format of a channel. Channels of different profiles cannot read each other.
+
+    The value is the profile's name. Whatever else distinguishes the profiles is an attribute: code asks for that, and
+    not which profile it has.
+    """
 
     WAKU = "waku"
     """SDS as specified and as js-waku writes it; segments as in SEGMENTATION."""
     LOGOS = "logos"
     """SDS as nim-sds writes it; segments as in LIP-243; WakuMessage.meta carries the marker of logos-delivery."""
+
+    codec: SdsCodec
+    """How SDS messages are written."""
+    segments: SegmentFormat
+    """How segments are written."""
+    repair: RepairHash
+    """The hashes of SDS-R."""
+    lamport_unit_ms: int
+    """Milliseconds in one unit of a Lamport timestamp."""
+    lamport_lead: int
+    """Units by which a message may always lead the receiver's clock, whatever the wall clock says.
+
+    Where a unit is a second, a channel with more than one message a second counts messages and not time: for good, and
+    ever further from the wall clock. Where it is a millisecond, that does not happen."""
+    marker: bytes | None
+    """WakuMessage.meta of everything in a channel; None for none."""
+    ephemeral_is_content: bool
+    """Whether ephemeral messages are wrapped, logged and cited like any others."""
+
+    def __init__(self, name: str) -> None:
+        vars(self).update(_WIRES[name])
+
+    @classmethod
+    def of_marker(cls, marker: bytes | None) -> Profile:
+        """Return the profile of a WakuMessage by its ``meta``: that of js-waku unless it is another one's marker."""
+        return next((profile for profile in cls if marker is not None and profile.marker == marker), cls.WAKU)
+
+    def options(self) -> ReliableChannelOptions:
+        """Return the default options of a channel of this profile."""
+        return ReliableChannelOptions.logos() if self is Profile.LOGOS else ReliableChannelOptions.waku()
 
 
 class Delivery(Enum):

@@ -9,7 +9,6 @@ from fairway.channel.clock import steady_clock
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
 from fairway.options import Profile, RepairConfig, SdsConfig
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.waku.local import NetworkFaults
 from fairway.waku.node import RoutedMessage
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -101,7 +100,7 @@ def test_what_hours_are_read_for_in_vain_does_not_hold_up_what_is_known_by_its_h
             lamport_timestamp=now_ms(),
             causal_history=(HistoryEntry("nobody ever sent this"),),
         )
-        await publish(DIALECTS[Profile.WAKU].codec.encode(invented))
+        await publish(Profile.WAKU.codec.encode(invented))
         await asyncio.sleep(100)
         group.network.partition({"alice"}, {"bob"})
         await (await alice.send(b"missed")).sent()

@@ -10,7 +10,6 @@ import pytest
 from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable, SegmentsDisputed
 from fairway.options import Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import MAX_ENTRIES, MAX_NAME_LENGTH, NIM_SDS, WAKU_SDS, HistoryEntry, Kind, SdsMessage
@@ -55,7 +54,7 @@ class Channel:
     def receives(self, message):
         """Receive an SDS message, or bytes in its place; return the events but for how many could not be opened."""
         payload = self.codec.encode(message) if isinstance(message, SdsMessage) else message
-        meta = LOGOS_MARKER if self.is_logos else None
+        meta = Profile.LOGOS.marker if self.is_logos else None
         waku = WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=NOW_MS * 1_000_000, meta=meta)
         effects = self.stack.receive(waku, NOW_MS)
         events = [effect.event for effect in effects if isinstance(effect, Emit)]

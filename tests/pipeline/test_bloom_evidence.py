@@ -10,14 +10,14 @@ pytest.importorskip("pyspark")
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.stages.bloom_evidence import ChannelWitness, Heard, evidence_mapper, filter_mapper
 from fairway.wire.bloom import BloomFilter, BloomParameters
-from fairway.wire.sds import HistoryEntry, SdsMessage, codec_named
+from fairway.wire.sds import HistoryEntry, SdsMessage
 
 CONFIG = SdsConfig(bloom_capacity=100)
 PARAMETERS = BloomParameters.of(CONFIG.bloom_capacity, CONFIG.bloom_error_rate)
 
 
 def bloom_of(*message_ids: str, profile: str = "waku", parameters: BloomParameters = PARAMETERS) -> bytes:
-    codec = codec_named(profile)
+    codec = Profile(profile).codec
     words = BloomFilter(parameters, codec.bloom)
     for message_id in message_ids:
         words.insert(message_id)
@@ -98,7 +98,7 @@ def test_the_window_moves_on_and_what_left_it_is_no_longer_told():
 
 
 def test_the_mappers_take_a_channel_after_the_other():
-    codec = codec_named("waku")
+    codec = Profile.WAKU.codec
 
     def payload(channel_id: str, message_id: str, sender_id: str, lamport: int, **more) -> bytes:
         return codec.encode(

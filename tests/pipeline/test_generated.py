@@ -16,8 +16,7 @@ from fairway.errors import ConfigurationError, DecodeError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.pipeline.generator.plan import UNITS_PER_BLOCK, layout_of
-from fairway.protocol.sds.dialect import LOGOS_MARKER
-from fairway.wire.sds import Kind, codec_named
+from fairway.wire.sds import Kind
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 
@@ -78,9 +77,9 @@ def messages(rows):
 
 
 def opened_by(row):
-    profile = Profile.LOGOS if row["meta"] == LOGOS_MARKER else Profile.WAKU
+    profile = Profile.LOGOS if row["meta"] == Profile.LOGOS.marker else Profile.WAKU
     try:
-        message = codec_named(profile.value).decode(row["payload"])
+        message = profile.codec.decode(row["payload"])
         if not message.message_id or (message.lamport_timestamp or 0) >= 2**63:
             return None
         segment_of(message, profile)

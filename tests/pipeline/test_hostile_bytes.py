@@ -22,17 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError, DecodeError, SegmentError
-from fairway.options import MAX_SEGMENTS, Profile
+from fairway.options import Profile
 from fairway.pipeline.run import run
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.pipeline.stages.sds_messages import Status, sds_mapper
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import Run
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.segment import WAKU_SEGMENTS, Segment
+from fairway.wire.segment import MAX_SEGMENTS, WAKU_SEGMENTS, Segment
 
 FLOOD = int(os.environ.get("FAIRWAY_POISON_ROWS", "2000"))
 SHARD = "/waku/2/rs/1/0"
@@ -80,7 +79,7 @@ def numbered(field, number):
 
 BASES = {
     None: framed(1, b"eve") + framed(2, b"id") + framed(3, b"team") + numbered(10, 5) + framed(20, b"hi"),
-    LOGOS_MARKER: framed(1, b"id") + numbered(2, 5) + framed(4, b"team") + framed(5, b"hi") + framed(7, b"eve"),
+    Profile.LOGOS.marker: framed(1, b"id") + numbered(2, 5) + framed(4, b"team") + framed(5, b"hi") + framed(7, b"eve"),
 }
 
 
@@ -192,7 +191,7 @@ def mutated(pairs, rng):
                 other, _ = rng.choice(pairs)
                 yield payload[: rng.randrange(len(payload))] + other[rng.randrange(len(other)) :], meta
             case 4:
-                yield payload, None if meta == LOGOS_MARKER else LOGOS_MARKER
+                yield payload, None if meta == Profile.LOGOS.marker else Profile.LOGOS.marker
 
 
 def test_every_segment_of_a_mutated_world_is_held_by_some_set(seed, pytestconfig):

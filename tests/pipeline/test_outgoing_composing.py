@@ -63,7 +63,7 @@ def live(payloads, options) -> list[bytes]:
     while waiting:
         effect = waiting.pop(0)
         if isinstance(effect, Publish):
-            sent.append(without_hints(effect.message.payload, stack.sds.dialect.codec))
+            sent.append(without_hints(effect.message.payload, stack.sds.profile.codec))
             waiting += stack.published(effect.token, START_MS, accepted=True)
     return sent
 

@@ -17,12 +17,11 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairway.options import IdRule, SegmentationConfig
+from fairway.options import IdRule, Profile, SegmentationConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import run
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import seal_at_once
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
@@ -104,7 +103,7 @@ class Poison:
         } | fields
         if codec is NIM_SDS and told["content"]:
             told["content"] = Segmenter(SegmentationConfig(), LIP_243).split(told["content"]).parts[0].content
-        meta = LOGOS_MARKER if codec is NIM_SDS else None
+        meta = Profile.LOGOS.marker if codec is NIM_SDS else None
         self.add(heading, codec.encode(SdsMessage(**told)), **({"meta": meta} | (columns or {})))
         return told
 
@@ -127,7 +126,7 @@ def random_bytes(poison, rng):
     for size in range(300):
         poison.add("not-sds", b"\x07" + rng.randbytes(size))
     for size in range(200):
-        poison.add("anything", rng.randbytes(size), meta=rng.choice([None, LOGOS_MARKER, rng.randbytes(30)]))
+        poison.add("anything", rng.randbytes(size), meta=rng.choice([None, Profile.LOGOS.marker, rng.randbytes(30)]))
 
 
 def truncated(poison, rng):
@@ -141,7 +140,7 @@ def truncated(poison, rng):
         repair_request=(HistoryEntry("lost", b"hint", "bob"),),
         content=b"content",
     )
-    for codec, meta in ((WAKU_SDS, None), (NIM_SDS, LOGOS_MARKER)):
+    for codec, meta in ((WAKU_SDS, None), (NIM_SDS, Profile.LOGOS.marker)):
         encoded = codec.encode(message)
         for size in range(len(encoded)):
             poison.add("anything", encoded[:size], meta=meta)
@@ -229,7 +228,7 @@ def segments(poison, rng):
     message = SdsMessage(
         message_id="lying", sender_id="e", channel_id="team", lamport_timestamp=3, content=LIP_243.encode(lying)
     )
-    poison.add("anything", NIM_SDS.encode(message), meta=LOGOS_MARKER)
+    poison.add("anything", NIM_SDS.encode(message), meta=Profile.LOGOS.marker)
 
 
 def long_histories(poison):

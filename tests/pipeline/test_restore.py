@@ -21,13 +21,12 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.cli.pipeline import app
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
-from fairway.options import ReliableChannelOptions, SdsConfig
+from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.simulation import World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
@@ -252,7 +251,7 @@ def test_with_keys_nothing_is_restored_that_they_did_not_open(sealed_talk, tmp_p
     sealed = archived(sealed_talk)
     first, last = sealed[0][1].timestamp_ns, sealed[-1][1].timestamp_ns
     strangers = [
-        forged(first - 1, cipher, meta=LOGOS_MARKER),  # its marker does not tell the channel's profile
+        forged(first - 1, cipher, meta=Profile.LOGOS.marker),  # its marker does not tell the channel's profile
         forged(first + 1, cipher),
         forged(2**62, cipher),  # the time until then does not count as caught up
     ]

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
-from fairway.options import SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
@@ -32,7 +32,6 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS
@@ -71,7 +70,7 @@ def made(log, tmp_path_factory):
     messages.append(sealed.wrapped(sealed.sent[0][1].payload))
     for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").parts:
         message = logos.message("erin", part.content)
-        nim = replace(logos.wrapped(NIM_SDS.encode(message)), meta=LOGOS_MARKER)
+        nim = replace(logos.wrapped(NIM_SDS.encode(message)), meta=Profile.LOGOS.marker)
         messages.append(nim)
     stores = {"a": messages[:20], "b": messages[15:]}
     for name, held in stores.items():

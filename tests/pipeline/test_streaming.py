@@ -27,7 +27,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
-from fairway.options import SegmentationConfig
+from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.export import export
 from fairway.pipeline.jobs.stream import main as job
 from fairway.pipeline.keys import ChannelKeys
@@ -45,7 +45,6 @@ from fairway.pipeline.streaming.progress import Phase
 from fairway.pipeline.streaming.settling import settle, settled_before
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS, WAKU_SDS
@@ -91,7 +90,7 @@ def archives(folder, log):
     first.append(sealed.wrapped(sealed.sent[0][1].payload))  # in clear, though the channel has a key
     for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").parts:
         nim = logos.wrapped(NIM_SDS.encode(logos.message("erin", part.content)))
-        first.append(replace(nim, meta=LOGOS_MARKER))
+        first.append(replace(nim, meta=Profile.LOGOS.marker))
     times = [waku.timestamp_ns for waku in first]
     rng.shuffle(times)  # the order of senders' clocks has nothing to do with that of SDS
     first = [replace(waku, timestamp_ns=time) for waku, time in zip(first, times, strict=True)]

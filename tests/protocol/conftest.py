@@ -156,7 +156,7 @@ class Peer:
         plaintext = publication.message.payload
         if self.encryption is not None:
             plaintext = self.encryption.decrypt(plaintext)
-        return self.stack.sds.dialect.codec.decode(plaintext)
+        return self.stack.sds.profile.codec.decode(plaintext)
 
     def check_rows(self):
         """Hold what was persisted against a snapshot, row by row."""

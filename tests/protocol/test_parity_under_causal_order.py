@@ -259,7 +259,7 @@ def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_di
             message = dataclasses.replace(message, causal_history=history)
         forged.append(
             WakuMessage(
-                payload=mallory.stack.sds.dialect.codec.encode(message),
+                payload=mallory.stack.sds.profile.codec.encode(message),
                 content_topic=segment.message.content_topic,
                 timestamp_ns=segment.message.timestamp_ns,
             )
@@ -286,7 +286,7 @@ def test_if_a_forger_hid_a_message_that_never_comes_its_loss_is_announced(peer):
             message = dataclasses.replace(message, causal_history=(HistoryEntry(truth.sds_id),))
         bob.receive(
             WakuMessage(
-                payload=mallory.stack.sds.dialect.codec.encode(message), content_topic=segment.message.content_topic
+                payload=mallory.stack.sds.profile.codec.encode(message), content_topic=segment.message.content_topic
             )
         )
     assert bob.payloads() == [FILE]

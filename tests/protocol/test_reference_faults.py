@@ -139,7 +139,7 @@ def test_js_a_short_or_long_bloom_field_does_not_cost_the_message(peer):
         alice.send(f"filter of {size} bytes".encode())
         publication = alice.content()[-1]
         message = dataclasses.replace(alice.sds(publication), bloom_filter=bytes(size))
-        payload = alice.stack.sds.dialect.codec.encode(message)
+        payload = alice.stack.sds.profile.codec.encode(message)
         bob.receive(dataclasses.replace(publication.message, payload=payload))
     assert len(bob.payloads()) == 6
 
@@ -247,7 +247,7 @@ def test_nobody_loses_the_clock_to_a_timestamp_from_the_far_future(peer):
     alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(sds=SdsConfig(repair=RepairConfig(enabled=False))))
     alice.send(b"hello")
     message = dataclasses.replace(alice.sds(alice.content()[0]), lamport_timestamp=2**63)
-    payload = alice.stack.sds.dialect.codec.encode(message)
+    payload = alice.stack.sds.profile.codec.encode(message)
     bob.receive(dataclasses.replace(alice.content()[0].message, payload=payload))
     bob.send(b"mine")
     assert bob.sds(bob.content()[0]).lamport_timestamp <= bob.now_ms + 3_600_001

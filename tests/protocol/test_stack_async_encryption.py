@@ -107,7 +107,7 @@ def test_segments_keep_their_order_and_cite_each_other(peer):
     alice.send(b"after")
     assert len(alices.waiting()) == 1
     alices.all()
-    messages = [bob.stack.sds.dialect.codec.decode(opened(publication)) for publication in alice.content()]
+    messages = [bob.stack.sds.profile.codec.decode(opened(publication)) for publication in alice.content()]
     for before, after in itertools.pairwise(messages):
         assert after.causal_history[-1].message_id == before.message_id
     assert [message.content for message in messages][-1] == b"after"
@@ -158,7 +158,7 @@ def test_what_a_message_would_have_cited_that_was_never_sealed_the_next_life_cit
     assert not bob.published()
     bob.send(b"hello")
     awaiter.all()
-    [said] = [bob.stack.sds.dialect.codec.decode(p.message.payload[6:][::-1]) for p in bob.content()]
+    [said] = [bob.stack.sds.profile.codec.decode(p.message.payload[6:][::-1]) for p in bob.content()]
     assert len(read) == 6
     assert {entry.message_id for entry in said.causal_history} == read
 
@@ -212,7 +212,7 @@ def test_a_crash_with_a_full_outbox_loses_nothing_and_reorders_nothing(peer, sea
     bob.receive(*first, *again.content())
     bobs.all()
     assert bob.payloads() == [b"before", FILE, b"after"]
-    messages = [bob.stack.sds.dialect.codec.decode(opened(publication)) for publication in [*first, *again.content()]]
+    messages = [bob.stack.sds.profile.codec.decode(opened(publication)) for publication in [*first, *again.content()]]
     assert len({message.message_id for message in messages}) == 11
     for before, after in itertools.pairwise(messages):
         assert before.message_id in {entry.message_id for entry in after.causal_history}

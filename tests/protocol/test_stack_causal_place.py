@@ -33,7 +33,7 @@ FILE = bytes(range(256)) * 2
 
 
 def wrap(peer, message, topic="/fairway/1/harbour/proto", **fields):
-    return WakuMessage(payload=peer.stack.sds.dialect.codec.encode(message), content_topic=topic, **fields)
+    return WakuMessage(payload=peer.stack.sds.profile.codec.encode(message), content_topic=topic, **fields)
 
 
 def counts(peer):

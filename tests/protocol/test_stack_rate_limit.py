@@ -336,7 +336,7 @@ def test_nobody_waits_for_an_ephemeral_message_that_nim_sds_cites(peer):
     carol.send(b"I saw it")
     [reply] = carol.content()
     citing = dataclasses.replace(carol.sds(reply), causal_history=(HistoryEntry(typing.sds_id, None, "alice"),))
-    bob.receive(typing, dataclasses.replace(reply.message, payload=bob.stack.sds.dialect.codec.encode(citing)))
+    bob.receive(typing, dataclasses.replace(reply.message, payload=bob.stack.sds.profile.codec.encode(citing)))
     assert bob.payloads() == [b"typing", b"I saw it"]
 
 

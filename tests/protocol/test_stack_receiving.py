@@ -24,7 +24,6 @@ from fairway.options import (
 )
 from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
 from fairway.wire.waku_message import WakuMessage
@@ -76,7 +75,7 @@ sds_messages = st.builds(
 
 
 def wrap(peer, message, topic="/fairway/1/harbour/proto", **fields):
-    return WakuMessage(payload=peer.stack.sds.dialect.codec.encode(message), content_topic=topic, **fields)
+    return WakuMessage(payload=peer.stack.sds.profile.codec.encode(message), content_topic=topic, **fields)
 
 
 def counts(peer):
@@ -166,7 +165,8 @@ def test_on_the_logos_wire_a_message_without_the_marker_is_counted(peer):
     alice, bob = peer("alice", LOGOS), peer("bob", LOGOS)
     alice.send(b"hello")
     message = alice.content()[0].message
-    for meta in (None, b"", LOGOS_MARKER[:-1]):
+    marker = Profile.LOGOS.marker or b""
+    for meta in (None, b"", marker[:-1]):
         assert bob.receive(dataclasses.replace(message, meta=meta)) == []
     assert counts(bob) == {"unmarked": 3}
     bob.receive(message)
@@ -183,7 +183,7 @@ def test_on_the_logos_wire_a_message_without_the_marker_is_counted(peer):
             content_topic=st.just("/fairway/1/harbour/proto") | st.text(max_size=20),
             version=st.none() | st.integers(0, 2),
             timestamp_ns=st.none() | st.integers(-(2**65), 2**65),
-            meta=st.none() | st.just(LOGOS_MARKER) | st.binary(max_size=10),
+            meta=st.none() | st.just(Profile.LOGOS.marker) | st.binary(max_size=10),
             rate_limit_proof=st.none() | st.binary(max_size=10),
             ephemeral=st.none() | st.booleans(),
         ),

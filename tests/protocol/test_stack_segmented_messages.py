@@ -118,7 +118,7 @@ def test_a_burst_of_segmented_messages_is_received_whole_and_only_then_said_to_b
 
 def corrupted(message, peer, segment_format, *, index, sds_id=None):
     """Return a WakuMessage whose data segment of this index says something else; others as they are."""
-    sds = peer.stack.sds.dialect.codec.decode(message.payload)
+    sds = peer.stack.sds.profile.codec.decode(message.payload)
     if not sds.content or not segment_format.is_segment(sds.content):
         return message
     segment = segment_format.decode(sds.content)
@@ -126,7 +126,7 @@ def corrupted(message, peer, segment_format, *, index, sds_id=None):
         return message
     wrong = segment_format.encode(dataclasses.replace(segment, payload=bytes(len(segment.payload))))
     changed = dataclasses.replace(sds, content=wrong, message_id=sds_id or sds.message_id)
-    return dataclasses.replace(message, payload=peer.stack.sds.dialect.codec.encode(changed))
+    return dataclasses.replace(message, payload=peer.stack.sds.profile.codec.encode(changed))
 
 
 @pytest.mark.parametrize("parity_rate", [0.0, 0.25])
@@ -225,7 +225,7 @@ def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
 
 def without_history(peer, publication):
     sds = peer.sds(publication)
-    return peer.stack.sds.dialect.codec.encode(dataclasses.replace(sds, causal_history=()))
+    return peer.stack.sds.profile.codec.encode(dataclasses.replace(sds, causal_history=()))
 
 
 def test_time_away_does_not_count_for_a_message_that_came_in_part(peer):

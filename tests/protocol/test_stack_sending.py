@@ -24,7 +24,6 @@ from fairway.events import (
 )
 from fairway.options import IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Emit, Persist, Publish, Purpose
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
 
@@ -157,7 +156,7 @@ def test_what_is_published_is_hashed_as_the_very_bytes_that_leave(peer, topic, p
         arrived = decode_waku_message(publication.encoded)
         assert publication.message_hash == message_hash(publication.pubsub_topic, arrived)
         assert arrived.content_topic == topic
-        assert arrived.meta == (LOGOS_MARKER if profile is Profile.LOGOS else None)
+        assert arrived.meta == (Profile.LOGOS.marker if profile is Profile.LOGOS else None)
         assert arrived.ephemeral is (publication.purpose is Purpose.EPHEMERAL)
 
 

@@ -313,7 +313,7 @@ def gap(peer, *, options=None, hint=True, lost=1):
     if not hint:
         message = alice.sds(last)
         entries = tuple(entry._replace(retrieval_hint=None) for entry in message.causal_history)
-        encoded = alice.stack.sds.dialect.codec.encode(replace(message, causal_history=entries))
+        encoded = alice.stack.sds.profile.codec.encode(replace(message, causal_history=entries))
         last = replace(last.message, payload=encoded)
     bob.receive(last)
     return bob, lost_messages

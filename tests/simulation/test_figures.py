@@ -9,7 +9,6 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SdsConfig
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation import World
 from fairway.simulation.figures import Figures, loss_class
 from fairway.simulation.histogram import Histogram
@@ -26,7 +25,7 @@ GONE = NetworkFaults(loss=0.999_999)
 def story():
     """Return a perfect network with Alice and Bob, and a ledger that watches it."""
     with World([], seed=1) as world:
-        ledger = Ledger(lambda *_: True, WireRules(DIALECTS[Profile.WAKU], SdsConfig()))
+        ledger = Ledger(lambda *_: True, WireRules(Profile.WAKU, SdsConfig()))
         world.observers.append(ledger)
         for name in ("alice", "bob"):
             ledger.joined(name)

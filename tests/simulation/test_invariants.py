@@ -22,7 +22,6 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.simulation import World
 from fairway.simulation.invariants import Checks, Invariant, Peaks
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
@@ -39,7 +38,7 @@ class Story:
     def __init__(self, **more):
         self.world = World([], seed=1, **more)
         self.start_ms = self.world.now_ms
-        self.ledger = Ledger(self.holds, WireRules(DIALECTS[Profile.WAKU], SdsConfig()))
+        self.ledger = Ledger(self.holds, WireRules(Profile.WAKU, SdsConfig()))
         self.world.observers.append(self.ledger)
         for name in ("alice", "bob", "carol"):
             self.join(name)

@@ -6,14 +6,13 @@ import hashlib
 from dataclasses import replace
 from typing import Final
 
-from fairway.options import RateLimitConfig, SdsConfig, SegmentationConfig
+from fairway.options import Profile, RateLimitConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
 from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import Quota
 from fairway.protocol.sds.channel import HISTORY, MessageChannel
 from fairway.protocol.sds.dependencies import PARKED
-from fairway.protocol.sds.dialect import WAKU_DIALECT
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.simulation.wire_rules import RATE_EPOCH_MS, WireRules
 from fairway.wire.sds import HistoryEntry, SdsMessage
@@ -26,13 +25,13 @@ class _Watched:
     """A participant whose messages are looked at."""
 
     def __init__(self) -> None:
-        self.rules = WireRules(WAKU_DIALECT, SdsConfig())
+        self.rules = WireRules(Profile.WAKU, SdsConfig())
         self.sds = MessageChannel("harbour", "alice", now_ms=_NOW_MS)
         self._count = 0
 
     def hand_over(self, message: SdsMessage, at_ms: int = _NOW_MS) -> list[str]:
         """Return what is wrong with a message."""
-        plain = WAKU_DIALECT.codec.encode(message)
+        plain = Profile.WAKU.codec.encode(message)
         return list(self.rules.faults(at_ms, "alice", message, plain, self.hash_of(message), at_ms * 1_000_000))
 
     @staticmethod

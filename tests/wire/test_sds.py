@@ -14,7 +14,6 @@ from fairway.wire.sds import (
     HistoryEntry,
     Kind,
     SdsMessage,
-    codec_named,
 )
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
@@ -249,10 +248,3 @@ def test_on_the_waku_wire_a_bloom_filter_is_its_words():
     bloom.insert("m1")
     assert WAKU_SDS.write_bloom(bytes(bloom), DEFAULT) == bytes(bloom)
     assert WAKU_SDS.read_bloom(bytes(bloom) + b"more", DEFAULT).words == bytes(bloom) + b"more"
-
-
-def test_codecs_go_by_the_names_of_the_profiles():
-    assert codec_named("waku") is WAKU_SDS
-    assert codec_named("logos") is NIM_SDS
-    with pytest.raises(ConfigurationError, match="'waku' and 'logos'"):
-        codec_named("matrix")

@@ -147,14 +147,15 @@ def load_options(
     named = given.get("profile")
     if profile is not None and named not in {None, profile.value}:
         raise ConfigurationError(f"--profile says {profile.value}, {file} says {named!r}: leave one of them out")
-    is_logos = named == Profile.LOGOS.value or profile is Profile.LOGOS
-    base = ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions.waku()
-    if node is not None and node.startswith(_LOCAL) and not is_logos:
+    # A name that is none is refused with the other options.
+    base = (profile or next((each for each in Profile if each.value == named), Profile.WAKU)).options()
+    if node is not None and node.startswith(_LOCAL):
+        retry_interval = min(base.retry_interval_ms, LOCAL_INTERVAL_MS)
         base = replace(
             base,
-            sync_min_interval_ms=LOCAL_INTERVAL_MS,
-            retry_interval_ms=LOCAL_INTERVAL_MS,
-            max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // LOCAL_INTERVAL_MS,
+            sync_min_interval_ms=min(base.sync_min_interval_ms, LOCAL_INTERVAL_MS),
+            retry_interval_ms=retry_interval,
+            max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )
     options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), given)) if given else base
     if retry_interval_ms is not None:

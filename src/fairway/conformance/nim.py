@@ -9,9 +9,10 @@ from typing import Any, Final
 from fairway.conformance.cases import Case, MalformedCaseError, replay_case, replay_cases, same
 from fairway.conformance.report import Check, Checker
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair_times import NIM_REPAIR, request_offset
+from fairway.protocol.sds.repair_times import request_offset
 from fairway.wire.bloom import NIM_BLOOM, BloomParameters
 from fairway.wire.hashing import farmhash64
+from fairway.wire.repair_hash import NIM_REPAIR
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsMessage
 
 _POSITIONS: Final = re.compile(r"bloom_positions_m([1-9]\d*)_k([1-9]\d*)")

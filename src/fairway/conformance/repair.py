@@ -8,7 +8,8 @@ from typing import Any, Final
 from fairway.conformance.cases import Case, case_list, replay_tables, same
 from fairway.conformance.report import Check
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair_times import WAKU_REPAIR, in_response_group, request_offset, response_groups_for
+from fairway.protocol.sds.repair_times import in_response_group, request_offset, response_groups_for
+from fairway.wire.repair_hash import WAKU_REPAIR
 
 _GROUPS: Final = "js-waku has max(1, n div 128) response groups; fairway follows SDS-R, n div 128 + 1"
 _JS_DEFAULTS: Final = {"tMin": 30_000, "tMax": 120_000}

@@ -11,14 +11,14 @@ from fairway.conformance.cases import Case, MalformedCaseError, refused, replay_
 from fairway.conformance.protobuf_fields import fields_of
 from fairway.conformance.report import Check
 from fairway.errors import SegmentError
-from fairway.options import MAX_SEGMENTS, SegmentationConfig
+from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
 from fairway.protocol.segmentation.cauchy import field_for
 from fairway.protocol.segmentation.outcomes import MessageCompleted, WholeMessage
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment, SegmentFormat
 
 _MOST_BYTES: Final = 1 << 28
 _SHARD_RULE: Final = re.compile(r"\(\(i\*(shard|\d+)\+j\)\*(\d+) \+ (\d+) \+ i\*i\) & 0xFF")

@@ -28,7 +28,6 @@ from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.effects import Effect, Emit
-from fairway.protocol.sds.dialect import LOGOS_MARKER
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Write
 from fairway.storage.sqlite_store import SqliteStore
@@ -261,5 +260,4 @@ def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:
 
 def _options_for(message: WakuMessage) -> ReliableChannelOptions:
     """Return the defaults of the profile that a message's marker tells."""
-    is_logos = message.meta == LOGOS_MARKER
-    return ReliableChannelOptions.logos() if is_logos else ReliableChannelOptions(profile=Profile.WAKU)
+    return Profile.of_marker(message.meta).options()

@@ -39,7 +39,6 @@ from fairway.protocol.outgoing.sending import Leaving, Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.ratelimit import Membership, NoProof, RlnProofProvider
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import StackStatistics, Tally
@@ -82,7 +81,7 @@ class Stack:
         """
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
-        dialect = DIALECTS[options.profile]
+        profile = options.profile
         self._journal = journal = Journal()
         self._jitter = Jitter(seed)
         self._effects = effects = Effects()
@@ -92,11 +91,11 @@ class Stack:
             sender_id,
             options.sds,
             now_ms=now_ms,
-            dialect=dialect,
+            profile=profile,
             journal=journal,
             max_missing=options.max_missing,
         )
-        self._segmenter = segmenter = Segmenter(options.segmentation, dialect.segments)
+        self._segmenter = segmenter = Segmenter(options.segmentation, profile.segments)
         self._limits = limits = LimitWatch()
         self._ciphering = ciphering = Ciphering(encryption, effects.add)
         self._sending = sending = Sending(

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from fairway.errors import FairwayError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.simulation.world import Observer, World
 from fairway.units import DAY_MS, NS_PER_MS
@@ -69,8 +68,8 @@ class Mallory(Observer):
         self._world = world
         self._encryption = encryption
         self._ledger = ledger
-        self._codec = DIALECTS[options.profile].codec
-        self._format = DIALECTS[options.profile].segments
+        self._codec = options.profile.codec
+        self._format = options.profile.segments
         self._segment_bytes = options.segmentation.segment_size_bytes
         self._topic = autoshard(world.content_topic, options.cluster_id, options.shard_count)
         self._heard: deque[RoutedMessage] = deque(maxlen=_REMEMBERED)

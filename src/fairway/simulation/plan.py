@@ -266,7 +266,7 @@ class SimulationPlan:
 
     def options(self) -> ReliableChannelOptions:
         """Return the channel's options: those of the profile with what the plan changes."""
-        base = ReliableChannelOptions.logos() if self.profile is Profile.LOGOS else ReliableChannelOptions.waku()
+        base = self.profile.options()
         parity = base.segmentation.parity_rate if self.parity_rate is None else self.parity_rate
         limit = base.rate_limit
         if self.rate_limit is not None:
@@ -298,7 +298,7 @@ class SimulationPlan:
         """Draw options that get on with those of the plan."""
         options = self.options()
         segment_bytes = self.segment_size_bytes
-        if self.profile is Profile.WAKU:
+        if not self.profile.segments.self_describing:
             # LIP-243 has all participants agree on it.
             segment_bytes = max(64, segment_bytes // dice.choice((1, 2)))
         return replace(

@@ -42,8 +42,10 @@ _BURST_BYTES: Final = 80_000_000
 """About as many bytes all participants receive of bursts; more cost minutes, and say no more."""
 _A_BURST: Final = 5
 """Fewer messages at once are none."""
-_IDLE_PER_HOUR: Final = {Profile.WAKU: 150, Profile.LOGOS: 2_000}
-"""About as many messages a participant transmits in an hour without sending anything."""
+_TO_EACH_SYNC: Final = 1.25
+"""About as many messages a participant transmits for each interval of its sync timer, without sending anything."""
+_MOST_IDLE_PER_HOUR: Final = 2_000
+"""More it does not transmit, since at short intervals what others say often comes first."""
 _PER_LONG: Final = 4
 """About as many segments a message of several has."""
 _EPOCHS_OF_A_BURST: Final = 4
@@ -56,8 +58,8 @@ _FORGED_MS: Final = 600_000
 """How long is waited at least for what was forged: longer than anything honest is out of reach."""
 _HOSTILE_KEPT_UP_WITH: Final = 2
 """Each invents some five messages a minute, and a participant asks for about twelve."""
-_REPAIRED_MS: Final = {Profile.WAKU: 300_000, Profile.LOGOS: 600_000}
-"""Within this time a repair is asked for and answered once."""
+_REPAIRED_MS: Final = 300_000
+"""Within this time a repair is asked for and answered once, unless the timers of the profile are longer."""
 _UNREPAIRED: Final = 1e-3
 """Chance that an honest message is given up with what was forged, since all requests for it or answers got lost."""
 _ALWAYS_THERE: Final = ("store_gaps", "store_lag_ms", "store_lies", "partitions", "hostile", "cipher_failures")
@@ -204,7 +206,8 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
     # A request and its answer have to come through, and to be opened.
     repaired = ((1 - plan.get("loss", 0)) * (1 - plan.get("cipher_failures", 0))) ** 2
     tries = math.ceil(math.log(_UNREPAIRED) / math.log(1 - repaired)) if repaired < 1 else 1
-    patience_ms = max(_FORGED_MS, tries * _REPAIRED_MS[plan["profile"]])
+    repaired_ms = max(_REPAIRED_MS, 2 * plan["profile"].options().sds.repair.t_max_ms)
+    patience_ms = max(_FORGED_MS, tries * repaired_ms)
     # Where little gets out, an answer waits behind much else; where more is invented than can be asked for, a request.
     is_slow = any(plan.get(name) for name in ("rate_limit", "node_rate", "slow_uplinks"))
     is_slow = is_slow or plan["hostile"] > _HOSTILE_KEPT_UP_WITH
@@ -218,7 +221,13 @@ def _among_forgers(plan: dict[str, Any]) -> dict[str, Any]:
 def _transmissions_per_hour(plan: dict[str, Any]) -> float:
     """Return about how many transmissions of a participant a plan makes."""
     segments = 1 + _PER_LONG * plan.get("long_share", 0)
-    return float(_IDLE_PER_HOUR[plan["profile"]] + plan["messages_per_hour"] * segments * _transmissions_each(plan))
+    return _idle_per_hour(plan) + float(plan["messages_per_hour"] * segments * _transmissions_each(plan))
+
+
+def _idle_per_hour(plan: dict[str, Any]) -> float:
+    """Return about how many messages a participant transmits in an hour without sending anything."""
+    interval_ms: int = plan["profile"].options().sync_min_interval_ms
+    return min(_MOST_IDLE_PER_HOUR, _TO_EACH_SYNC * HOUR_MS / interval_ms)
 
 
 def _transmissions_in_bursts(plan: dict[str, Any]) -> float:
@@ -439,7 +448,7 @@ def _bursts(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hostile(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    if plan["profile"] is Profile.LOGOS and plan["participants"] > _FEW_LOGOS:
+    if _idle_per_hour(plan) >= _MOST_IDLE_PER_HOUR and plan["participants"] > _FEW_LOGOS:
         # Until inventions are given up, everybody speaks every other second.
         return {}
     return {"hostile": rng.choice((1, 1, 2, 4))}

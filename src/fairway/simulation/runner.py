@@ -29,7 +29,6 @@ from fairway.protocol.outgoing.requests import REQUESTS
 from fairway.protocol.sds.acknowledgements import OUTGOING
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY, MISSING, PARKED
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
@@ -187,8 +186,7 @@ class Run:
             disk=self._disk,
             skew_ms=lambda _: self._dice.randint(-plan.clock_skew_ms, plan.clock_skew_ms),
         )
-        dialect = DIALECTS[plan.profile]
-        rules = WireRules(dialect, plan.options().sds)
+        rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
         rules.copies_are_checked = not (
             plan.hostile
@@ -204,7 +202,7 @@ class Run:
         self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
-        self.ledger.lamport_unit_ms = dialect.lamport_unit_ms
+        self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
         self.ledger.hints_are_checked = not plan.store_lies
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.events_come_late = plan.disk_ms > FAST_DISK_MS

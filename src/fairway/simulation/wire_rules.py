@@ -25,7 +25,7 @@ from heapq import nlargest
 from typing import Final
 
 from fairway.errors import FairwayError
-from fairway.options import SdsConfig
+from fairway.options import Profile, SdsConfig
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.protocol.outgoing.dispatching import RATE_LIMIT
@@ -33,7 +33,6 @@ from fairway.protocol.outgoing.requests import SEGMENTS
 from fairway.protocol.ratelimit.quota import QuotaSource
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import PARKED
-from fairway.protocol.sds.dialect import SdsDialect
 from fairway.protocol.segmentation import leopard
 from fairway.units import NS_PER_MS
 from fairway.wire.bloom import BloomParameters, holds
@@ -140,10 +139,10 @@ class _Queue:
 class WireRules:
     """Looks at what honest participants hand to their nodes."""
 
-    def __init__(self, dialect: SdsDialect, sds: SdsConfig) -> None:
-        self.codec = dialect.codec
+    def __init__(self, profile: Profile, sds: SdsConfig) -> None:
+        self.codec = profile.codec
         """What reads messages."""
-        self._dialect = dialect
+        self._profile = profile
         self._parameters = BloomParameters.of(sds.bloom_capacity, sds.bloom_error_rate)
         self.order_is_checked = True
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
@@ -324,11 +323,11 @@ class WireRules:
         if opened.bloom_filter is None:
             yield "it has no bloom filter"
             return
-        bloom = self._dialect.codec.read_bloom(opened.bloom_filter, self._parameters)
+        bloom = self._profile.codec.read_bloom(opened.bloom_filter, self._parameters)
         if bloom is None:
             yield "its bloom filter cannot be read"
             return
-        wire, received = self._dialect.codec.bloom, self._received_by(name)
+        wire, received = self._profile.codec.bloom, self._received_by(name)
         for entry in opened.causal_history:
             if received.is_held(entry.message_id) and entry.message_id not in self.forged:
                 positions = wire.positions(entry.message_id, bloom.parameters)
@@ -364,7 +363,7 @@ class WireRules:
                 yield f"the retrieval hint for {entry.message_id[:12]} leads to what its sender knew was refused"
 
     def _missegmented(self, opened: SdsMessage) -> Iterator[str]:
-        content, form = opened.content or b"", self._dialect.segments
+        content, form = opened.content or b"", self._profile.segments
         if not form.is_segment(content):
             return
         try:

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache, wraps
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
 from fairway.wire.proto import sds_pb2
 from fairway.wire.protobuf import ENCODE_FAULTS, not_encodable, parse
@@ -345,11 +345,3 @@ WAKU_SDS: Final[SdsCodec] = _WakuSds()
 """The SDS specification and js-waku."""
 NIM_SDS: Final[SdsCodec] = _NimSds()
 """nim-sds, and logos-delivery which wraps it."""
-
-
-def codec_named(name: str) -> SdsCodec:
-    """Return the codec of a profile's name, ``waku`` or ``logos``."""
-    try:
-        return {"waku": WAKU_SDS, "logos": NIM_SDS}[name]
-    except KeyError:
-        raise ConfigurationError(f"there is no SDS wire {name!r}; known are 'waku' and 'logos'") from None

@@ -19,8 +19,10 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from fairway.errors import SegmentError
-from fairway.options import MAX_SEGMENTS
 from fairway.wire.proto import segment_pb2 as pb
+
+MAX_SEGMENTS: Final = 256
+"""Most segments of a message, data and parity together (SEGMENTATION, "Sending")."""
 
 HASH_BYTES: Final = 32
 """Length of a Keccak-256 digest."""

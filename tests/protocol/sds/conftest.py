@@ -2,19 +2,18 @@
 
 import pytest
 
-from fairway.options import RepairConfig, SdsConfig
+from fairway.options import Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import WAKU_DIALECT
 from fairway.protocol.sds.outcome import DependenciesMissing, MessageReady
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 START = 1_700_000_000_000
 
 
-def _new_channel(name, now_ms=START, *, dialect=WAKU_DIALECT, repair=None, **options):
+def _new_channel(name, now_ms=START, *, profile=Profile.WAKU, repair=None, **options):
     """Make a channel whose filter is small, which is quick."""
     options = {"bloom_capacity": 300, "repair": RepairConfig(**(repair or {}))} | options
-    return MessageChannel("ch", name, SdsConfig(**options), now_ms=now_ms, dialect=dialect)
+    return MessageChannel("ch", name, SdsConfig(**options), now_ms=now_ms, profile=profile)
 
 
 def _send(channel, content, now_ms=START, hint=None):

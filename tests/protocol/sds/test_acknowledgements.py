@@ -5,8 +5,8 @@ from hashlib import sha256
 
 import pytest
 
+from fairway.options import Profile
 from fairway.protocol.sds.acknowledgements import Evidence
-from fairway.protocol.sds.dialect import LOGOS_DIALECT
 from fairway.protocol.sds.outcome import MessageArrived, MessageReady, MessageReviewed
 from fairway.wire.bloom import NIM_BLOOM, BloomFilter, BloomParameters
 
@@ -17,10 +17,10 @@ def reviews(outcomes):
 
 def filter_with(channel, *message_ids):
     """Return the bloom field of a participant that received these messages."""
-    bloom = BloomFilter(channel.bloom_parameters, channel.dialect.codec.bloom)
+    bloom = BloomFilter(channel.bloom_parameters, channel.profile.codec.bloom)
     for message_id in message_ids:
         bloom.insert(message_id)
-    return channel.dialect.codec.write_bloom(bytes(bloom), channel.bloom_parameters)
+    return channel.profile.codec.write_bloom(bytes(bloom), channel.bloom_parameters)
 
 
 @pytest.fixture
@@ -259,13 +259,13 @@ def test_an_overfull_filter_tells_nothing_by_itself(new_channel, send, a_message
 
 def test_filters_of_another_size_are_read_on_the_logos_wire(new_channel, send, a_message, start):
     """nim-sds makes its filter larger when it rolls it over; the field says how large it is."""
-    alice = new_channel("alice", dialect=LOGOS_DIALECT)
+    alice = new_channel("alice", profile=Profile.LOGOS)
     messages = [send(alice, b"%d" % n, start) for n in range(3)]
     parameters = BloomParameters.of(360, 0.001)
     bloom = BloomFilter(parameters, NIM_BLOOM)
     bloom.insert(messages[0].message_id)
     bloom.insert(messages[2].message_id)
-    field = alice.dialect.codec.write_bloom(bytes(bloom), parameters)
+    field = alice.profile.codec.write_bloom(bytes(bloom), parameters)
     for participant, count in (("bob", 1), ("carol", 2)):
         sync = a_message("sync-1", sender=participant, content=b"", bloom_filter=field)
         found = reviews(alice.receive(sync, None, start))

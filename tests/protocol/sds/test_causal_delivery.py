@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import IdRule
-from fairway.protocol.sds.dialect import LOGOS_DIALECT
+from fairway.options import IdRule, Profile
 from fairway.protocol.sds.outcome import (
     DependenciesLost,
     DependenciesMissing,
@@ -238,8 +237,8 @@ def test_participants_are_counted_once_each(new_channel, a_message, start):
 
 
 def test_the_protocol_is_the_same_on_the_logos_wire(new_channel, send, ready, start):
-    alice, bob = (new_channel(name, dialect=LOGOS_DIALECT) for name in ("alice", "bob"))
-    codec = LOGOS_DIALECT.codec
+    alice, bob = (new_channel(name, profile=Profile.LOGOS) for name in ("alice", "bob"))
+    codec = Profile.LOGOS.codec
     first, second = send(alice, b"1", start), send(alice, b"2", start)
     assert ready(bob.receive(codec.decode(codec.encode(second)), None, start)) == []
     received = bob.receive(codec.decode(codec.encode(first)), None, start)

@@ -44,7 +44,7 @@ def test_whoever_answers_quicker_under_an_id_cannot_make_the_honest_message_vani
     assert ignored_as(again) == [Ignored.FORGED], "not delivered again"
     record = bob.history.get(honest.message_id)
     assert (record.sender_id, record.lamport, record.retrieval_hint) == ("alice", honest.lamport_timestamp, b"hint")
-    assert bob.retained.encoded(honest.message_id) == bob.dialect.codec.encode(honest), "a repair gives the true one"
+    assert bob.retained.encoded(honest.message_id) == bob.profile.codec.encode(honest), "a repair gives the true one"
 
 
 def test_a_message_under_our_name_that_is_not_ours_settles_nothing_and_is_told(new_channel, a_message, ready, start):

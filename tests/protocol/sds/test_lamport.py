@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.protocol.sds.dialect import LOGOS_DIALECT
+from fairway.options import Profile
 from fairway.protocol.sds.state import SdsState
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "sds.json").read_text())
@@ -91,14 +91,14 @@ def test_without_a_tolerance_no_timestamp_stops_a_channel_or_its_storage(new_cha
     sent = [send(bob, b"%d" % n, start) for n in range(3)]
     assert [message.lamport_timestamp - (1 << 62) for message in sent] == [1, 2, 3]
     assert [e.message_id for e in bob.send(b"x", start).causal_history] == [m.message_id for m in sent[1:]]
-    assert bob.dialect.codec.decode(bob.dialect.codec.encode(sent[-1])) == sent[-1]
+    assert bob.profile.codec.decode(bob.profile.codec.encode(sent[-1])) == sent[-1]
     row = SdsState(bob).row("sds", "")
     assert row is not None
     assert row[0] < 1 << 63
 
 
 def test_on_the_logos_wire_the_unit_is_a_second(new_channel, send, a_message, start):
-    bob = new_channel("bob", dialect=LOGOS_DIALECT)
+    bob = new_channel("bob", profile=Profile.LOGOS)
     assert bob.lamport == start // 1_000
     assert send(bob, b"x", start + 7_999).lamport_timestamp == start // 1_000 + 7
     bob.receive(a_message("m1", lamport=start), None, start)
@@ -107,8 +107,8 @@ def test_on_the_logos_wire_the_unit_is_a_second(new_channel, send, a_message, st
 
 def test_a_busy_channel_on_the_logos_wire_counts_messages_and_its_newest_are_still_cited(new_channel, send, start):
     """With ten messages a second the clock runs nine seconds ahead in each: after ten minutes more than an hour."""
-    alice = new_channel("alice", dialect=LOGOS_DIALECT, causal_history_size=0)
-    bob = new_channel("bob", dialect=LOGOS_DIALECT)
+    alice = new_channel("alice", profile=Profile.LOGOS, causal_history_size=0)
+    bob = new_channel("bob", profile=Profile.LOGOS)
     alice.lamport += 3 * 3_600
     bob.lamport += 3 * 3_600
     for number in range(100):

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from examples import examples
-from fairway.options import IdRule, RepairConfig, SdsConfig
+from fairway.options import IdRule, Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.acknowledgements import Evidence
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
 from fairway.protocol.sds.outcome import DependenciesLost, MessageArrived, MessageReady, MessageReviewed
 from fairway.wire.sds import Kind
 
@@ -32,11 +31,11 @@ class Medium(RuleBasedStateMachine):
 
     @initialize(
         participants=st.integers(2, 4),
-        dialect=st.sampled_from([WAKU_DIALECT, LOGOS_DIALECT]),
+        profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]),
         cited=st.sampled_from([1, 2, 5]),
     )
-    def begin(self, participants, dialect, cited):
-        rule = IdRule.UNIQUE if dialect is WAKU_DIALECT else IdRule.KECCAK_TIMESTAMP
+    def begin(self, participants, profile, cited):
+        rule = IdRule.UNIQUE if profile is Profile.WAKU else IdRule.KECCAK_TIMESTAMP
         config = SdsConfig(
             causal_history_size=cited,
             bloom_capacity=300,
@@ -45,9 +44,9 @@ class Medium(RuleBasedStateMachine):
             repair=RepairConfig(t_min_ms=1_000, t_max_ms=5_000),
         )
         self.channels = {
-            name: MessageChannel("ch", name, config, now_ms=START, dialect=dialect) for name in NAMES[:participants]
+            name: MessageChannel("ch", name, config, now_ms=START, profile=profile) for name in NAMES[:participants]
         }
-        self.codec = dialect.codec
+        self.codec = profile.codec
         self.delivered = {name: [] for name in self.channels}
         self.arrived = {name: set() for name in self.channels}
 

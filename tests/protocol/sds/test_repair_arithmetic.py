@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from fairway.options import RepairConfig
 from fairway.protocol.sds.repair import RepairBuffer
 from fairway.protocol.sds.repair_times import (
-    NIM_REPAIR,
-    WAKU_REPAIR,
     backed_off,
     in_response_group,
     request_offset,
     response_groups_for,
 )
+from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR
 from fairway.wire.sds import HistoryEntry
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "sds.json").read_text())

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from fairway.options import RepairConfig
-from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
+from fairway.options import Profile, RepairConfig
 from fairway.protocol.sds.outcome import RepairRequested, RepairScheduled, ResponseScheduled
 from fairway.protocol.sds.repair_times import in_response_group, request_offset
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
@@ -35,7 +34,7 @@ def test_a_missing_message_is_asked_for_at_its_time_and_not_before(new_channel, 
     bob = new_channel("bob")
     entry = HistoryEntry("m1", b"hint", "zoe")
     outcomes = bob.receive(a_message("m2", entry), None, start)
-    due = start + request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    due = start + request_offset(Profile.WAKU.repair, "bob", "m1", RepairConfig())
     assert found(outcomes, RepairScheduled) == [RepairScheduled(message_id="m1", at_ms=due)]
     assert bob.next_deadline() == due
     assert bob.send(b"x", due - 1).repair_request == ()
@@ -55,7 +54,7 @@ def test_at_most_three_are_asked_for_at_once_the_most_overdue_first(new_channel,
     bob = new_channel("bob")
     ids = [f"m{n}" for n in range(8)]
     bob.receive(a_message("n", *ids), None, start)
-    by_time = sorted(ids, key=lambda i: request_offset(WAKU_DIALECT.repair, "bob", i, RepairConfig()))
+    by_time = sorted(ids, key=lambda i: request_offset(Profile.WAKU.repair, "bob", i, RepairConfig()))
     asked = [wanted(bob.send_sync(start + 120_000)) for _ in range(3)]
     assert asked == [by_time[:3], by_time[3:6], by_time[6:]]
     assert wanted(bob.send(b"x", start + 120_000)) == []
@@ -65,7 +64,7 @@ def test_a_request_is_repeated_after_twice_the_wait_while_the_message_is_missing
     """js-waku and nim-sds ask once and never again."""
     bob = new_channel("bob", lost_timeout_ms=0)
     bob.receive(a_message("m2", "m1"), None, start)
-    first = request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    first = request_offset(Profile.WAKU.repair, "bob", "m1", RepairConfig())
     now_ms, pauses = start, []
     for _ in range(10):
         due = bob.repair.next_request_at()
@@ -79,7 +78,7 @@ def test_a_request_is_repeated_after_twice_the_wait_while_the_message_is_missing
 def test_hearing_somebody_else_ask_counts_as_having_asked(new_channel, a_message, asking, start):
     bob = new_channel("bob")
     bob.receive(a_message("m2", "m1"), None, start)
-    first = request_offset(WAKU_DIALECT.repair, "bob", "m1", RepairConfig())
+    first = request_offset(Profile.WAKU.repair, "bob", "m1", RepairConfig())
     bob.receive(asking(HistoryEntry("m1", None, "zoe"), HistoryEntry("m1"), sender="carol"), None, start + first - 1)
     assert wanted(bob.send_sync(start + first)) == []
     assert wanted(bob.send_sync(start + first - 1 + 2 * first - 1)) == []
@@ -98,7 +97,7 @@ def test_many_gaps_are_tracked_up_to_a_bound(new_channel, a_message, start):
     bob = new_channel("bob", repair={"max_tracked": 5})
     ids = [f"m{n}" for n in range(20)]
     bob.receive(a_message("n", *ids), None, start)
-    by_time = sorted(ids, key=lambda i: request_offset(WAKU_DIALECT.repair, "bob", i, RepairConfig()))
+    by_time = sorted(ids, key=lambda i: request_offset(Profile.WAKU.repair, "bob", i, RepairConfig()))
     assert [scheduled.message_id for scheduled in bob.repair.requests] == by_time[:5]
     assert len(bob.missing) == 20
 
@@ -115,7 +114,7 @@ def test_a_holder_plans_to_answer_and_the_answer_is_the_original_to_the_byte(
     bob.receive(WAKU_SDS.decode(encoded), None, start, encoded)
     outcomes = bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
     assert found(outcomes, RepairRequested) == [RepairRequested(message_ids=("m1",), participant="carol")]
-    at_ms = start + WAKU_DIALECT.repair.response_offset("bob", "zoe", "m1", 120_000)
+    at_ms = start + Profile.WAKU.repair.response_offset("bob", "zoe", "m1", 120_000)
     assert found(outcomes, ResponseScheduled) == [ResponseScheduled(message_id="m1", at_ms=at_ms)]
     assert bob.next_deadline() == at_ms
     assert bob.sweep_repair(at_ms - 1) == []
@@ -146,7 +145,7 @@ def test_answers_are_no_more_bytes_than_what_was_said_and_what_was_never_answere
     """However many ask, and under however many names."""
     alice, now_ms = new_channel("alice"), start
     messages = [send(alice, bytes([number]) * 100_000, start) for number in range(100)]
-    said = sum(len(alice.dialect.codec.encode(message)) for message in messages)
+    said = sum(len(alice.profile.codec.encode(message)) for message in messages)
     answers = []
     for number in range(600):
         now_ms += 10_000
@@ -286,7 +285,7 @@ def test_only_members_of_the_response_group_answer(new_channel, a_message, askin
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
         if peer.sweep_repair(start + LATER):
             answering.add(peer.sender_id)
-    assert answering == {f"p{n}" for n in range(40) if in_response_group(WAKU_DIALECT.repair, f"p{n}", "zoe", "m1", 4)}
+    assert answering == {f"p{n}" for n in range(40) if in_response_group(Profile.WAKU.repair, f"p{n}", "zoe", "m1", 4)}
     assert 0 < len(answering) < 25
 
 
@@ -313,7 +312,7 @@ def test_the_number_of_groups_follows_the_participants_that_were_seen(new_channe
         return bool(peer.sweep_repair(start + LATER))
 
     for seen, groups in ((100, 1), (126, 2), (1_000, 8)):
-        assert answers(seen) == in_response_group(WAKU_DIALECT.repair, "bob", "zoe", "m1", groups), seen
+        assert answers(seen) == in_response_group(Profile.WAKU.repair, "bob", "zoe", "m1", groups), seen
 
 
 # Everybody together, on a medium that everybody hears
@@ -340,7 +339,7 @@ class Broadcast:
                 _, _, sender, encoded = heapq.heappop(self.on_air)
                 for name, channel in self.channels.items():
                     if name != sender:
-                        message = channel.dialect.codec.decode(encoded)
+                        message = channel.profile.codec.decode(encoded)
                         channel.receive(message, None, self.now_ms, encoded)
             for channel in speaking:
                 self.speak(channel)
@@ -353,15 +352,15 @@ class Broadcast:
         if due is not None and due <= self.now_ms:
             sync = channel.send_sync(self.now_ms)
             self.requests.append((channel.sender_id, self.now_ms, wanted(sync)))
-            self.put(channel.sender_id, channel.dialect.codec.encode(sync))
+            self.put(channel.sender_id, channel.profile.codec.encode(sync))
 
 
-@pytest.mark.parametrize("dialect", [WAKU_DIALECT, LOGOS_DIALECT], ids=["waku", "logos"])
-def test_of_fifty_participants_few_ask_and_few_answer(new_channel, send, start, dialect):
+@pytest.mark.parametrize("profile", [Profile.WAKU, Profile.LOGOS], ids=["waku", "logos"])
+def test_of_fifty_participants_few_ask_and_few_answer(new_channel, send, start, profile):
     """Forty have a message whose author has left, ten miss it; everybody hears everybody after 50 ms."""
-    author = new_channel("author", dialect=dialect)
+    author = new_channel("author", profile=profile)
     lost, last = send(author, b"lost", start), send(author, b"last", start)
-    peers = [new_channel(f"p{n}", dialect=dialect, bloom_capacity=50) for n in range(50)]
+    peers = [new_channel(f"p{n}", profile=profile, bloom_capacity=50) for n in range(50)]
     for number, peer in enumerate(peers):
         if number >= 10:
             peer.receive(lost, None, start)

@@ -3,9 +3,8 @@ from hashlib import sha256
 import pytest
 
 from fairway.errors import ConfigurationError, EmptyPayloadError
-from fairway.options import IdRule
+from fairway.options import IdRule, Profile
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import LOGOS_DIALECT
 from fairway.protocol.sds.outcome import Ignored, MessageArrived, MessageIgnored, MessageReady
 from fairway.wire.bloom import BloomFilter
 from fairway.wire.hashing import keccak256
@@ -166,7 +165,7 @@ def test_with_ids_of_js_waku_a_payload_can_be_sent_and_acknowledged_again(new_ch
 
 
 def test_ids_of_logos_tell_messages_of_one_millisecond_apart(new_channel, start):
-    alice = new_channel("alice", dialect=LOGOS_DIALECT, id_rule=IdRule.KECCAK_TIMESTAMP)
+    alice = new_channel("alice", profile=Profile.LOGOS, id_rule=IdRule.KECCAK_TIMESTAMP)
     messages = [alice.send(b"ok", start, tracked=number % 2 == 0) for number in range(4)]
     assert messages[0].message_id == keccak256(b"alice" + str(start * 1_000_000).encode() + b"ok").hex()
     assert len({message.message_id for message in messages}) == 4
@@ -272,7 +271,7 @@ def test_citations_make_room_beside_a_full_segment(new_channel, a_message, start
     assert len(small.causal_history) == 200
     assert 0 < len(large.causal_history) < 60
     assert large.causal_history[-1].message_id == small.message_id or large.causal_history[-1] in small.causal_history
-    assert len(bob.dialect.codec.encode(large)) < 150_000
+    assert len(bob.profile.codec.encode(large)) < 150_000
 
 
 def test_what_is_cited_once_more_beside_a_segment_is_cited_with_what_is_known_of_it_by_then(new_channel, start):

@@ -10,9 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from examples import examples
 from fairway.errors import SnapshotError
-from fairway.options import RepairConfig, SdsConfig
+from fairway.options import Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import LOGOS_DIALECT, WAKU_DIALECT
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing
 from fairway.protocol.sds.state import TABLES, SdsState
 from fairway.wire.bloom import BloomFilter
@@ -27,8 +26,8 @@ def snapshot(channel):
     return {(table, key): row for table, key, row in SdsState(channel).rows()}
 
 
-def restored(rows, config, dialect, now_ms=0):
-    channel = MessageChannel("ch", "bob", config, now_ms=now_ms, dialect=dialect)
+def restored(rows, config, profile, now_ms=0):
+    channel = MessageChannel("ch", "bob", config, now_ms=now_ms, profile=profile)
     SdsState(channel).load(rows)
     return channel
 
@@ -62,9 +61,9 @@ class Rows(RuleBasedStateMachine):
         self.twin = None
         self.own = []
 
-    @initialize(tight=st.booleans(), dialect=st.sampled_from([WAKU_DIALECT, LOGOS_DIALECT]))
-    def begin(self, tight, dialect):
-        self.tight, self.dialect = tight, dialect
+    @initialize(tight=st.booleans(), profile=st.sampled_from([Profile.WAKU, Profile.LOGOS]))
+    def begin(self, tight, profile):
+        self.tight, self.profile = tight, profile
         limits = {"retained_messages": 4, "retained_bytes": 2_000, "max_tracked": 3} if tight else {}
         self.config = SdsConfig(
             bloom_capacity=20 if tight else 500,
@@ -73,7 +72,7 @@ class Rows(RuleBasedStateMachine):
             max_causal_history=3,
             repair=RepairConfig(t_min_ms=500, t_max_ms=3_000, **limits),
         )
-        self.channel = MessageChannel("ch", "bob", self.config, now_ms=self.now_ms, dialect=dialect)
+        self.channel = MessageChannel("ch", "bob", self.config, now_ms=self.now_ms, profile=profile)
         self.stored = snapshot(self.channel)
         self.channel.journal.drain()
 
@@ -127,20 +126,20 @@ class Rows(RuleBasedStateMachine):
     )
     def receive(self, number, sender, cited, own_cited, asked, in_filter, is_sync, ahead_ms, hint):
         own = [message.message_id for message in self.own[-2:]] if own_cited else []
-        bloom = BloomFilter(self.channel.bloom_parameters, self.dialect.codec.bloom)
+        bloom = BloomFilter(self.channel.bloom_parameters, self.profile.codec.bloom)
         for message_id in (*own, *in_filter, *(m.message_id for m in self.own[:2])):
             bloom.insert(message_id)
         message = SdsMessage(
             message_id=f"m{number}",
             sender_id=sender,
             channel_id="ch",
-            lamport_timestamp=(self.now_ms + ahead_ms) // self.dialect.lamport_unit_ms,
+            lamport_timestamp=(self.now_ms + ahead_ms) // self.profile.lamport_unit_ms,
             causal_history=tuple(HistoryEntry(name, None, "zoe") for name in (*cited, *own)),
-            bloom_filter=self.dialect.codec.write_bloom(bytes(bloom), self.channel.bloom_parameters),
+            bloom_filter=self.profile.codec.write_bloom(bytes(bloom), self.channel.bloom_parameters),
             repair_request=tuple(HistoryEntry(name, b"h", "zoe") for name in asked),
             content=b"" if is_sync else b"content",
         )
-        encoded = self.dialect.codec.encode(message)
+        encoded = self.profile.codec.encode(message)
         self.both(lambda c: c.receive(message, hint, self.now_ms, encoded))
 
     @precondition(lambda self: self.own)
@@ -153,7 +152,7 @@ class Rows(RuleBasedStateMachine):
 
     @rule(message_id=names, lamport_ms=st.integers(0, 5_000))
     def adopt(self, message_id, lamport_ms):
-        lamport = (START + lamport_ms) // self.dialect.lamport_unit_ms
+        lamport = (START + lamport_ms) // self.profile.lamport_unit_ms
         self.both(lambda c: c.adopt(message_id, lamport, "zoe", self.now_ms))
 
     @rule(message_ids=st.lists(names, max_size=2))
@@ -186,7 +185,7 @@ class Rows(RuleBasedStateMachine):
     @rule()
     def restart(self):
         rows = [(table, key, row) for (table, key), row in self.stored.items()]
-        twin = restored(reversed(rows), self.config, self.dialect)
+        twin = restored(reversed(rows), self.config, self.profile)
         assert snapshot(twin) == self.stored
         assert all(isinstance(table, str) for table, _ in twin.journal.drain())
         if not self.tight:
@@ -284,7 +283,7 @@ def test_as_much_is_kept_whole_after_a_restart_as_before(new_channel, send, star
         for number in range(40):
             send(bob, b"a few words, %d" % number, start)
         assert 1 < len(bob.retained) < 40
-        reborn = restored(list(SdsState(bob).rows()), bob.config, WAKU_DIALECT)
+        reborn = restored(list(SdsState(bob).rows()), bob.config, Profile.WAKU)
         assert list(reborn.retained) == list(bob.retained), most
 
 

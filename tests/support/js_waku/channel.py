@@ -53,9 +53,9 @@ class JsWakuChannel(MessageChannel):
         self._faults: dict[Fault, None] = {}
         self._now_ms = now_ms
         self._kept: dict[str, SdsMessage] = {}
-        codec, notice = self.dialect.codec, self._notice
+        codec, notice = self.profile.codec, self._notice
         self.history = JsLocalHistory(config.causal_history_size, notice)
-        self.owed = JsCitations(sender_id, self.dialect.segments, notice)
+        self.owed = JsCitations(sender_id, self.profile.segments, notice)
         self.bloom = JsBloom(self.bloom_parameters, codec.bloom, notice)
         self.outgoing = JsOutgoingBuffer(
             codec, self.bloom_parameters, config.possible_acks_threshold, self.journal, notice
@@ -63,7 +63,7 @@ class JsWakuChannel(MessageChannel):
         self.repair = JsRepair(
             sender_id,
             config.repair,
-            self.dialect.repair,
+            self.profile.repair,
             self.journal,
             max_heard=config.max_repair_requests,
             notice=notice,
@@ -110,7 +110,7 @@ class JsWakuChannel(MessageChannel):
             self._notice(Fault.EPHEMERAL_UNANNOUNCED)
             return []
         field = message.bloom_filter
-        if field is not None and self.dialect.codec.read_bloom(field, self.bloom_parameters) is None:
+        if field is not None and self.profile.codec.read_bloom(field, self.bloom_parameters) is None:
             raise ReceiptAbortedError("RangeError", self._receive_until_filter(message, now_ms))
         self._forget_repairs(message)
         return super().receive(message, hint, now_ms, encoded, from_store=from_store)
@@ -118,7 +118,7 @@ class JsWakuChannel(MessageChannel):
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, bytes) of messages whose turn it is, of all that were ever delivered (3)."""
         due = self.repair.take_responses(now_ms)
-        return [(message_id, self.dialect.codec.encode(self._kept[message_id])) for message_id in due]
+        return [(message_id, self.profile.codec.encode(self._kept[message_id])) for message_id in due]
 
     def take_faults(self) -> list[Fault]:
         """Return the faults noticed since the last call, in the order of first notice."""

@@ -9,7 +9,7 @@ from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair import Repair, RepairBuffer, Scheduled
-from fairway.protocol.sds.repair_times import RepairHash
+from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from js_waku.faults import Fault, Notice
 

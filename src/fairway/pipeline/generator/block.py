@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from fairway.options import Profile
+from fairway.options import IdRule
 from fairway.pipeline.generator.plan import MAX_PARTS, Block, GeneratorPlan, layout_of
 from fairway.pipeline.generator.units import (
     CONTENT,
@@ -95,13 +95,15 @@ class MadeBlock:
                     carrier.payload,
                     0,
                     carrier.fate.timestamp_ns,
-                    maker.meta,
+                    maker.profile.marker,
                     store_name(store),
                 )
 
     def facts(self) -> Iterator[dict[str, Any]]:
         """Yield what is true of the block, as rows of the table of facts (`fairway.pipeline.generator.FACTS`)."""
         yield from self._carrier_facts()
+        # An id that depends on the sender's clock does not follow from what the stores have.
+        is_rebuildable = self.maker.id_rule is not IdRule.KECCAK_TIMESTAMP
         for unit in self.units:
             is_complete = False
             if unit.payload:
@@ -111,7 +113,7 @@ class MadeBlock:
                     yield outcome
             for part in unit.parts:
                 if part.kind == CONTENT:
-                    yield from self._part_facts(part, is_rebuilt=is_complete and self.maker.profile is Profile.WAKU)
+                    yield from self._part_facts(part, is_rebuilt=is_complete and is_rebuildable)
 
     def _carrier_facts(self) -> Iterator[dict[str, Any]]:
         for carrier in self.carriers:
@@ -131,7 +133,7 @@ class MadeBlock:
                 "sources": [store_name(store) for store in fate.stores],
                 "rows": len(fate.stores) + fate.repeats,
                 "is_retransmission": is_ok and fate.timestamp_ns != part.seen_at,
-            } | (carrier.sizes(self.maker.codec) if is_ok else {})
+            } | (carrier.sizes(self.maker.profile.codec) if is_ok else {})
 
     def _outcome(self, unit: Unit) -> dict[str, Any] | None:
         """Return what comes of a unit's payload; None if no store has anything of it."""
@@ -140,7 +142,7 @@ class MadeBlock:
             return None
         data_held = sum(index < unit.data_count for index, _ in seen)
         # Parity of SEGMENTATION does not tell how many data segments there are.
-        is_told = data_held > 0 or self.maker.profile is Profile.LOGOS
+        is_told = data_held > 0 or self.maker.profile.segments.self_describing
         common = {"channel_id": self.maker.channel_id, "sender_id": unit.parts[0].sender_id}
         if len(seen) < unit.data_count or not is_told:
             return common | {
@@ -199,7 +201,7 @@ def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
         made.units.append(unit)
         for part, cited in log.citations(unit):
             message = _message(made.maker, part, cited)
-            payload = made.maker.codec.encode(message)
+            payload = made.maker.profile.codec.encode(message)
             part.hint = message_hash(SHARD, made.maker.waku(payload, part.fates[0].timestamp_ns))
             for fate in part.fates:
                 if fate.stores:

@@ -16,7 +16,7 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
-from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, parity_segments
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter
 
 UNITS_PER_BLOCK: Final = 2_000
 LARGEST_FILE_SEGMENTS: Final = 10
@@ -134,10 +134,6 @@ class GeneratorPlan:
         share = self.logos_share
         return Profile.LOGOS if int((channel + 1) * share) > int(channel * share) else Profile.WAKU
 
-    def parity_count(self, data_count: int, profile: Profile) -> int:
-        """Return how many parity segments a message has; SEGMENTATION rounds down, LIP-243 up."""
-        return parity_segments(data_count, self.parity_rate, round_up=profile is Profile.LOGOS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
@@ -192,6 +188,7 @@ def layout_of(plan: GeneratorPlan) -> Layout:
 
 def _messages_per_unit(plan: GeneratorPlan) -> float:
     counts = range(2, LARGEST_FILE_SEGMENTS + 1)
-    parts = sum(count + plan.parity_count(count, Profile.WAKU) for count in counts) / len(counts)
+    segmenter = Segmenter(plan.segmentation, Profile.WAKU.segments)
+    parts = sum(count + segmenter.parity_count(count) for count in counts) / len(counts)
     long_share = plan.long_share * max(0.0, 1 - plan.sync_share - plan.ephemeral_share)
     return 1 + long_share * (parts - 1)

@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from fairway.options import IdRule, Profile
 from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_PARTS, GeneratorPlan
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.bloom import BloomParameters
-from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
-from fairway.wire.segment import Segment, SegmentFormat
+from fairway.wire.sds import SdsMessage
+from fairway.wire.segment import Segment
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
@@ -31,7 +29,6 @@ _GARBAGE: Final = b"\x07"
 """No protobuf message begins with it: there is no field 0, and no wire type 7."""
 _BEYOND_63_BITS: Final = 2**63
 _TOO_MANY_SEGMENTS: Final = 300
-_ID_RULES: Final = {Profile.WAKU: IdRule.UNIQUE, Profile.LOGOS: IdRule.KECCAK_TIMESTAMP}
 
 DAMAGES: Final = ("not-sds", "not-sds", "no-id", "lamport-range", "bad-segment")
 """What can be wrong with a WakuMessage, by the status that it ends in (`fairway.pipeline.stages.Status`): garbage, a
@@ -100,14 +97,12 @@ class Maker:
         self.profile = plan.profile_of(channel)
         self.channel_id = f"channel-{channel:06}"
         self.content_topic = f"/fairway/1/{self.channel_id}-{self.profile.value}/proto"
-        self.codec: SdsCodec = codec_named(self.profile.value)
-        self.format: SegmentFormat = DIALECTS[self.profile].segments
-        self.meta = DIALECTS[self.profile].marker
+        self.id_rule = self.profile.options().sds.id_rule
         self._channel = channel
-        self._segmenter = Segmenter(plan.segmentation, self.format)
+        self._segmenter = Segmenter(plan.segmentation, self.profile.segments)
         bits = max(1, 8 * plan.bloom_bytes)
         parameters = BloomParameters(capacity=bits, error_rate=0.001, hash_count=10, bit_count=bits)
-        self.bloom = self.codec.write_bloom(bytes(plan.bloom_bytes), parameters) if plan.bloom_bytes else None
+        self.bloom = self.profile.codec.write_bloom(bytes(plan.bloom_bytes), parameters) if plan.bloom_bytes else None
 
     def draw(self, number: int) -> tuple[Unit, random.Random]:
         """Draw a unit without its content, and return what its content is to be drawn from."""
@@ -117,16 +112,18 @@ class Maker:
         dice = rng.random()
         if dice < plan.sync_share:
             kind = SYNC
-        elif dice < plan.sync_share + plan.ephemeral_share and self.profile is Profile.WAKU:
+        elif dice < plan.sync_share + plan.ephemeral_share and not self.profile.ephemeral_is_content:
             kind = EPHEMERAL
         else:
             is_long = rng.random() < plan.long_share
         data_count = rng.randint(2, LARGEST_FILE_SEGMENTS) if is_long else 1
         is_concurrent = rng.random() < plan.concurrent_share and plan.senders > 1 and number > 0
-        count = data_count + (plan.parity_count(data_count, self.profile) if is_long else 0)
+        count = data_count + (self._segmenter.parity_count(data_count) if is_long else 0)
         sender_id = f"{self.channel_id}-{number % plan.senders}"
         place = number - is_concurrent
-        base = START_MS // 1_000 + MAX_PARTS * place if self.profile is Profile.LOGOS else START_MS + UNIT_MS * place
+        # The clock advances by what a unit lasts, and by as much at least as it has messages.
+        unit_ms = self.profile.lamport_unit_ms
+        base = START_MS // unit_ms + max(MAX_PARTS, UNIT_MS // unit_ms) * place
         parts = [
             Part(
                 sender_id=sender_id,
@@ -169,22 +166,17 @@ class Maker:
         if len(unit.parts) == 1:
             unit.payload = mark + rng.randbytes(rng.randrange(2 * self.plan.content_bytes))
         else:
-            chunk = self.plan.segment_size_bytes
-            if self.profile is Profile.LOGOS:
-                chunk = self.plan.segment_size_bytes // 64 * 64 - 128
-            size = unit.data_count * chunk - rng.randrange(chunk)
+            segment_bytes = self._segmenter.segment_payload_bytes
+            size = unit.data_count * segment_bytes - rng.randrange(segment_bytes)
             unit.payload = mark + rng.randbytes(size - len(mark))
-        if len(unit.parts) == 1 and self.profile is Profile.WAKU:
-            unit.parts[0].content = unit.payload
-        else:
-            split = self._segmenter.split(unit.payload)
-            unit.payload_hash = split.payload_hash
-            for part, segment in zip(unit.parts, split.parts, strict=True):
-                part.content = segment.content
+        split = self._segmenter.split(unit.payload)
+        unit.payload_hash = split.payload_hash
+        for part, segment in zip(unit.parts, split.parts, strict=True):
+            part.content = segment.content
         for part in unit.parts:
             lamport = part.lamport or 0
             part.message_id = make_message_id(
-                _ID_RULES[self.profile],
+                self.id_rule,
                 sender_id=part.sender_id,
                 lamport=lamport,
                 content=part.content or b"",
@@ -194,21 +186,24 @@ class Maker:
 
     def waku(self, payload: bytes, timestamp_ns: int) -> WakuMessage:
         """Wrap a payload."""
-        return WakuMessage(payload=payload, content_topic=self.content_topic, timestamp_ns=timestamp_ns, meta=self.meta)
+        return WakuMessage(
+            payload=payload, content_topic=self.content_topic, timestamp_ns=timestamp_ns, meta=self.profile.marker
+        )
 
 
 def damaged(damage: int, message: SdsMessage, maker: Maker, rng: random.Random) -> bytes:
     """Return the payload that a message arrives as after damage of `DAMAGES`."""
+    codec = maker.profile.codec
     match damage:
         case 0:
             return _GARBAGE + rng.randbytes(len(message.content or b""))
         case 1:
             # The last field of either wire is longer than one byte.
-            return maker.codec.encode(message)[:-1]
+            return codec.encode(message)[:-1]
         case 2:
-            return maker.codec.encode(replace(message, message_id=""))
+            return codec.encode(replace(message, message_id=""))
         case 3:
-            return maker.codec.encode(replace(message, lamport_timestamp=_BEYOND_63_BITS + rng.randrange(1_000)))
+            return codec.encode(replace(message, lamport_timestamp=_BEYOND_63_BITS + rng.randrange(1_000)))
         case _:
             segment = Segment(
                 payload_hash=rng.randbytes(32),
@@ -219,4 +214,4 @@ def damaged(damage: int, message: SdsMessage, maker: Maker, rng: random.Random) 
                 payload=b"x",
                 payload_length=_TOO_MANY_SEGMENTS,
             )
-            return maker.codec.encode(replace(message, content=maker.format.encode(segment)))
+            return codec.encode(replace(message, content=maker.profile.segments.encode(segment)))

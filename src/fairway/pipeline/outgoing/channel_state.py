@@ -20,7 +20,6 @@ from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.state import TABLES, SdsState
 from fairway.storage.sqlite_store import SqliteStore
@@ -52,9 +51,7 @@ def open_channel(
     channel_id: str, sender_id: str, options: ReliableChannelOptions, state: ChannelState | None, start_ms: int
 ) -> MessageChannel:
     """Return the SDS channel of a sender at the start of a batch; `ConfigurationError` for names that cannot be."""
-    channel = MessageChannel(
-        channel_id, sender_id, sending_config(options), now_ms=start_ms, dialect=DIALECTS[options.profile]
-    )
+    channel = MessageChannel(channel_id, sender_id, sending_config(options), now_ms=start_ms, profile=options.profile)
     if state is not None:
         channel.lamport = max(channel.lamport, state.lamport)
         channel.sequence = state.sequence
@@ -73,7 +70,7 @@ def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = 
     ``without`` are messages that shall never have been: they are not cited, and the bloom filter is made anew.
     """
     newest = islice(channel.history, max(0, len(channel.history) - keep), None)
-    other = MessageChannel(channel.channel_id, channel.sender_id, channel.config, now_ms=0, dialect=channel.dialect)
+    other = MessageChannel(channel.channel_id, channel.sender_id, channel.config, now_ms=0, profile=channel.profile)
     other.lamport, other.sequence, other.ephemeral_count = channel.lamport, channel.sequence, channel.ephemeral_count
     other.owed = channel.owed
     for record in newest:
@@ -108,7 +105,7 @@ def state_of_store(
     rows = [(change.table, change.key, change.row) for change in stored.changes if change.table in TABLES]
     if not rows:
         raise ConfigurationError(f"{path} keeps no channel yet: leave it out to begin a new one")
-    channel = MessageChannel(channel_id, sender_id, options.sds, now_ms=0, dialect=DIALECTS[options.profile])
+    channel = MessageChannel(channel_id, sender_id, options.sds, now_ms=0, profile=options.profile)
     SdsState(channel).load((table, key, row) for table, key, row in rows if row is not None)
     records = tuple(islice(channel.history, max(0, len(channel.history) - options.sds.bloom_capacity), None))
     return ChannelState(
@@ -146,7 +143,7 @@ def states_of_run(
                 for entry in row["causal_history"] or ()
                 if author_of.get(entry["message_id"], row["sender_id"]) == row["sender_id"]
             )
-    unit_ms, tolerance_ms = DIALECTS[options.profile].lamport_unit_ms, options.sds.lamport_tolerance_ms
+    unit_ms, tolerance_ms = options.profile.lamport_unit_ms, options.sds.lamport_tolerance_ms
     latest = (now_ms + tolerance_ms) // unit_ms if tolerance_ms else _LARGEST_CLOCK
     return {
         channel_id: ChannelState(

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, FairwayError, MessageTooLargeError
-from fairway.options import IdRule, Profile, ReliableChannelOptions
+from fairway.options import IdRule, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.pipeline.outgoing.sealing import Sealer
 from fairway.protocol.incoming.delivering import logical_message_id
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import ContentTopic, autoshard, default_topic
@@ -95,8 +94,8 @@ class Composer:
         self._options = options
         self._keys = keys
         self._sds = open_channel(channel_id, sender_id, options, state, start_ms)
-        self._segmenter = Segmenter(options.segmentation, self._sds.dialect.segments)
-        self._meta = DIALECTS[options.profile].marker
+        self._segmenter = Segmenter(options.segmentation, self._sds.profile.segments)
+        self._meta = options.profile.marker
         self._places: dict[str, _Place] = {}
         self._now_ms = start_ms
         self._latest_ms = start_ms + _LONGEST_WAIT_MS
@@ -140,7 +139,7 @@ class Composer:
             return self._segmenter.split(payload.data).parts
         limit_bytes = self._options.segmentation.segment_size_bytes
         if len(payload.data) <= limit_bytes:
-            if self._options.profile is not Profile.LOGOS:
+            if not self._options.profile.ephemeral_is_content:
                 return (SegmentPart(content=payload.data, chunk_index=0, data_count=1, is_parity=False),)
             parts = self._segmenter.split(payload.data).parts
             if len(parts) == 1:
@@ -171,7 +170,7 @@ class Composer:
             is_parity=part.is_parity,
             content_topic=place.content_topic,
             pubsub_topic=place.pubsub_topic,
-            sealed=place.sealer.seal(self._sds.dialect.codec.encode(message)),
+            sealed=place.sealer.seal(self._sds.profile.codec.encode(message)),
             version=place.sealer.waku_version,
             meta=self._meta,
             ephemeral=payload.ephemeral,

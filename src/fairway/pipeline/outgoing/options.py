@@ -51,7 +51,7 @@ class SendOptions:
 
 def channel_options(profile: Profile, parity_rate: float | None) -> ReliableChannelOptions:
     """Return a profile's options, with another parity rate if there is one."""
-    options = ReliableChannelOptions.logos() if profile is Profile.LOGOS else ReliableChannelOptions()
+    options = profile.options()
     if parity_rate is None:
         return options
     return replace(options, segmentation=replace(options.segmentation, parity_rate=parity_rate))

@@ -17,13 +17,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from fairway.options import MAX_SEGMENTS, Profile, SdsConfig
+from fairway.options import Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.decoding import Decoder, Refused
 from fairway.protocol.sds.acknowledgements import CREDIBLE
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
-from fairway.wire.sds import Kind, SdsCodec, codec_named
+from fairway.wire.sds import Kind, SdsCodec
+from fairway.wire.segment import MAX_SEGMENTS
 
 BLOOM_EVIDENCE: Final = "channel_id string, message_id string, acknowledged_by string, how string, at bigint"
 """The table of evidence, at most two rows for each message and participant: ``how`` is ``descendant`` or ``bloom``."""
@@ -151,7 +152,7 @@ class ChannelWitness:
 
     def hear(self, heard: Heard) -> list[tuple[str, str, str]]:
         """Return what a message tells, as (message id, participant, how), and take it into the window."""
-        codec = codec_named(heard.profile)
+        codec = Profile(heard.profile).codec
         ancestors = 0
         for message_id in heard.cited:
             ancestors |= self._ancestors.get(message_id, 0)

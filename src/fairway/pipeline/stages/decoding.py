@@ -18,18 +18,13 @@ from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys, Opened
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
 from fairway.protocol.encryption.hook import Encryption, open_at_once
-from fairway.protocol.sds.dialect import LOGOS_MARKER
-from fairway.wire.sds import SdsCodec, SdsMessage, codec_named
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
-
-SEGMENT_FORMATS: Final[dict[Profile, SegmentFormat]] = {Profile.WAKU: WAKU_SEGMENTS, Profile.LOGOS: LIP_243}
-"""How each profile writes segments."""
+from fairway.wire.sds import SdsMessage
+from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
 """The columns of ``waku_messages`` that are looked at."""
 
 _MAX_LAMPORT: Final = 2**63 - 1
-_CODECS: Final[dict[Profile, SdsCodec]] = {profile: codec_named(profile.value) for profile in Profile}
 
 
 class Status(Enum):
@@ -94,7 +89,7 @@ class Decoder:
             status, error = _OK, None
             try:
                 message = self.message(payload or b"", topic, profile)
-                segment = self._segment(message, SEGMENT_FORMATS[profile])
+                segment = self._segment(message, profile.segments)
             except Refused as refusal:
                 message, status, error = None, refusal.status.value, refusal.error
             statuses.append(status)
@@ -118,7 +113,7 @@ class Decoder:
         except DecryptionError as error:
             raise Refused(Status.NOT_FOR_US, error) from error
         try:
-            message = _CODECS[profile].decode(opened.plaintext)
+            message = profile.codec.decode(opened.plaintext)
         except DecodeError as error:
             if opened.in_clear:
                 detail = f"no key opens it, and in clear it is none: {error}"
@@ -137,7 +132,7 @@ class Decoder:
         """Return the profile of each message, by its ``meta`` unless one profile holds for all."""
         if self._profile is not None:
             return [self._profile for _ in metas]
-        return [Profile.LOGOS if meta == LOGOS_MARKER else Profile.WAKU for meta in metas]
+        return [Profile.of_marker(meta) for meta in metas]
 
     def _profiles(self, batch: pa.RecordBatch) -> list[Profile]:
         if self._profile is not None:

@@ -24,7 +24,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LostSegments, Seen, Whole, lost_segments
-from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentSetAside,
@@ -116,7 +115,7 @@ def group_mapper(
 
     def reassemble_group(table: pa.Table) -> pa.Table:
         spoken = Profile(table.column("profile")[0].as_py()) if profile is None else profile
-        rows = list(_reassemble(table, SEGMENT_FORMATS[spoken], config))
+        rows = list(_reassemble(table, spoken.segments, config))
         excess = table.column("excess")[0].as_py() if "excess" in table.schema.names else 0
         if excess > 0:
             rows.append(_excess(rows[0], excess))

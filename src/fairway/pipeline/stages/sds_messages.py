@@ -17,12 +17,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from fairway.options import MAX_SEGMENTS, Profile
+from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.stages.decoding import INPUT, SEGMENT_FORMATS, Decoder, Status
+from fairway.pipeline.stages.decoding import INPUT, Decoder, Status
 from fairway.protocol.encryption.hook import Encryption
+from fairway.wire.segment import MAX_SEGMENTS
 
-__all__ = ["SDS_MESSAGES", "SEGMENT_FORMATS", "BatchMapper", "Status", "sds_mapper", "sds_messages"]
+__all__ = ["SDS_MESSAGES", "BatchMapper", "Status", "sds_mapper", "sds_messages"]
 
 _ENTRIES: Final = "array<struct<message_id: string, retrieval_hint: binary, sender_id: string>>"
 _CARRIER: Final = "message_hash binary, timestamp bigint, content_topic string,"

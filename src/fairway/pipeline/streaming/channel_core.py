@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from fairway.options import Profile
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
-from fairway.pipeline.stages.sds_messages import SEGMENT_FORMATS
 from fairway.pipeline.streaming.gaps import Gaps
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
@@ -224,7 +223,7 @@ class ChannelCore:
         def touch(key: str) -> None:
             self._touched[f"{profile.value}/{key}"] = None
 
-        return Reassembler(STREAM_SEGMENTATION, SEGMENT_FORMATS[profile], on_change=touch)
+        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch)
 
     def _row(self, key: str) -> Row | None:
         kind, _, own = key.partition("/")

@@ -96,7 +96,7 @@ class Delivering:
         self._lost_segments = lost_segments
         self._content_topic = content_topic
         self._pubsub_topic = autoshard(content_topic, options.cluster_id, options.shard_count)
-        self._is_wrapped = sds.dialect.ephemeral_is_content
+        self._is_wrapped = sds.profile.ephemeral_is_content
         self._on_arrival = options.delivery is Delivery.ARRIVAL
         self._bounds = {
             Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,

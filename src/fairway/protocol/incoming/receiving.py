@@ -81,7 +81,7 @@ class Receiving:
         self._options = options
         self._sds = sds
         self.reassembler = Reassembler(
-            options.segmentation, sds.dialect.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
+            options.segmentation, sds.profile.segments, on_change=lambda key: journal.touch(REASSEMBLY, key)
         )
         self.undelivered = Undelivered(journal)
         self._lost_segments = LostSegments(options, sds, segmenter, self.undelivered)
@@ -117,7 +117,7 @@ class Receiving:
             self._tally.add("oversized")
         elif (message.version or 0) != self._outbound.waku_version:
             self._tally.add("undecryptable")
-        elif self._sds.dialect.marker not in (None, message.meta):
+        elif self._sds.profile.marker not in (None, message.meta):
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
@@ -160,7 +160,7 @@ class Receiving:
     def _decode(self, plaintext: bytes, transmission: Transmission, *, from_store: bool) -> SdsMessage | None:
         """Return the SDS message in a plaintext, without what it says that does not count; None if there is none."""
         try:
-            message = self._sds.dialect.codec.decode(plaintext)
+            message = self._sds.profile.codec.decode(plaintext)
         except DecodeError:
             self._tally.add("undecodable")
             return None
@@ -220,7 +220,7 @@ class Receiving:
             self._effects.tell(*self.delivering.taken_in(message, kept, transmission))
         elif message.kind is Kind.EPHEMERAL and any(isinstance(outcome, MessageArrived) for outcome in outcomes):
             self._effects.tell(*self.delivering.deliver_ephemeral(message, transmission))
-            if self._sds.dialect.ephemeral_is_content:
+            if self._sds.profile.ephemeral_is_content:
                 # nim-sds logs and cites it like any other, and nobody has to wait for it.
                 return self._sds.settle([message.message_id], now_ms)
         return []

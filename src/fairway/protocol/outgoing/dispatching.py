@@ -29,7 +29,6 @@ from fairway.protocol.ratelimit import (
     Upstream,
     rln_signal,
 )
-from fairway.protocol.sds.dialect import DIALECTS
 from fairway.units import NS_PER_MS
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
@@ -130,7 +129,7 @@ class Outbound:
         """Whether the node can send; nothing is dispatched while it cannot."""
         self._content_topic = content_topic
         self._max_bytes = options.max_wire_message_bytes
-        self._meta = DIALECTS[options.profile].marker
+        self._meta = options.profile.marker
         self.waku_version = waku_version
         self._rln = rln
         self._journal = journal

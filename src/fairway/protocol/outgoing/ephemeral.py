@@ -57,7 +57,7 @@ class EphemeralSending:
         tally: Tally,
     ) -> None:
         self._limit_bytes = options.segmentation.segment_size_bytes
-        self._is_wrapped = sds.dialect.ephemeral_is_content
+        self._is_wrapped = sds.profile.ephemeral_is_content
         self._segmenter = segmenter
         self._sds = sds
         self._outbound = outbound
@@ -89,7 +89,7 @@ class EphemeralSending:
             self._dropped((request_id, message_id), dropped, now_ms)
             return None
         message = self._sds.send_ephemeral(content, now_ms)
-        encoded = self._sds.dialect.codec.encode(message)
+        encoded = self._sds.profile.codec.encode(message)
         ids = (request_id, message_id)
         return LeavingEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
 

@@ -166,7 +166,7 @@ class Sending:
 
     def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Leaving | None:
         try:
-            encoded = self._sds.dialect.codec.encode(message)
+            encoded = self._sds.profile.codec.encode(message)
         except FairwayError as error:
             self._fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
             return None
@@ -247,7 +247,7 @@ class Sending:
         if message is None:
             return None
         self._unsent_sync = message
-        encoded = self._sds.dialect.codec.encode(message)
+        encoded = self._sds.profile.codec.encode(message)
         return Leaving(purpose=Purpose.SYNC, sds_id=message.message_id, encoded=encoded)
 
     def answered(
@@ -362,7 +362,7 @@ class Sending:
         encoded = self._sds.retained.encoded(segment.sds_id)
         waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is not None:
-            encoded = self._sds.dialect.codec.encode(waiting.message)
+            encoded = self._sds.profile.codec.encode(waiting.message)
         is_under_way = segment.state in UNDER_WAY or self.outbound.waits(segment.sds_id)
         if encoded is None or is_under_way or not self.requests.needs_retry(segment):
             if segment.state is SegmentState.HELD:

@@ -19,7 +19,7 @@ from typing import Final
 
 from fairway.errors import EmptyPayloadError
 from fairway.events import Limit
-from fairway.options import IdRule, SdsConfig
+from fairway.options import IdRule, Profile, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
 from fairway.protocol.sds.acknowledgements import (
@@ -30,7 +30,6 @@ from fairway.protocol.sds.acknowledgements import (
     OutgoingMessage,
 )
 from fairway.protocol.sds.dependencies import Dependencies
-from fairway.protocol.sds.dialect import WAKU_DIALECT, SdsDialect
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.incoming import MissingMessage, Parked
 from fairway.protocol.sds.message_id import (
@@ -118,7 +117,7 @@ class MessageChannel:
         config: SdsConfig | None = None,
         *,
         now_ms: int,
-        dialect: SdsDialect = WAKU_DIALECT,
+        profile: Profile = Profile.WAKU,
         journal: Journal | None = None,
         max_missing: int = 10_000,
     ) -> None:
@@ -130,26 +129,26 @@ class MessageChannel:
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
         self.sender_id = checked_name("sender_id", sender_id, "give a name that no other participant has")
         self.config = config = config or SdsConfig()
-        self.dialect = dialect
+        self.profile = profile
         self.journal = journal if journal is not None else Journal()
         self.bloom_parameters = BloomParameters.of(config.bloom_capacity, config.bloom_error_rate)
-        self.lamport = now_ms // dialect.lamport_unit_ms
+        self.lamport = now_ms // profile.lamport_unit_ms
         self.sequence = 0
         self.born_at = self.lamport
         """The clock when this participant began: whatever it sent since then it knows."""
         self.history = LocalHistory(config.causal_history_size)
-        self.bloom = RollingBloom(self.bloom_parameters, dialect.codec.bloom)
+        self.bloom = RollingBloom(self.bloom_parameters, profile.codec.bloom)
         self.outgoing = OutgoingBuffer(
-            dialect.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
+            profile.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
-        self.retained = RetainedMessages(config.repair, self.journal, dialect.codec)
+        self.retained = RetainedMessages(config.repair, self.journal, profile.codec)
         self.repair = Repair(
-            sender_id, config.repair, dialect.repair, self.journal, max_heard=config.max_repair_requests
+            sender_id, config.repair, profile.repair, self.journal, max_heard=config.max_repair_requests
         )
         self.dependencies = Dependencies(
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
-        self.owed = OwedCitations(sender_id, dialect.segments)
+        self.owed = OwedCitations(sender_id, profile.segments)
         self.participants: set[str] = set()
         self.ephemeral_count = 0
 
@@ -515,7 +514,7 @@ class MessageChannel:
             if encoded is None:
                 continue
             own[message_id] = OutgoingMessage(
-                message=self.dialect.codec.decode(encoded),
+                message=self.profile.codec.decode(encoded),
                 sequence=sequence,
                 positions=self.bloom.positions(message_id),
                 acknowledged_by=dict(acknowledged_by),
@@ -530,12 +529,12 @@ class MessageChannel:
         for message_id in list(self.retained):
             encoded = self.retained.encoded(message_id) if self.retained.order(message_id) >= first_order else None
             if encoded is not None:
-                citations = self.dialect.codec.decode(encoded).causal_history
+                citations = self.profile.codec.decode(encoded).causal_history
                 self.outgoing.ancestry.record(message_id, citations, own)
 
     def _advance_clock(self, now_ms: int) -> None:
         """SDS, "Send Message": the later of wall clock and own clock plus one."""
-        self.lamport = max(now_ms // self.dialect.lamport_unit_ms, self.lamport + 1)
+        self.lamport = max(now_ms // self.profile.lamport_unit_ms, self.lamport + 1)
         self.journal.touch(META, "")
 
     def _make_id(self, content: bytes, now_ms: int) -> str:
@@ -554,8 +553,8 @@ class MessageChannel:
         docs/decisions/specifications.md, "Nothing from the network is trusted".
         """
         tolerance = self.config.lamport_tolerance_ms
-        by_the_wall = (now_ms + tolerance) // self.dialect.lamport_unit_ms if tolerance else _LARGEST_CLOCK
-        return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.dialect.lamport_lead)
+        by_the_wall = (now_ms + tolerance) // self.profile.lamport_unit_ms if tolerance else _LARGEST_CLOCK
+        return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.profile.lamport_lead)
 
     def _compose(
         self, message_id: str, content: bytes | None, now_ms: int, beside: tuple[HistoryEntry, ...] = ()
@@ -569,7 +568,7 @@ class MessageChannel:
             channel_id=self.channel_id,
             lamport_timestamp=self.lamport,
             causal_history=fitting_beside(content, cited),
-            bloom_filter=self.dialect.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
+            bloom_filter=self.profile.codec.write_bloom(self.bloom.words(), self.bloom_parameters),
             repair_request=self.repair.take_requests(now_ms),
             content=content,
         )
@@ -747,7 +746,7 @@ class MessageChannel:
     ) -> list[SdsOutcome]:
         """Park a content message, and ask for what is missing; a sync message only tells what is missing."""
         if message.kind is Kind.CONTENT:
-            data = encoded if encoded is not None else self.dialect.codec.encode(message)
+            data = encoded if encoded is not None else self.profile.codec.encode(message)
             self.dependencies.park(message, data, hint, missing, now_ms)
             self.repair.earned(message)
         # A parked message was received: it needs no asking for, only what it waits for does.

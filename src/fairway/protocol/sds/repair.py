@@ -25,12 +25,12 @@ from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.outcome import RepairRequested, ResponseScheduled, SdsOutcome
 from fairway.protocol.sds.repair_times import (
-    RepairHash,
     backed_off,
     in_response_group,
     request_offset,
     response_groups_for,
 )
+from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _MAX_REST_DOUBLINGS: Final = 3

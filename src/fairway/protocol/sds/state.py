@@ -165,7 +165,7 @@ class SdsState:
                 first_waited_ms=since_waited_ms,
             )
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
-            message = channel.dialect.codec.decode(encoded)
+            message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
             unmet = channel.dependencies.unmet(message.message_id, cited)
             # What is noted as missing is waited for until the next sweep, even if it is in the history by now.
@@ -204,19 +204,19 @@ class SdsState:
         for message_id in channel.retained:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
-                entered.append(channel.dialect.codec.decode(encoded))
+                entered.append(channel.profile.codec.decode(encoded))
         for message in entered:
             channel.outgoing.ancestry.record(message.message_id, message.causal_history, own)
         channel.owed.rebuild(entered, channel.dependencies.cited)
 
     def _outgoing_row(self, waiting: OutgoingMessage) -> Row:
-        encoded = self._channel.dialect.codec.encode(waiting.message)
+        encoded = self._channel.profile.codec.encode(waiting.message)
         return (waiting.sequence, encoded, *_NEVER_ENOUGH)
 
     def _load_outgoing(self, key: str, row: Row) -> None:
         sequence, encoded, _, _ = row
         self._channel.outgoing.messages[key] = OutgoingMessage(
-            message=self._channel.dialect.codec.decode(encoded), sequence=sequence
+            message=self._channel.profile.codec.decode(encoded), sequence=sequence
         )
 
     def _acknowledgement_row(self, key: str) -> Row | None:

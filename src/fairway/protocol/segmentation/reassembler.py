@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fairway.errors import SegmentError
 from fairway.events import Limit, LossReason
-from fairway.options import MAX_SEGMENTS
 from fairway.protocol.segmentation import records
 from fairway.protocol.segmentation.assembly import Assembled, Unassembled, assemble
 from fairway.protocol.segmentation.ended_sets import EndedSets
@@ -45,7 +44,7 @@ from fairway.protocol.segmentation.outcomes import (
     WholeMessage,
 )
 from fairway.protocol.segmentation.segment_set import SegmentSet, SetAside, SetState, Slot, open_set
-from fairway.wire.segment import INVALID
+from fairway.wire.segment import INVALID, MAX_SEGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
-from fairway.options import MAX_SEGMENTS
 from fairway.protocol.segmentation import leopard
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import Segment, SegmentFormat
+from fairway.wire.segment import MAX_SEGMENTS, Segment, SegmentFormat
 
 if TYPE_CHECKING:
     from fairway.options import SegmentationConfig
@@ -56,7 +55,7 @@ class Segmentation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    chunk_bytes: int
+    piece_bytes: int
     data_count: int
     parity_count: int
 
@@ -91,8 +90,9 @@ class Segmenter:
             if segment_format.self_describing
             else min(config.max_total_segments, MAX_SEGMENTS)
         )
-        self._chunk_bytes = _lip_243_chunk(config) if segment_format.self_describing else _waku_chunk(config)
-        self._limit_bytes = min(config.max_message_size_bytes, self._chunk_bytes * self._max_data_count())
+        self.segment_payload_bytes = _lip_243_size(config) if segment_format.self_describing else _waku_size(config)
+        """Longest piece of a payload in one segment."""
+        self._limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
 
     def split(self, payload: bytes) -> Segmentation:
         """Return the payload in parts, in the order in which they should be sent.
@@ -109,12 +109,12 @@ class Segmenter:
             return self._segmented(payload, self._plan(payload))
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
-        if len(payload) > self._chunk_bytes:
+        if len(payload) > self.segment_payload_bytes:
             return self._segmented(payload, self._plan(payload))
         if self._format.is_segment(payload):
             # Sent unmodified, this payload would be taken for a segment of some other message. Two data
             # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
-            return self._segmented(payload, _Plan(chunk_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
+            return self._segmented(payload, _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
         # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
         part = SegmentPart(content=payload, chunk_index=0, data_count=1, is_parity=False)
         return Segmentation(payload_hash=None, parts=(part,))
@@ -136,8 +136,10 @@ class Segmenter:
         return count if data_count + count <= self._max_total else 0
 
     def _plan(self, payload: bytes) -> _Plan:
-        data_count = max(1, -(-len(payload) // self._chunk_bytes))
-        return _Plan(chunk_bytes=self._chunk_bytes, data_count=data_count, parity_count=self.parity_count(data_count))
+        data_count = max(1, -(-len(payload) // self.segment_payload_bytes))
+        return _Plan(
+            piece_bytes=self.segment_payload_bytes, data_count=data_count, parity_count=self.parity_count(data_count)
+        )
 
     def _max_data_count(self) -> int:
         """Return how many data segments leave room for their parity within max_total_segments."""
@@ -152,7 +154,7 @@ class Segmenter:
     def _segmented(self, payload: bytes, plan: _Plan) -> Segmentation:
         # SEGMENTATION, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
         payload_hash = keccak256(payload)
-        size = plan.chunk_bytes
+        size = plan.piece_bytes
         chunks = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
         shards: list[bytes] = []
         if plan.parity_count:
@@ -181,7 +183,7 @@ class Segmenter:
         return Segmentation(payload_hash=payload_hash, parts=tuple(parts))
 
 
-def _waku_chunk(config: SegmentationConfig) -> int:
+def _waku_size(config: SegmentationConfig) -> int:
     if config.max_total_segments < 2:
         raise ConfigurationError(
             "max_total_segments must be at least 2 in the Waku profile: a payload that looks like a segment takes two"
@@ -198,7 +200,7 @@ def _waku_chunk(config: SegmentationConfig) -> int:
     return config.segment_size_bytes // leopard.SHARD_ALIGNMENT * leopard.SHARD_ALIGNMENT
 
 
-def _lip_243_chunk(config: SegmentationConfig) -> int:
+def _lip_243_size(config: SegmentationConfig) -> int:
     # LIP-243 limits the encoded segment. As in nim-segmentation the chunk is aligned also without parity, so that
     # every receiver can decode whatever parity another sender adds.
     if config.segment_size_bytes < LIP_243_MIN_SEGMENT_BYTES:
