@@ -20,7 +20,7 @@ from benchmarks.libp2p_streams import MUXERS
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Verdict
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, ValidationResult
 from fairway.waku.libp2p.host import Host
 from fairway.waku.subscription import Subscription
 
@@ -65,7 +65,7 @@ async def _relay(host: Host) -> AsyncIterator[_Relay]:
     options = GossipsubOptions()
     router = Router(options, rng=random.Random(1))
     async with PubSub(host, _RELAY, router, options=options) as pubsub:
-        yield _Relay(pubsub, pubsub.subscribe(_TOPIC, lambda _: Verdict.ACCEPT))
+        yield _Relay(pubsub, pubsub.subscribe(_TOPIC, lambda _: ValidationResult.ACCEPT))
 
 
 async def _serve(muxer: str) -> None:

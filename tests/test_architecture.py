@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -218,6 +219,16 @@ def test_generated_code_stays_inside_the_wire():
 
 def test_every_module_says_what_it_is_for():
     assert [name_of(path) for path in modules() if not (ast.get_docstring(tree_of(path)) or "").strip()] == []
+
+
+def test_each_public_class_has_a_name_of_its_own():
+    classes = Counter(
+        node.name
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_no_text_names_a_path_of_one_machine():

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fairway.apps.demonstration import Demonstration, Said
-from fairway.apps.demonstration_bookkeeping import Verdict
+from fairway.apps.demonstration_bookkeeping import DemonstrationFaults
 from fairway.apps.demonstration_display import progress_view, said_line, summary
 from fairway.apps.demonstration_result import DemonstrationPlan, DemonstrationResult, Killing, SentMessage
 
@@ -30,7 +30,7 @@ RESULT = DemonstrationResult(
     participants=("alice", "bob", "carol"),
     messages=(FILE, replace(FILE, title="ok", is_file=False, size_bytes=2, delivered_at_ms=None, failed="no [answer]")),
     elapsed_ms=12_340,
-    verdict=Verdict(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0),
+    verdict=DemonstrationFaults(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0),
     faults=(),
     file_sha256="f" * 64,
     saved={"bob": "f" * 64, "carol": "f" * 64},
@@ -67,7 +67,7 @@ def test_the_summary_does_not_hide_what_went_wrong():
     assert RESULT.killing is not None
     wrong = replace(
         RESULT,
-        verdict=Verdict(lost=1, twice=2, out_of_order=3, unacknowledged=4, ended_twice=0),
+        verdict=DemonstrationFaults(lost=1, twice=2, out_of_order=3, unacknowledged=4, ended_twice=0),
         faults=("bob got 'ok' of [alice] once too often",),
         saved={"bob": "f" * 64, "carol": None},
         killing=replace(RESULT.killing, file_at_ms=1_000, redelivered=1),

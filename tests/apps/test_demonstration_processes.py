@@ -9,7 +9,13 @@ import sys
 import pytest
 
 from fairway.apps import demonstration_processes
-from fairway.apps.demonstration_processes import Process, ProcessDiedError, ProcessGroup, fairway_command, tail
+from fairway.apps.demonstration_processes import (
+    ParticipantProcess,
+    ProcessDiedError,
+    ProcessGroup,
+    fairway_command,
+    tail,
+)
 from patience import PATIENCE_S
 
 ECHO = """
@@ -57,7 +63,7 @@ def lines():
 
 @pytest.fixture
 def make(tmp_path, lines):
-    return lambda source, name="child": Process(name, script(source), tmp_path / f"{name}.log", lines.append)
+    return lambda source, name="child": ParticipantProcess(name, script(source), tmp_path / f"{name}.log", lines.append)
 
 
 def test_commands_go_in_and_lines_come_out_in_order(make, lines):
@@ -128,7 +134,7 @@ def test_what_a_listener_raises_is_not_swallowed(tmp_path):
 
     async def talk():
         async with ProcessGroup() as group:
-            process = group.add(Process("child", script("print('{}')"), tmp_path / "log", fail))
+            process = group.add(ParticipantProcess("child", script("print('{}')"), tmp_path / "log", fail))
             await process.start()
             await asyncio.sleep(0)
             while True:
@@ -189,7 +195,9 @@ def test_a_fairway_command_runs_with_this_interpreter_wherever_it_is_called(tmp_
 
     async def talk():
         async with ProcessGroup() as group:
-            process = group.add(Process("child", fairway_command("--version"), tmp_path / "log", lines.append))
+            process = group.add(
+                ParticipantProcess("child", fairway_command("--version"), tmp_path / "log", lines.append)
+            )
             await process.start()
             return await process.gone()
 

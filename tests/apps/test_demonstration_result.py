@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.apps.demonstration_bookkeeping import Verdict
+from fairway.apps.demonstration_bookkeeping import DemonstrationFaults
 from fairway.apps.demonstration_result import MAX_FILE_BYTES, DemonstrationPlan, DemonstrationResult
 from fairway.errors import ConfigurationError
 
-GOOD = Verdict(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0)
+GOOD = DemonstrationFaults(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0)
 RESULT = DemonstrationResult(
     channel_id="demo",
     participants=("alice", "bob", "carol"),

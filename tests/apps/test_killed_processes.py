@@ -21,7 +21,7 @@ import time
 import pytest
 
 from fairway.apps.demonstration_bookkeeping import Bookkeeping
-from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_command
+from fairway.apps.demonstration_processes import ParticipantProcess, ProcessGroup, fairway_command
 
 NAMES = ("alice", "bob", "carol")
 NETWORK = "network"
@@ -83,7 +83,7 @@ class World:
             arguments = ["participant", *node, "--channel", "team", "--sender", name]
             arguments += ["--store", self.folder / f"{name}.db", "--options", self.folder / "options.json"]
         log = self.folder / f"{name}.log"
-        return Process(name, fairway_command(*map(str, arguments)), log, lambda line: self.hear(name, line))
+        return ParticipantProcess(name, fairway_command(*map(str, arguments)), log, lambda line: self.hear(name, line))
 
     async def start(self, name):
         await self.processes[name].gone()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
+from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.apps.tracing import trace_message
@@ -38,7 +38,7 @@ async def listening(*everybody: ChannelSettings) -> AsyncIterator[None]:
 
 
 async def sent(settings: ChannelSettings, payload: bytes = b"hello", **wish: Any) -> SendReport:
-    return await send_message(settings, payload, Wish(**wish), Watching())
+    return await send_message(settings, payload, SendGoal(**wish), Watching())
 
 
 def test_a_message_is_waited_for_until_those_who_were_named_have_it(make_settings: MakeSettings):
@@ -47,7 +47,7 @@ def test_a_message_is_waited_for_until_those_who_were_named_have_it(make_setting
         steps: list[Progress] = []
         watching = Watching(event=events.append, progress=steps.append)
         async with listening(make_settings("bob"), make_settings("carol")):
-            wish = Wish(count=2, by=("carol",), timeout_s=PATIENCE_S)
+            wish = SendGoal(count=2, by=("carol",), timeout_s=PATIENCE_S)
             report = await send_message(make_settings("alice"), b"x" * 300_000, wish, watching)
         assert report.reached
         assert not report.failed

@@ -16,7 +16,7 @@ from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
 from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.peer_id import PeerId
 from patience import PATIENCE_S, until
 
@@ -63,7 +63,7 @@ def test_people_are_told_when_a_peer_cannot_be_reached_comes_and_goes(monkeypatc
     monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.02)
 
     async def work():
-        key = PrivateKey.generate()
+        key = IdentityKey.generate()
         async with await Host.start(key=key, listen=["/ip4/127.0.0.1/tcp/0"]) as there:
             (address,) = there.addresses
         told: asyncio.Queue[str] = asyncio.Queue()
@@ -127,7 +127,7 @@ def test_a_node_comes_back_with_its_peer_id_and_says_where_that_is_kept(tmp_path
     settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "state" / "fairway")
     first, second = (first_words(settings).splitlines() for _ in range(2))
     kept = tmp_path / "state" / "fairway" / "node.key"
-    assert first[0] == second[0] == f"node {PeerId.from_public_key(PrivateKey.load(kept).public_key)}"
+    assert first[0] == second[0] == f"node {PeerId.from_public_key(IdentityKey.load(kept).public_key)}"
     assert f"its key, and so its peer id, is kept in {kept}" in first
     assert kept.stat().st_mode & 0o077 == kept.parent.stat().st_mode & 0o077 == 0
 
@@ -172,7 +172,7 @@ def test_the_folder_of_state_is_where_the_desktop_keeps_such_things(monkeypatch,
 def test_a_key_file_is_made_once_and_keeps_the_peer_id(tmp_path):
     settings = NodeSettings(options=ServiceOptions(), rest=None, key=tmp_path / "node.key")
     first, second = (first_words(settings).splitlines()[0] for _ in range(2))
-    key = PrivateKey.load(tmp_path / "node.key")
+    key = IdentityKey.load(tmp_path / "node.key")
     assert first == second == f"node {PeerId.from_public_key(key.public_key)}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import Wait, Watching, Wish, send_message
+from fairway.apps.sending import SendGoal, Wait, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, as_text, tail
 from fairway.errors import ConfigurationError
@@ -17,7 +17,7 @@ from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, run, until
 
 MakeSettings = Callable[..., ChannelSettings]
-SENT = Wish(wait=Wait.SENT)
+SENT = SendGoal(wait=Wait.SENT)
 
 
 class Shown:
@@ -88,7 +88,7 @@ def test_who_leaves_after_a_message_has_acknowledged_it(make_settings: MakeSetti
         reading = asyncio.ensure_future(tail(bob, Until(count=1), Shown()))
         await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
         # One transmission: if bob leaves without a word, nobody ever hears of him.
-        report = await send_message(make_settings("alice"), b"hello", Wish(timeout_s=PATIENCE_S), Watching())
+        report = await send_message(make_settings("alice"), b"hello", SendGoal(timeout_s=PATIENCE_S), Watching())
         assert (report.reached, report.delivered_to) == (True, ("bob",))
         assert await reading == 1
 

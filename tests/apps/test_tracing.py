@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
+from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.apps.tracing import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageDelivered, MessageReceived
-from fairway.storage.channel_store import Outcome
+from fairway.storage.channel_store import SendOutcome
 from fairway.waku.local.network import process_network
 from patience import PATIENCE_S, until
 
@@ -35,13 +35,13 @@ class Story:
         async with asyncio.timeout(PATIENCE_S):
             receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
             await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
-            report = await send_message(alice, b"x" * SIZE, Wish(timeout_s=PATIENCE_S), Watching())
+            report = await send_message(alice, b"x" * SIZE, SendGoal(timeout_s=PATIENCE_S), Watching())
             await receiving
         assert report.reached
         return report
 
     def send(self, payload: bytes) -> SendReport:
-        return asyncio.run(send_message(self.settings[0], payload, Wish(wait=Wait.NONE), Watching()))
+        return asyncio.run(send_message(self.settings[0], payload, SendGoal(wait=Wait.NONE), Watching()))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_story_has_segments_hashes_attempts_acknowledgements_and_receipts(stor
     (sending,) = trace.sendings
     assert (sending.who, sending.request_id) == ("alice", story.report.request_id)
     assert sending.request is not None
-    assert (sending.request.outcome, sending.request.size_bytes) == (Outcome.DELIVERED, SIZE)
+    assert (sending.request.outcome, sending.request.size_bytes) == (SendOutcome.DELIVERED, SIZE)
     assert isinstance(sending.ending, MessageDelivered)
     data = [segment for segment in sending.segments if not segment.is_parity]
     assert [segment.chunk_index for segment in data] == [0, 1, 2]

@@ -17,7 +17,7 @@ from fairway.apps import settings as settings_module
 from fairway.apps.chat import chat
 from fairway.apps.notes import Notes
 from fairway.apps.screen import Screen
-from fairway.apps.sending import Wait, Watching, Wish, send_message
+from fairway.apps.sending import SendGoal, Wait, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.apps.tailing import Until, tail
 from fairway.channel.creation import create_reliable_channel
@@ -33,7 +33,7 @@ from fairway.events import (
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.connect import connect
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from patience import PATIENCE_S, until
 
 
@@ -45,7 +45,7 @@ class Place:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.address = f"/ip4/127.0.0.1/tcp/{self.port}"
-        self.key = PrivateKey.generate()
+        self.key = IdentityKey.generate()
 
     @asynccontextmanager
     async def node(self) -> AsyncIterator[None]:
@@ -90,11 +90,11 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
 
     async def work() -> None:
         alice, bob = at_place("alice", tmp_path / "alice.db"), at_place("bob")
-        report = await send_message(alice, b"first", Wish(), Watching())
+        report = await send_message(alice, b"first", SendGoal(), Watching())
         assert not report.reached
         assert not report.failed
         assert report.detail.startswith("accepted and stored, but the node cannot be reached")
-        assert (await send_message(alice, b"second", Wish(wait=Wait.NONE), Watching())).reached
+        assert (await send_message(alice, b"second", SendGoal(wait=Wait.NONE), Watching())).reached
         came: list[bytes] = []
 
         def show(event: Event, _: Path | None) -> None:
@@ -104,12 +104,12 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
         async with place.node():
             monkeypatch.setattr(sending, "NODE_S", PATIENCE_S)
             reading = asyncio.ensure_future(tail(bob, Until(count=3, linger_s=0), show))
-            report = await send_message(alice, b"third", Wish(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
+            report = await send_message(alice, b"third", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
             assert report.reached
             assert report.earlier_open == 2
             # The earlier ones go out whenever a command runs with the store.
             while len(came) < 3:
-                await send_message(alice, b"again", Wish(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
+                await send_message(alice, b"again", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         assert came[:3] == [b"first", b"second", b"third"]
@@ -127,7 +127,7 @@ def test_a_send_without_a_store_needs_a_node(
 
     monkeypatch.setattr("fairway.apps.settings.connect", at_once)
     with pytest.raises(NodeUnavailableError, match="Connection refused"):
-        asyncio.run(send_message(settings, b"x", Wish(), Watching()))
+        asyncio.run(send_message(settings, b"x", SendGoal(), Watching()))
 
 
 def test_a_channel_can_be_made_before_its_node_is_there(place: Place) -> None:

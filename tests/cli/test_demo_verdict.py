@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fairway.apps.demonstration_report
 import fairway.cli.demo
-from fairway.apps.demonstration_bookkeeping import Verdict
+from fairway.apps.demonstration_bookkeeping import DemonstrationFaults
 from fairway.apps.demonstration_report import Rebuilt
 from fairway.apps.demonstration_result import DemonstrationResult, SentMessage
 from fairway.cli import app
@@ -29,7 +29,7 @@ MESSAGE = SentMessage(
     delivered_at_ms=10,
     failed=None,
 )
-GOOD = Verdict(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0)
+GOOD = DemonstrationFaults(lost=0, twice=0, out_of_order=0, unacknowledged=0, ended_twice=0)
 RESULT = DemonstrationResult(
     channel_id="demo",
     participants=("alice", "bob"),

@@ -13,7 +13,7 @@ import pytest
 
 from fairway.conformance.formats import FORMATS
 from fairway.conformance.replay import replay_document, replay_file
-from fairway.conformance.report import Outcome
+from fairway.conformance.report import ReplayOutcome
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "conformance"
 FILES = sorted(path.name for path in VECTORS.glob("*.json"))
@@ -110,7 +110,7 @@ def test_every_answer_matches(name: str):
     report = replay_file(VECTORS / name)
     assert [check for group in report.groups for check in group.failures] == []
     assert report.errors == ()
-    assert report.outcome is Outcome.MATCHES
+    assert report.outcome is ReplayOutcome.MATCHES
     assert [group.name for group in report.groups if not group.checks and group.name != "traces"] == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairway.conformance.cases import Case, MalformedCaseError, refused, same, shown
 from fairway.conformance.replay import replay, replay_document, replay_file
-from fairway.conformance.report import Check, FileReport, GroupReport, Outcome, as_json, outcome_of
+from fairway.conformance.report import Check, FileReport, GroupReport, ReplayOutcome, as_json, outcome_of
 from fairway.errors import DecodeError
 
 RIGHT = {"s": "", "u64": "11160318154034397263", "i64": "-7286425919675154353"}
@@ -19,7 +19,7 @@ WRONG = {**RIGHT, "u64": "1"}
 def test_a_file_without_a_known_group_is_not_replayed():
     report = replay_document({"about": "nothing", "weather": []}, "weather.json")
     assert report.kind is None
-    assert report.outcome is Outcome.UNREADABLE
+    assert report.outcome is ReplayOutcome.UNREADABLE
     assert "about, weather" in report.errors[0]
 
 
@@ -27,7 +27,7 @@ def test_an_unknown_group_beside_known_ones_is_an_error_that_names_it():
     report = replay_document({"about": "hashes", "hash64": [RIGHT], "hash128": []}, "hashes.json")
     assert report.errors == ("unknown group 'hash128' in a file of the nim-sds format",)
     assert [group.name for group in report.groups] == ["hash64"]
-    assert report.outcome is Outcome.UNREADABLE
+    assert report.outcome is ReplayOutcome.UNREADABLE
 
 
 def test_a_note_on_a_known_group_is_prose_and_one_on_an_unknown_group_is_not():
@@ -42,15 +42,15 @@ def test_a_group_name_with_parameters_must_be_complete(name: str):
 
 def test_parameters_in_a_group_name_are_used():
     group = [{"id": "hello", "bits": [0, 0, 0]}]
-    assert replay_document({"bloom_positions_m1_k3": group}, "x").outcome is Outcome.MATCHES
-    assert replay_document({"bloom_positions_m1_k2": group}, "x").outcome is Outcome.MISMATCH
+    assert replay_document({"bloom_positions_m1_k3": group}, "x").outcome is ReplayOutcome.MATCHES
+    assert replay_document({"bloom_positions_m1_k2": group}, "x").outcome is ReplayOutcome.MISMATCH
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_json_object_is_an_error_of_its_report(tmp_path: Path, content: bytes):
     path = tmp_path / "spoilt.json"
     path.write_bytes(content)
-    assert replay_file(path).outcome is Outcome.UNREADABLE
+    assert replay_file(path).outcome is ReplayOutcome.UNREADABLE
 
 
 def test_a_path_that_does_not_exist_is_an_error_of_its_report(tmp_path: Path):
@@ -63,16 +63,16 @@ def test_a_directory_stands_for_the_json_files_in_it(tmp_path: Path):
     (tmp_path / "c.txt").write_text("no known answers")
     reports = replay([tmp_path])
     assert [Path(report.path).name for report in reports] == ["a.json", "b.json"]
-    assert [report.outcome for report in reports] == [Outcome.MATCHES, Outcome.MISMATCH]
-    assert outcome_of(reports) is Outcome.MISMATCH
+    assert [report.outcome for report in reports] == [ReplayOutcome.MATCHES, ReplayOutcome.MISMATCH]
+    assert outcome_of(reports) is ReplayOutcome.MISMATCH
 
 
 def test_a_directory_without_json_files_is_an_error(tmp_path: Path):
-    assert outcome_of(replay([tmp_path])) is Outcome.UNREADABLE
+    assert outcome_of(replay([tmp_path])) is ReplayOutcome.UNREADABLE
 
 
 def test_a_replay_of_nothing_matches_nothing():
-    assert outcome_of([]) is Outcome.UNREADABLE
+    assert outcome_of([]) is ReplayOutcome.UNREADABLE
 
 
 def test_a_departure_counts_only_if_the_record_was_reproduced():

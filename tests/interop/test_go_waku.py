@@ -19,11 +19,11 @@ import pytest
 
 import fairway
 from fairway.apps.demonstration_bookkeeping import Bookkeeping
-from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_command
+from fairway.apps.demonstration_processes import ParticipantProcess, ProcessGroup, fairway_command
 from fairway.options import ReliableChannelOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.public_keys import KeyType
 from fairway.waku.light import LightNode
@@ -247,7 +247,7 @@ async def stock_waku(go_folder, folder):
             stderr=log,
         )
     rest = f"http://127.0.0.1:{rest_port}"
-    peer_id = PeerId.from_public_key(PrivateKey.from_secret(secret, KeyType.SECP256K1).public_key)
+    peer_id = PeerId.from_public_key(IdentityKey.from_secret(secret, KeyType.SECP256K1).public_key)
     try:
         yield f"/ip4/127.0.0.1/tcp/{port}/p2p/{peer_id}", rest
     finally:
@@ -330,7 +330,7 @@ class Line:
     async def _add(self, name, command):
         log = self.folder / f"{name}.log"
         self.processes[name] = self.group.add(
-            Process(name, tuple(map(str, command)), log, lambda line: self._hear(name, line))
+            ParticipantProcess(name, tuple(map(str, command)), log, lambda line: self._hear(name, line))
         )
         await self._start(name)
 

@@ -11,7 +11,7 @@ import pytest
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
+from fairway.waku.libp2p.gossipsub.router import Router, Send, ValidationResult
 from fairway.waku.libp2p.host import Host
 from fairway.waku.protocols.relay import RELAY_PROTOCOL
 from patience import PATIENCE_S, run, until
@@ -66,7 +66,7 @@ class OurNode:
         self.pubsub = LosingPubSub(self.host, RELAY_PROTOCOL, router, options=self._options)
         self.pubsub.rng, self.pubsub.share = self._rng, self._loss
         await self.exits.enter_async_context(self.pubsub)
-        self._subscription = self.pubsub.subscribe(TOPIC, lambda message: Verdict.ACCEPT)
+        self._subscription = self.pubsub.subscribe(TOPIC, lambda message: ValidationResult.ACCEPT)
         self._got = []
         self.address = str(self.host.addresses[0])
         for peer in peers:

@@ -20,7 +20,7 @@ from examples import examples
 from fairway.errors import StoreQueryError
 from fairway.pipeline.outgoing.dispatching import Dispatch, DispatchProgress
 from fairway.pipeline.sinks import ReceiptLedger, ReceiptStatus
-from fairway.pipeline.sinks.dispatch import Outcome, message_of
+from fairway.pipeline.sinks.dispatch import DispatchCounts, message_of
 from fairway.storage.lip76 import Shards
 from fairway.waku.node import NodeHealth, NodeStatus, SendResult, StorePage
 from fairway.wire.topics import autoshard
@@ -136,8 +136,8 @@ def plan(path, counts: dict[str, int], limit: int, ephemeral: Mapping[str, str |
     return [path / "scheduled.parquet"]
 
 
-def dispatch(path, files, node, clock, **options) -> Outcome:
-    async def work() -> Outcome:
+def dispatch(path, files, node, clock, **options) -> DispatchCounts:
+    async def work() -> DispatchCounts:
         with ReceiptLedger(path / "r.db", now_ms=lambda: clock.now_ms) as ledger:
             given = {"epoch_ms": EPOCH_MS, "pause": clock.pause, "now_ns": clock.now_ns, **options}
             return await Dispatch(files=files, node=node, ledger=ledger, **given).run()
@@ -158,7 +158,7 @@ def test_messages_leave_in_their_epochs_and_in_order(tmp_path):
     node = Node(clock)
     files = plan(tmp_path, {"alice": 7, "bob": 2}, 3)
     told: list[DispatchProgress] = []
-    assert dispatch(tmp_path, files, node, clock, rate_limit=3, tell=told.append) == Outcome(sent=9)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=3, tell=told.append) == DispatchCounts(sent=9)
     assert (node.order("alice"), node.order("bob")) == (list(range(7)), [0, 1])
     assert node.in_epochs() == {
         (FIRST_EPOCH, "alice"): 3,
@@ -203,10 +203,10 @@ def test_what_the_node_does_not_take_stops_its_sender_and_no_other_until_the_nex
     node = Node(clock)
     node.answers = {"alice": [OK, BUSY, BUSY]}
     files = plan(tmp_path, {"alice": 4, "bob": 4}, 2)
-    assert dispatch(tmp_path, files, node, clock, attempts=2) == Outcome(sent=5, failed=1)
+    assert dispatch(tmp_path, files, node, clock, attempts=2) == DispatchCounts(sent=5, failed=1)
     assert (node.order("alice"), node.order("bob")) == ([0], [0, 1, 2, 3])
     assert receipts(tmp_path) == {"sent": 5, "failed": 1}
-    assert dispatch(tmp_path, files, node, clock) == Outcome(sent=3)
+    assert dispatch(tmp_path, files, node, clock) == DispatchCounts(sent=3)
     assert node.order("alice") == [0, 1, 2, 3]
 
 
@@ -215,7 +215,7 @@ def test_a_node_that_grants_fewer_a_second_slows_the_batch_down_and_stops_nothin
     node = Node(clock)
     node.answers = {"alice": [OK, *[TOO_SOON] * 20, OK, TOO_SOON]}
     files = plan(tmp_path, {"alice": 4}, 5)
-    assert dispatch(tmp_path, files, node, clock, attempts=2) == Outcome(sent=4)
+    assert dispatch(tmp_path, files, node, clock, attempts=2) == DispatchCounts(sent=4)
     assert node.order("alice") == [0, 1, 2, 3]
     assert (
         max(at_ms - stamp // 1_000_000 for (at_ms, _, _), stamp in zip(node.sent, node.stamps, strict=True)) <= 10_000
@@ -227,7 +227,7 @@ def test_a_node_that_grants_none_for_longer_than_is_waited_is_left_to_another_at
     node = Node(clock)
     node.answers = {"alice": [TOO_SOON] * 100}
     files = plan(tmp_path, {"alice": 2}, 5)
-    assert dispatch(tmp_path, files, node, clock, longest_wait_s=30) == Outcome(failed=1)
+    assert dispatch(tmp_path, files, node, clock, longest_wait_s=30) == DispatchCounts(failed=1)
     assert clock.now_ms <= START_MS + 31_000
 
 
@@ -236,8 +236,8 @@ def test_what_the_node_refuses_for_good_stops_nothing(tmp_path):
     node = Node(clock)
     node.answers = {"alice": [SendResult(accepted=False, permanent=True, detail="too large")]}
     files = plan(tmp_path, {"alice": 3}, 5)
-    assert dispatch(tmp_path, files, node, clock) == Outcome(sent=2, refused=1)
-    assert dispatch(tmp_path, files, node, clock) == Outcome()
+    assert dispatch(tmp_path, files, node, clock) == DispatchCounts(sent=2, refused=1)
+    assert dispatch(tmp_path, files, node, clock) == DispatchCounts()
 
 
 def test_an_ephemeral_message_never_leaves_in_a_later_epoch_and_stops_nothing(tmp_path):
@@ -246,16 +246,16 @@ def test_an_ephemeral_message_never_leaves_in_a_later_epoch_and_stops_nothing(tm
     node.answers = {"alice": [OK, BUSY]}
     named = {"alice/1": None, "alice/3": "no room", "alice/5": None, "alice/6": None}
     files = plan(tmp_path, {"alice": 8}, 4, named)
-    assert dispatch(tmp_path, files, node, clock, rate_limit=4, longest_wait_s=0) == Outcome(sent=2, dropped=2)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4, longest_wait_s=0) == DispatchCounts(sent=2, dropped=2)
     clock.now_ms = START_MS + 2 * EPOCH_MS
-    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == Outcome(sent=2, dropped=2)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == DispatchCounts(sent=2, dropped=2)
     assert node.order("alice") == [0, 2, 4, 7], "only what is not ephemeral is made up for"
     assert receipts(tmp_path) == {"sent": 4, "dropped": 4}
     with ReceiptLedger(tmp_path / "r.db") as ledger:
         why = [receipt.detail for receipt in ledger.read() if receipt.status is ReceiptStatus.DROPPED]
         assert why == ["no peers", "no room", *["its epoch of the rate limit is over"] * 2]
         assert ledger.attempts_since(START_MS + 2 * EPOCH_MS) == 2, "what never left is not charged to the epoch"
-    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == Outcome()
+    assert dispatch(tmp_path, files, node, clock, rate_limit=4) == DispatchCounts()
 
 
 def test_an_ephemeral_message_that_was_under_way_at_a_crash_is_not_sent_again(tmp_path):
@@ -265,7 +265,7 @@ def test_an_ephemeral_message_that_was_under_way_at_a_crash_is_not_sent_again(tm
     files = plan(tmp_path, {"alice": 3}, 5, {"alice/1": None})
     with pytest.raises(DiedError):
         dispatch(tmp_path, files, node, clock)
-    assert dispatch(tmp_path, files, node, clock) == Outcome(sent=1, dropped=1)
+    assert dispatch(tmp_path, files, node, clock) == DispatchCounts(sent=1, dropped=1)
     assert node.order("alice") == [0, 1, 2]
 
 
@@ -306,9 +306,9 @@ def test_an_epoch_that_is_too_far_off_is_left_to_another_attempt(tmp_path):
     clock = Clock()
     node = Node(clock)
     files = plan(tmp_path, {"alice": 6}, 2)
-    assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=0.5) == Outcome(sent=2)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=0.5) == DispatchCounts(sent=2)
     clock.now_ms = START_MS + 1_000
-    assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=1.5) == Outcome(sent=4)
+    assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=1.5) == DispatchCounts(sent=4)
 
 
 def test_a_ledger_of_before_gets_the_columns_that_it_lacks(tmp_path):

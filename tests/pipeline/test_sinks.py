@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
-from fairway.pipeline.sinks import Receipt, ReceiptLedger, ReceiptStatus
-from fairway.pipeline.sinks.dispatch import Dispatcher, Outcome, message_of
+from fairway.pipeline.sinks import DispatchReceipt, ReceiptLedger, ReceiptStatus
+from fairway.pipeline.sinks.dispatch import DispatchCounts, Dispatcher, message_of
 from fairway.pipeline.sinks.ledger import Claim
 from fairway.pipeline.sinks.receipts import receipt_batches
 from fairway.pipeline.sources import WakuDataSource
@@ -66,27 +66,27 @@ class FakeNode:
         return StorePage(messages=tuple(found))
 
 
-def dispatch(path, node, rows, *, run="run", task=0, **options) -> Outcome:
+def dispatch(path, node, rows, *, run="run", task=0, **options) -> DispatchCounts:
     pauses = options.pop("pauses", [])
 
     async def pause(seconds):
         pauses.append(seconds)
 
-    async def work() -> Outcome:
+    async def work() -> DispatchCounts:
         with ReceiptLedger(path) as ledger:
             return await Dispatcher(node=node, ledger=ledger, run=run, task=task, pause=pause, **options).send_all(rows)
 
     return asyncio.run(work())
 
 
-def receipts(path) -> list[Receipt]:
+def receipts(path) -> list[DispatchReceipt]:
     with ReceiptLedger(path) as ledger:
         return list(ledger.read())
 
 
 def test_each_row_is_sent_in_its_order_and_has_a_receipt(tmp_path):
     node = FakeNode()
-    assert dispatch(tmp_path / "r.db", node, map(row, range(5))) == Outcome(sent=5)
+    assert dispatch(tmp_path / "r.db", node, map(row, range(5))) == DispatchCounts(sent=5)
     assert node.sent == list(range(5))
     found = receipts(tmp_path / "r.db")
     assert [(receipt.message_hash, receipt.status, receipt.attempts) for receipt in found] == [
@@ -99,13 +99,13 @@ def test_each_row_is_sent_in_its_order_and_has_a_receipt(tmp_path):
 def test_another_run_sends_only_what_is_new(tmp_path):
     node = FakeNode()
     dispatch(tmp_path / "r.db", node, map(row, range(3)))
-    assert dispatch(tmp_path / "r.db", node, map(row, range(5)), run="again") == Outcome(sent=2, found=3)
+    assert dispatch(tmp_path / "r.db", node, map(row, range(5)), run="again") == DispatchCounts(sent=2, found=3)
     assert node.sent == list(range(5))
 
 
 def test_rows_of_one_message_are_sent_once(tmp_path):
     node = FakeNode()
-    assert dispatch(tmp_path / "r.db", node, [row(1), row(1, version=1), row(2)]) == Outcome(sent=2, found=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1), row(1, version=1), row(2)]) == DispatchCounts(sent=2, found=1)
     assert node.sent == [1, 2]
 
 
@@ -115,7 +115,7 @@ def test_what_a_task_that_died_had_sent_is_found_in_the_store_and_not_sent_again
     node.dies_after_sending = {1}
     with pytest.raises(KeyboardInterrupt):
         dispatch(tmp_path / "r.db", node, map(row, range(3)))
-    assert dispatch(tmp_path / "r.db", node, map(row, range(3)), run=run) == Outcome(sent=1, found=2)
+    assert dispatch(tmp_path / "r.db", node, map(row, range(3)), run=run) == DispatchCounts(sent=1, found=2)
     assert node.sent == [0, 1, 2]
     assert receipts(tmp_path / "r.db")[1].detail == "found in the store"
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_found_is_sent_again_as_the_same_message(tmp_path, fault)
     node.store_fails = fault == "store fails"
     if fault == "not in the store":
         node.sent.clear()
-    assert dispatch(tmp_path / "r.db", node, [row(1)]) == Outcome(sent=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)]) == DispatchCounts(sent=1)
     assert [receipt.message_hash for receipt in receipts(tmp_path / "r.db")] == [hash_of(1)]
 
 
@@ -137,31 +137,31 @@ def test_a_message_that_another_task_of_the_run_is_at_is_left_to_it(tmp_path):
     with ReceiptLedger(tmp_path / "r.db") as ledger:
         assert ledger.claim(hash_of(1), SHARD, TOPIC, 1_001, run="run", task=7) is Claim.MINE
     node = FakeNode()
-    assert dispatch(tmp_path / "r.db", node, [row(1)], run="run", task=0) == Outcome(found=1)
-    assert dispatch(tmp_path / "r.db", node, [row(1)], run="run", task=7) == Outcome(sent=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)], run="run", task=0) == DispatchCounts(found=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)], run="run", task=7) == DispatchCounts(sent=1)
 
 
 def test_what_may_pass_is_tried_again_with_growing_pauses(tmp_path):
     busy, pauses = SendResult(accepted=False, detail="no peers"), []
     node = FakeNode(busy, busy)
-    assert dispatch(tmp_path / "r.db", node, [row(1)], pauses=pauses) == Outcome(sent=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)], pauses=pauses) == DispatchCounts(sent=1)
     assert (pauses, receipts(tmp_path / "r.db")[0].attempts) == ([1, 2], 3)
 
 
 def test_what_failed_is_tried_by_the_next_run(tmp_path):
     busy = SendResult(accepted=False, detail="no peers")
     node = FakeNode(busy, busy, OK)
-    assert dispatch(tmp_path / "r.db", node, [row(1), row(2)], attempts=2) == Outcome(failed=1, sent=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1), row(2)], attempts=2) == DispatchCounts(failed=1, sent=1)
     (failed, _) = receipts(tmp_path / "r.db")
     assert (failed.status, failed.detail, failed.attempts) == (ReceiptStatus.FAILED, "no peers", 2)
-    assert dispatch(tmp_path / "r.db", node, [row(1), row(2)], run="again") == Outcome(found=1, sent=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1), row(2)], run="again") == DispatchCounts(found=1, sent=1)
     assert (receipts(tmp_path / "r.db")[0].status, node.sent) == (ReceiptStatus.SENT, [2, 1])
 
 
 def test_what_is_refused_for_good_is_not_tried_again(tmp_path):
     node = FakeNode(SendResult(accepted=False, permanent=True, detail="too large"))
-    assert dispatch(tmp_path / "r.db", node, [row(1)]) == Outcome(refused=1)
-    assert dispatch(tmp_path / "r.db", node, [row(1)], run="again") == Outcome(found=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)]) == DispatchCounts(refused=1)
+    assert dispatch(tmp_path / "r.db", node, [row(1)], run="again") == DispatchCounts(found=1)
     assert receipts(tmp_path / "r.db")[0].detail == "too large"
 
 
@@ -179,8 +179,8 @@ def test_what_is_refused_for_good_is_not_tried_again(tmp_path):
 )
 def test_a_row_that_makes_no_message_has_a_receipt_that_says_why_and_stops_nothing(tmp_path, bad, why):
     node = FakeNode()
-    assert dispatch(tmp_path / "r.db", node, [bad, row(2)]) == Outcome(refused=1, sent=1)
-    assert dispatch(tmp_path / "r.db", node, [bad], run="again") == Outcome(refused=1)
+    assert dispatch(tmp_path / "r.db", node, [bad, row(2)]) == DispatchCounts(refused=1, sent=1)
+    assert dispatch(tmp_path / "r.db", node, [bad], run="again") == DispatchCounts(refused=1)
     refused, _ = receipts(tmp_path / "r.db")
     assert refused.status is ReceiptStatus.REFUSED
     assert why in refused.detail
@@ -207,7 +207,7 @@ def test_a_row_is_waited_for_until_its_time_and_one_that_is_too_far_off_is_left_
     rows = [row(1, not_before_ms=1_001_500), row(2, not_before_ms=None), row(3, not_before_ms=1_100_000), row(4)]
     node = FakeNode()
 
-    async def work(longest_wait_s: float) -> Outcome:
+    async def work(longest_wait_s: float) -> DispatchCounts:
         with ReceiptLedger(tmp_path / "r.db") as ledger:
             dispatcher = Dispatcher(
                 node=node,
@@ -220,16 +220,16 @@ def test_a_row_is_waited_for_until_its_time_and_one_that_is_too_far_off_is_left_
             )
             return await dispatcher.send_all(rows)
 
-    assert asyncio.run(work(60)) == Outcome(sent=3, later=1)
+    assert asyncio.run(work(60)) == DispatchCounts(sent=3, later=1)
     assert (node.sent, pauses) == ([1, 2, 4], [1.0, 0.5])
-    assert asyncio.run(work(120)) == Outcome(sent=1, found=3)
+    assert asyncio.run(work(120)) == DispatchCounts(sent=1, found=3)
     assert node.sent == [1, 2, 4, 3]
     assert max(pauses) <= 1
 
 
 def test_the_writer_gives_a_late_row_the_time_at_which_it_leaves_if_it_is_told_to(tmp_path):
-    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == Outcome(sent=3)
-    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == Outcome(found=3)
+    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == DispatchCounts(sent=3)
+    assert writer(tmp_path, restampAfter="10").write(iter(BATCHES)).outcome == DispatchCounts(found=3)
     found = receipts(tmp_path / "r.db")
     assert [receipt.message_hash for receipt in found] == [hash_of(number) for number in (1, 2, 3)]
     assert all((receipt.sent_timestamp or 0) > 1_700_000_000 * 10**9 for receipt in found)
@@ -270,7 +270,7 @@ def test_the_writer_sends_batches_through_a_node_and_again_nothing(tmp_path):
     message = pickle.loads(pickle.dumps(sink)).write(iter(BATCHES))
     again = pickle.loads(pickle.dumps(writer(tmp_path))).write(iter(BATCHES))
     sink.commit([message, None])
-    assert (message.outcome, again.outcome) == (Outcome(sent=3), Outcome(found=3))
+    assert (message.outcome, again.outcome) == (DispatchCounts(sent=3), DispatchCounts(found=3))
     assert [found.message_hash for found in asyncio.run(stored()).messages] == [hash_of(number) for number in (1, 2, 3)]
 
 
@@ -288,7 +288,7 @@ def test_a_task_whose_messages_failed_fails_unless_that_is_accepted(tmp_path, mo
     monkeypatch.setattr("fairway.pipeline.sinks.waku.connect", connect)
     with pytest.raises(NetworkError, match=r"1 of 3 messages were not sent; .*r\.db says which"):
         writer(tmp_path, attempts="1").write(iter(BATCHES))
-    assert writer(tmp_path, attempts="1", failOnError="false").write(iter(BATCHES)).outcome == Outcome(
+    assert writer(tmp_path, attempts="1", failOnError="false").write(iter(BATCHES)).outcome == DispatchCounts(
         failed=1, found=2
     )
     sink = writer(tmp_path, attempts="1")
@@ -321,4 +321,4 @@ def test_what_the_writer_cannot_work_with_is_named(tmp_path, options, why):
 def test_a_network_is_not_overwritten(tmp_path, stream):
     with pytest.raises(ConfigurationError, match=r"cannot overwrite what is on a network: use \.mode\('append'\)"):
         writer(tmp_path, stream=stream, overwrite=True)
-    assert writer(tmp_path, stream=stream).write(iter(BATCHES)).outcome == Outcome(sent=3)
+    assert writer(tmp_path, stream=stream).write(iter(BATCHES)).outcome == DispatchCounts(sent=3)

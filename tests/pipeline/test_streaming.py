@@ -39,7 +39,7 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.streaming import StreamOptions, StreamProgress, stream
 from fairway.pipeline.streaming.channel_core import EMITTED
-from fairway.pipeline.streaming.figures import Figures
+from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.progress import Phase
 from fairway.pipeline.streaming.settling import settle, settled_before
@@ -340,7 +340,7 @@ def test_what_no_core_delivered_is_delivered_from_the_tables_once(spark, tmp_pat
     folder.emitted.commit(said, 0, by=["what"])
     assert (settle(spark, folder), settle(spark, folder)) == (1, 0)
     assert Counter(name for row in deliveries(folder.path) for name in row["sds_ids"]) == {"2": 1, "3": 1}
-    assert Figures(folder).delivered == 2
+    assert StreamFigures(folder).delivered == 2
     late = spark.createDataFrame(
         [("delivered", *rows[1]), ("delivered", "other", *rows[1][1:]), ("missing", *rows[1])], EMITTED
     )

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.pipeline.streaming import channel_core
-from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCore
+from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, StreamedMessage
 from fairway.pipeline.streaming.gaps import MAX_MISSING, MAX_SEEN, Gaps
 from fairway.pipeline.streaming.processor import ChannelProcessor
 from fairway.protocol.segmentation.segmenter import Segmenter
@@ -55,7 +55,7 @@ class Stream:
 
 
 def message(name, content=b"hello", *, sender="alice", kind="content", lamport=1, timestamp=1, cited=()):
-    return Arrival(name, sender, kind, lamport, timestamp, "waku", content, None, None, tuple(cited))
+    return StreamedMessage(name, sender, kind, lamport, timestamp, "waku", content, None, None, tuple(cited))
 
 
 def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.WAKU):
@@ -67,7 +67,7 @@ def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.
         segment = segment_format.decode(part.content, config.max_total_segments)
         lamport = first + part.chunk_index
         made.append(
-            Arrival(
+            StreamedMessage(
                 f"{sender}-{lamport}",
                 sender,
                 "content",
@@ -235,7 +235,7 @@ def test_segments_that_do_not_make_what_they_promise_give_nothing_and_are_bounde
         payload_length=None,
     )
     content = WAKU_SEGMENTS.encode(liar)
-    first = Arrival("one", "mallory", "content", 1, 1, "waku", content, bytes(32), False, ())
+    first = StreamedMessage("one", "mallory", "content", 1, 1, "waku", content, bytes(32), False, ())
     stream.batch(first)
     other = Segment(
         payload_hash=bytes(32),

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from fairway.pipeline.streaming.figures import Figures
+from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.progress import Phase
 
 SECOND_NS = 1_000_000_000
@@ -27,7 +27,9 @@ class NoBatches:
 
 @pytest.fixture
 def figures(tmp_path):
-    return Figures(SimpleNamespace(own=tmp_path, recorded=NoBatches(tmp_path / "r"), emitted=NoBatches(tmp_path / "e")))
+    return StreamFigures(
+        SimpleNamespace(own=tmp_path, recorded=NoBatches(tmp_path / "r"), emitted=NoBatches(tmp_path / "e"))
+    )
 
 
 def told(batch: int, *rows: int, **more: object) -> SimpleNamespace:

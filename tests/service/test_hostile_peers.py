@@ -21,7 +21,7 @@ from fairway.waku.libp2p.errors import DialError, StreamError
 from fairway.waku.libp2p.gossipsub.codec import Message, encode_message, publish_frame, subscription_frame
 from fairway.waku.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.link import Link, negotiate
 from fairway.waku.libp2p.multistream import MultistreamDialer
 from fairway.waku.libp2p.multistream import encode_message as encode_line
@@ -141,7 +141,7 @@ async def serves(node):
 
 async def secured(node, muxer):
     """Be a peer with a proper identity up to the muxer; what follows is up to the test."""
-    upgrader = Upgrader(credentials=NoiseCredentials.make(PrivateKey.generate()), muxers=[muxer], limits=MuxerLimits())
+    upgrader = Upgrader(credentials=NoiseCredentials.make(IdentityKey.generate()), muxers=[muxer], limits=MuxerLimits())
     link = Link(await dial_tcp(node.addresses[0]))
     await upgrader.upgrade(link, Role.INITIATOR)
     return link
@@ -265,7 +265,7 @@ def test_a_frame_that_claims_2_gb_is_not_waited_for(protocol):
 
 def test_a_node_that_is_not_the_one_that_was_named_is_not_spoken_to():
     async def work():
-        somebody = PeerId.from_public_key(PrivateKey.generate().public_key)
+        somebody = PeerId.from_public_key(IdentityKey.generate().public_key)
         async with service() as node, await Host.start() as client:
             named = node.addresses[0].without_peer_id().with_peer_id(somebody)
             with pytest.raises(DialError):
@@ -280,7 +280,7 @@ def test_a_node_that_is_not_the_one_that_was_named_is_not_spoken_to():
 
 def test_two_hosts_with_one_identity_are_one_peer_with_one_allowance():
     async def work():
-        key = PrivateKey.generate()
+        key = IdentityKey.generate()
         rate = RequestRate(per_second=0.01, burst=4)
         async with service(request_rate=rate) as node:
             codes = []

@@ -10,7 +10,7 @@ import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.light import LightNode, LightOptions
 from fairway.waku.light.filter_client import FilterChange
 from fairway.waku.node import NodeHealth, RoutedMessage, StoreQuery
@@ -206,7 +206,7 @@ def test_a_subscription_that_a_node_forgot_is_made_again_and_an_event_says_so():
 
 def test_a_client_survives_a_node_that_is_killed_and_started_again():
     async def work():
-        key = PrivateKey.generate()
+        key = IdentityKey.generate()
         async with service(key=key) as node:
             port = node.addresses[0].port
             client = await LightNode.start([node.addresses[0]], FAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.service.rest.message_cache import MessageCache
+from fairway.service.rest.message_cache import RestMessageCache
 from fairway.waku.node import RoutedMessage
 from fairway.wire.waku_message import WakuMessage
 
@@ -28,7 +28,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_cache_does_what_a_list_would_do(steps):
-    cache = MessageCache(max_messages=5, max_topics=100)
+    cache = RestMessageCache(max_messages=5, max_topics=100)
     shards, topics, kept = set(), {}, []
     for what, *given_ in steps:
         if what == "add":
@@ -69,7 +69,7 @@ def test_the_cache_does_what_a_list_would_do(steps):
 
 
 def test_a_content_topic_can_be_wanted_on_two_shards():
-    cache = MessageCache(max_messages=5, max_topics=5)
+    cache = RestMessageCache(max_messages=5, max_topics=5)
     for shard in SHARDS:
         assert cache.subscribe_content({TOPICS[0]: shard})
         cache.add(message(1, shard=shard))
@@ -77,7 +77,7 @@ def test_a_content_topic_can_be_wanted_on_two_shards():
 
 
 def test_too_many_topics_are_refused_and_change_nothing():
-    cache = MessageCache(max_messages=5, max_topics=2)
+    cache = RestMessageCache(max_messages=5, max_topics=2)
     assert cache.subscribe_content({TOPICS[0]: SHARDS[0], TOPICS[1]: SHARDS[0]})
     assert not cache.subscribe_content({TOPICS[2]: SHARDS[0]})
     assert cache.content_topics() == TOPICS[:2]

@@ -6,7 +6,7 @@ import asyncio
 from urllib.parse import quote, urlencode
 
 from fairway.waku.node import StoreQuery
-from fairway.waku.rest import StoreClient
+from fairway.waku.rest import RestStoreClient
 
 
 async def page(rest, server, **parameters):
@@ -110,7 +110,7 @@ def test_the_client_of_the_pipeline_reads_our_store(rest):
                 await rest.publish(server, timestamp=number)
 
             def read():
-                with StoreClient(server.url) as client:
+                with RestStoreClient(server.url) as client:
                     pages = client.pages(StoreQuery(content_topics=(rest.topic,)))
                     return [entry for one in pages for entry in one.entries]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
+from fairway.simulation.campaign import Campaign, CampaignTally, broken_row, row_of, rows_in
 from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.runner import simulate
@@ -150,7 +150,7 @@ def test_the_figures_of_a_world_are_plain_json():
 
 
 def test_a_tally_counts_worlds_and_keeps_the_broken_ones(worlds):
-    tally = Tally()
+    tally = CampaignTally()
     outcomes = list(run_worlds(drawn(4), jobs=1, **LIMITS, world=worlds.breaks_in_every_third_world))
     for outcome in outcomes:
         tally.add(outcome)
@@ -164,7 +164,7 @@ def test_a_tally_counts_worlds_and_keeps_the_broken_ones(worlds):
 
 
 def test_figures_of_worlds_of_the_same_loss_add_up():
-    tally = Tally()
+    tally = CampaignTally()
     plans = [draw_plan(seed, participants=3, duration_ms=60_000, messages_per_hour=300.0) for seed in (1_476, 1_477)]
     outcomes = list(run_worlds(plans, jobs=1, **LIMITS))
     for outcome in outcomes:

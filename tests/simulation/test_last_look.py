@@ -29,7 +29,7 @@ from fairway.protocol.sds.owed import OwedCitations
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.segmentation.ended_sets import EndedSets
 from fairway.protocol.stack import Stack
-from fairway.simulation.invariants import Invariant, Traffic
+from fairway.simulation.invariants import Invariant, TrafficSoFar
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.runner import simulate
 from fairway.simulation.world import Observer, World
@@ -278,14 +278,14 @@ def test_a_channel_that_goes_on_speaking_for_no_reason_is_seen(monkeypatch):
 
 
 def test_rows_of_what_is_over_are_seen(monkeypatch):
-    snapshot, until_now = Stack.snapshot, Traffic.until_now
+    snapshot, until_now = Stack.snapshot, TrafficSoFar.until_now
     row = Change(table="outbox", key="left", row=(1,))
 
     def leave_a_row(ledger, now_ms):
         monkeypatch.setattr(Stack, "snapshot", lambda self: (*snapshot(self), row))
         return until_now(ledger, now_ms)
 
-    monkeypatch.setattr(Traffic, "until_now", leave_a_row)
+    monkeypatch.setattr(TrafficSoFar, "until_now", leave_a_row)
     assert Invariant.REST in broken()
 
 

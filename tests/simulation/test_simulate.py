@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.simulation.plan import SimulationPlan, StoreKind, replay_command
-from fairway.simulation.report import Distribution
+from fairway.simulation.report import DurationFigures
 from fairway.simulation.runner import simulate
 
 MINUTE_MS = 60_000
@@ -209,6 +209,6 @@ def test_a_report_is_plain_json_with_the_command_that_runs_it_again():
 
 
 def test_a_distribution_takes_the_nearest_rank():
-    assert Distribution.of([]) == Distribution(count=0, p50_ms=None, p95_ms=None, p99_ms=None, max_ms=None)
-    assert Distribution.of(range(1, 101)) == Distribution(count=100, p50_ms=50, p95_ms=95, p99_ms=99, max_ms=100)
-    assert Distribution.of([7]) == Distribution(count=1, p50_ms=7, p95_ms=7, p99_ms=7, max_ms=7)
+    assert DurationFigures.of([]) == DurationFigures(count=0, p50_ms=None, p95_ms=None, p99_ms=None, max_ms=None)
+    assert DurationFigures.of(range(1, 101)) == DurationFigures(count=100, p50_ms=50, p95_ms=95, p99_ms=99, max_ms=100)
+    assert DurationFigures.of([7]) == DurationFigures(count=1, p50_ms=7, p95_ms=7, p99_ms=7, max_ms=7)

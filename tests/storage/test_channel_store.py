@@ -19,7 +19,7 @@ from fairway.events import (
     RequestSent,
     StatusChanged,
 )
-from fairway.storage.channel_store import Handling, Outcome, TracePoint, Write
+from fairway.storage.channel_store import Handling, SendOutcome, TracePoint, Write
 from patience import PATIENCE_S
 
 
@@ -115,7 +115,7 @@ def test_a_message_that_is_delivered_and_finished_together_is_not_kept(kept, mak
 
 def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
     begun = make.request(1)
-    ended = replace(begun, outcome=Outcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"), detail="")
+    ended = replace(begun, outcome=SendOutcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"), detail="")
     kept.keep(requests=(begun, make.request(2)))
     assert kept.store.request("request-1") == begun
     kept.keep(requests=(ended,))
@@ -131,7 +131,7 @@ def test_the_oldest_ended_requests_are_forgotten_and_open_ones_never(new_store, 
     kept.keep(requests=(make.request(0),))
     for start in range(1, 3_001, 500):
         ended = (
-            make.request(number, outcome=Outcome.FAILED, ended_at_ms=number) for number in range(start, start + 500)
+            make.request(number, outcome=SendOutcome.FAILED, ended_at_ms=number) for number in range(start, start + 500)
         )
         kept.keep(requests=tuple(ended))
     kept.reopen()
@@ -144,9 +144,9 @@ def test_the_oldest_ended_requests_are_forgotten_and_open_ones_never(new_store, 
 
 def test_a_reopened_request_is_not_forgotten(new_store, keeper, make):
     kept = keeper(new_store(kept_requests=1))
-    kept.keep(requests=(make.request(0, outcome=Outcome.DELIVERED, ended_at_ms=0),))
+    kept.keep(requests=(make.request(0, outcome=SendOutcome.DELIVERED, ended_at_ms=0),))
     kept.keep(requests=(make.request(0),))
-    ended = (make.request(n, outcome=Outcome.DELIVERED, ended_at_ms=n) for n in range(1, 1_500))
+    ended = (make.request(n, outcome=SendOutcome.DELIVERED, ended_at_ms=n) for n in range(1, 1_500))
     kept.keep(requests=tuple(ended))
     assert kept.store.request("request-0") == make.request(0)
 

@@ -169,9 +169,9 @@ def test_what_the_tables_cannot_hold_costs_nothing_else(postgres, database):
 
 def test_partitions_fit_between_those_that_begin_at_any_second():
     hour = 1_000 * HOUR_NS
-    known = [layout.Partition(hour + 900 * 10**9, hour + HOUR_NS, "messages_other")]
+    known = [layout.TablePartition(hour + 900 * 10**9, hour + HOUR_NS, "messages_other")]
     before = layout.uncovered(known, [hour + 5], hour + HOUR_NS // 2)
-    assert layout.Partition(hour, hour + 900 * 10**9, f"messages_{hour // 10**9}_{hour // 10**9 + 900}") in before
+    assert layout.TablePartition(hour, hour + 900 * 10**9, f"messages_{hour // 10**9}_{hour // 10**9 + 900}") in before
     assert layout.covers(known, hour + 900 * 10**9)
     assert not layout.covers(known, hour + HOUR_NS)
 

@@ -12,7 +12,7 @@ import pytest
 
 from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
 from fairway.events import RequestSent
-from fairway.storage.channel_store import Outcome, TracePoint
+from fairway.storage.channel_store import SendOutcome, TracePoint
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_reader import StoreReader
 from patience import PATIENCE_S
@@ -103,8 +103,8 @@ def test_a_store_is_read_when_nobody_uses_it(path, make, closed):
 def test_a_store_is_read_in_the_process_that_uses_it(path, make, closed, keeper):
     kept = keeper(closed)
     check(path, make)
-    kept.keep(requests=(make.request(9, outcome=Outcome.FAILED, ended_at_ms=3),))
-    assert StoreReader(path).request("request-9").outcome is Outcome.FAILED
+    kept.keep(requests=(make.request(9, outcome=SendOutcome.FAILED, ended_at_ms=3),))
+    assert StoreReader(path).request("request-9").outcome is SendOutcome.FAILED
     # Reading did not take away the locks that the store has on its file.
     assert kept.keep(changes=(make.put("a", 1),)) is None
 

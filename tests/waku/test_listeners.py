@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.waku.listeners import Listeners, criteria_of
+from fairway.waku.listeners import NodeSubscriptions, criteria_of
 
 OTHER = "/fairway/1/other/proto"
 
@@ -30,7 +30,7 @@ def test_a_topic_that_is_named_twice_is_one_criterion(say):
 
 def test_a_message_goes_into_each_subscription_that_asks_for_it_and_into_no_other(say):
     async def story():
-        listeners = Listeners(gone=lambda _: None)
+        listeners = NodeSubscriptions(gone=lambda _: None)
         both = listeners.add(criteria_of(say.shard, [say.topic, OTHER]))
         one = listeners.add(criteria_of(say.shard, [say.topic]))
         elsewhere = listeners.add(criteria_of("/waku/2/rs/1/1", [say.topic]))
@@ -46,7 +46,7 @@ def test_a_message_goes_into_each_subscription_that_asks_for_it_and_into_no_othe
 def test_the_node_is_told_once_what_a_closed_subscription_asked_for_and_no_longer_holds_it(say):
     async def story():
         gone = []
-        listeners = Listeners(gone=gone.append)
+        listeners = NodeSubscriptions(gone=gone.append)
         criteria = criteria_of(say.shard, [say.topic])
         closed, kept = listeners.add(criteria), listeners.add(criteria)
         closed.close()
@@ -63,7 +63,7 @@ def test_the_node_is_told_once_what_a_closed_subscription_asked_for_and_no_longe
 
 
 def test_a_subscription_whose_event_loop_has_ended_is_forgotten_and_woken_no_more(say):
-    listeners = Listeners()
+    listeners = NodeSubscriptions()
 
     async def listen():
         return listeners.add(criteria_of(say.shard, [say.topic]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.waku.message_store import MemoryStore
+from fairway.waku.message_store import MemoryMessageStore
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
@@ -39,7 +39,7 @@ def answers(kept, query):
 
 @given(messages, queries, st.integers(1, 30))
 def test_pages_by_topic_are_those_of_a_store_that_reads_everything(given_messages, query, room):
-    store = MemoryStore(max_messages=room, max_bytes=1 << 20)
+    store = MemoryMessageStore(max_messages=room, max_bytes=1 << 20)
     kept = []
     for number, (shard, topic, timestamp_ns) in enumerate(given_messages):
         one = RoutedMessage.of(

@@ -13,7 +13,7 @@ import pytest
 
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.waku.node import StoreQuery
-from fairway.waku.rest import StoreClient
+from fairway.waku.rest import RestStoreClient
 from fairway.waku.rest.store_messages import store_answer, store_request
 from fairway.wire.waku_message import WakuMessage, message_hash
 from patience import PATIENCE_S
@@ -115,7 +115,7 @@ def payloads(answers) -> list[int]:
 
 
 def test_all_pages_come_once_and_in_order(store):
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         answers = list(client.pages(StoreQuery(page_size=100)))
     assert [len(answer.entries) for answer in answers] == [100, 100, 50]
     assert payloads(answers) == list(range(250))
@@ -131,20 +131,20 @@ def test_all_pages_come_once_and_in_order(store):
 
 
 def test_pages_go_on_from_any_cursor(store):
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         first = client.page(StoreQuery(page_size=90))
         rest = list(client.pages(StoreQuery(page_size=90), first.cursor))
     assert payloads([first, *rest]) == list(range(250))
 
 
 def test_newest_first_turns_the_pages_and_not_what_is_on_them(store):
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         answer = client.page(StoreQuery(page_size=3, newest_first=True))
     assert payloads([answer]) == [247, 248, 249]
 
 
 def test_a_time_range_ends_before_its_end(store):
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         answer = client.page(StoreQuery(start_ns=1_010, end_ns=1_013))
     assert payloads([answer]) == [10, 11, 12]
     assert (store.requests[0]["startTime"], store.requests[0]["endTime"]) == ("1010", "1012")
@@ -154,7 +154,7 @@ def test_what_was_not_asked_for_is_left_out(store):
     """Times that are not positive and long lists of topics are not understood by nodes."""
     store.entries += [entry(900, topic="/app/1/other/proto")]
     topics = ("/app/1/other/proto", *(f"/app/1/{number}/proto" for number in range(10)))
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         assert payloads(client.pages(StoreQuery(start_ns=-5, end_ns=0))) == []
         assert payloads(client.pages(StoreQuery(content_topics=topics))) == [900]
         assert payloads(client.pages(StoreQuery(pubsub_topic="/waku/2/rs/1/1"))) == []
@@ -163,7 +163,7 @@ def test_what_was_not_asked_for_is_left_out(store):
 
 def test_messages_are_found_by_hash(store):
     wanted = tuple(bytes.fromhex(entry(number)["messageHash"][2:]) for number in (3, 200, 999))
-    with serving(store) as address, StoreClient(address) as client:
+    with serving(store) as address, RestStoreClient(address) as client:
         assert payloads([client.page(StoreQuery(message_hashes=wanted))]) == [3, 200]
 
 
@@ -171,7 +171,7 @@ def test_messages_are_found_by_hash(store):
 def test_what_may_pass_is_tried_again_with_growing_pauses(store, status):
     pauses = []
     store.failures = [(status, {}, b"later")] * 3
-    with serving(store) as address, StoreClient(address, pause=pauses.append) as client:
+    with serving(store) as address, RestStoreClient(address, pause=pauses.append) as client:
         assert payloads([client.page(StoreQuery(page_size=2))]) == [0, 1]
     assert pauses == [1, 2, 4]
 
@@ -183,7 +183,7 @@ def test_a_node_says_how_long_to_wait(store):
         (429, {"Retry-After": "86400"}, b""),
         (429, {"Retry-After": "?"}, b""),
     ]
-    with serving(store) as address, StoreClient(address, pause=pauses.append) as client:
+    with serving(store) as address, RestStoreClient(address, pause=pauses.append) as client:
         client.page(StoreQuery())
     assert pauses == [7, 60, 60]
 
@@ -191,7 +191,7 @@ def test_a_node_says_how_long_to_wait(store):
 def test_a_connection_that_breaks_is_made_anew(store):
     store.drop_connections = 2
     pauses = []
-    with serving(store) as address, StoreClient(address, pause=pauses.append) as client:
+    with serving(store) as address, RestStoreClient(address, pause=pauses.append) as client:
         assert payloads(client.pages(StoreQuery(page_size=100))) == list(range(250))
     assert pauses == [1, 2]
 
@@ -201,7 +201,7 @@ def test_what_will_not_pass_is_told_at_once(store):
     store.failures = [(412, {}, b"No suitable service peer & no discovery method")]
     with (
         serving(store) as address,
-        StoreClient(address, pause=pauses.append) as client,
+        RestStoreClient(address, pause=pauses.append) as client,
         pytest.raises(StoreQueryError, match="answers 412: No suitable service peer"),
     ):
         client.page(StoreQuery())
@@ -212,12 +212,12 @@ def test_patience_ends(store):
     store.failures = [(503, {}, b"busy")] * 9
     with (
         serving(store) as address,
-        StoreClient(address, attempts=3, pause=lambda _: None) as client,
+        RestStoreClient(address, attempts=3, pause=lambda _: None) as client,
         pytest.raises(StoreQueryError, match="answers 503: busy"),
     ):
         client.page(StoreQuery())
     assert len(store.failures) == 6
-    with StoreClient(address, attempts=2, pause=lambda _: None) as client, pytest.raises(NodeUnavailableError):
+    with RestStoreClient(address, attempts=2, pause=lambda _: None) as client, pytest.raises(NodeUnavailableError):
         client.page(StoreQuery())
 
 
@@ -226,7 +226,7 @@ def test_a_node_that_leads_in_a_circle_is_left(store):
     store.answer = lambda _: json.dumps(page).encode()
     with (
         serving(store) as address,
-        StoreClient(address) as client,
+        RestStoreClient(address) as client,
         pytest.raises(StoreQueryError, match="twice"),
     ):
         list(client.pages(StoreQuery()))
@@ -236,7 +236,7 @@ def test_address_credentials_and_peer_are_used_and_not_shown(store):
     with serving(store) as address:
         place = address.removeprefix("http://")
         peer = "/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2"
-        with StoreClient(f"http://alice:s%26cret@{place}/behind/proxy/?peerAddr={peer}") as client:
+        with RestStoreClient(f"http://alice:s%26cret@{place}/behind/proxy/?peerAddr={peer}") as client:
             client.page(StoreQuery())
         assert client.name == f"http://{place}/behind/proxy"
         assert "cret" not in repr(client)
@@ -253,7 +253,7 @@ def test_address_credentials_and_peer_are_used_and_not_shown(store):
 @pytest.mark.parametrize("address", ["", "127.0.0.1:8645", "ftp://host", "http://", "http://host:port"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigurationError, match=r"an example is http://127\.0\.0\.1:8645"):
-        StoreClient(address)
+        RestStoreClient(address)
 
 
 def answer_with(*messages, **fields) -> bytes:

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fairway.apps.demonstration_bookkeeping import Bookkeeping, Happening, Message
-from fairway.apps.demonstration_processes import Process, ProcessGroup, fairway_command
+from fairway.apps.demonstration_bookkeeping import Bookkeeping, DemonstrationMessage, Happening
+from fairway.apps.demonstration_processes import ParticipantProcess, ProcessGroup, fairway_command
 from fairway.apps.demonstration_result import (
     MAX_FILE_BYTES,
     DemonstrationPlan,
@@ -89,7 +89,7 @@ class Demonstration:
         self._folder = folder
         self._archive = archive
         self._sha256 = hashlib.sha256(plan.file.read_bytes()).hexdigest()
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, ParticipantProcess] = {}
         self._started_s: float | None = None
         self._address: str | None = None
         self._errors: list[str] = []
@@ -105,7 +105,7 @@ class Demonstration:
         return 0 if self._started_s is None else int((time.monotonic() - self._started_s) * 1000)
 
     @property
-    def file_message(self) -> Message | None:
+    def file_message(self) -> DemonstrationMessage | None:
         """The books about the file, once it is sent."""
         return next((message for message in self.books.messages.values() if message.is_file), None)
 
@@ -166,7 +166,7 @@ class Demonstration:
             *("--loss", str(self.plan.loss), "--seed", str(self.plan.seed)),
             *("--archive", f"sqlite:{self._archive}"),
         )
-        node = Process(_NODE, command, self._folder / f"{_NODE}.log", self._hear_node)
+        node = ParticipantProcess(_NODE, command, self._folder / f"{_NODE}.log", self._hear_node)
         self._processes[_NODE] = group.add(node)
         await node.start()
         async with _bounded("the Waku node"):
@@ -182,7 +182,7 @@ class Demonstration:
             *("--store", str(self._folder / f"{name}.db"), "--save", str(self._folder / name)),
             *("--options", str(options)),
         )
-        process = Process(name, command, self._folder / f"{name}.log", lambda line: self._hear(name, line))
+        process = ParticipantProcess(name, command, self._folder / f"{name}.log", lambda line: self._hear(name, line))
         self._processes[name] = group.add(process)
 
     async def _start(self, name: str) -> None:
@@ -212,7 +212,7 @@ class Demonstration:
                 if happened is not None:
                     self._tell_of(name, *happened)
 
-    def _tell_of(self, name: str, happening: Happening, message: Message) -> None:
+    def _tell_of(self, name: str, happening: Happening, message: DemonstrationMessage) -> None:
         title = message.title if message.is_file else f'"{message.title}"'
         match happening:
             case Happening.ACCEPTED:
@@ -352,7 +352,7 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _sent(message: Message) -> SentMessage:
+def _sent(message: DemonstrationMessage) -> SentMessage:
     return SentMessage(
         sender=message.sender,
         title=message.title,

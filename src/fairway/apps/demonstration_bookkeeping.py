@@ -32,7 +32,7 @@ class Happening(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Message:
+class DemonstrationMessage:
     """One send and what is known of it."""
 
     sender: str
@@ -69,7 +69,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DemonstrationFaults:
     """What went wrong; all zero if nothing did."""
 
     lost: int
@@ -94,7 +94,7 @@ class Bookkeeping:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, DemonstrationMessage] = {}
         """By request id, in the order of the commands."""
         self.redelivered = 0
         """Lines that a restarted process printed again, as it should."""
@@ -106,7 +106,7 @@ class Bookkeeping:
         self._out_of_order = 0
         self._lives: dict[tuple[str, tuple[str, ...]], int] = {}
         self._known: dict[str, set[str]] = {name: set() for name in names}
-        self._same: dict[tuple[str, str], list[Message]] = {}
+        self._same: dict[tuple[str, str], list[DemonstrationMessage]] = {}
 
     def command(
         self,
@@ -118,12 +118,12 @@ class Bookkeeping:
         size_bytes: int,
         at_ms: int,
         is_file: bool = False,
-    ) -> Message:
+    ) -> DemonstrationMessage:
         """Note a command to send that a participant is about to get; a repeated command changes nothing."""
         known = self.messages.get(request_id)
         if known is not None:
             return known
-        message = Message(
+        message = DemonstrationMessage(
             sender=sender,
             title=title,
             request_id=request_id,
@@ -141,7 +141,9 @@ class Bookkeeping:
         """Return all participants except one."""
         return tuple(other for other in self.names if other != name)
 
-    def line(self, name: str, line: Mapping[str, Any], *, life: int, at_ms: int) -> tuple[Happening, Message] | None:
+    def line(
+        self, name: str, line: Mapping[str, Any], *, life: int, at_ms: int
+    ) -> tuple[Happening, DemonstrationMessage] | None:
         """Take in what a participant printed in one of its lives; return what it says about a message, if anything."""
         if line.get("type") == "MessageReceived":
             return self._received(name, line, life, at_ms)
@@ -168,17 +170,17 @@ class Bookkeeping:
                 return _conclude(message, at_ms, failed=detail)
         return None
 
-    def lacking(self) -> Iterator[tuple[Message, str]]:
+    def lacking(self) -> Iterator[tuple[DemonstrationMessage, str]]:
         """Yield who has not received which message."""
         for message in self.messages.values():
             for name in self.others(message.sender):
                 if name not in message.received_at_ms:
                     yield message, name
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DemonstrationFaults:
         """Return the result of the lines so far, as if there were no more."""
         messages = self.messages.values()
-        return Verdict(
+        return DemonstrationFaults(
             lost=sum(1 for _ in self.lacking()),
             twice=self._twice,
             out_of_order=self._out_of_order,
@@ -187,8 +189,8 @@ class Bookkeeping:
         )
 
     def _accepted(
-        self, message: Message, outcome: Mapping[str, Any] | None, at_ms: int
-    ) -> tuple[Happening, Message] | None:
+        self, message: DemonstrationMessage, outcome: Mapping[str, Any] | None, at_ms: int
+    ) -> tuple[Happening, DemonstrationMessage] | None:
         """Note that a send is durable; the answer to a repeated one also says how it ended, if it did."""
         is_first = message.accepted_at_ms is None
         if is_first:
@@ -200,7 +202,9 @@ class Bookkeeping:
             return _conclude(message, at_ms, delivered_to=names, failed=failed)
         return (Happening.ACCEPTED, message) if is_first else None
 
-    def _received(self, name: str, line: Mapping[str, Any], life: int, at_ms: int) -> tuple[Happening, Message] | None:
+    def _received(
+        self, name: str, line: Mapping[str, Any], life: int, at_ms: int
+    ) -> tuple[Happening, DemonstrationMessage] | None:
         delivery = (name, tuple(line["sds_ids"]))
         earlier = self._lives.get(delivery)
         self._lives[delivery] = life
@@ -232,8 +236,8 @@ class Bookkeeping:
 
 
 def _conclude(
-    message: Message, at_ms: int, *, delivered_to: Sequence[str] = (), failed: str | None = None
-) -> tuple[Happening, Message]:
+    message: DemonstrationMessage, at_ms: int, *, delivered_to: Sequence[str] = (), failed: str | None = None
+) -> tuple[Happening, DemonstrationMessage]:
     """Note how a send ended."""
     if failed is not None:
         message.failed = failed

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairway.apps.demonstration import Demonstration, Said
-from fairway.apps.demonstration_bookkeeping import Message
+from fairway.apps.demonstration_bookkeeping import DemonstrationMessage
 from fairway.apps.demonstration_result import DemonstrationResult, Killing, SentMessage
 
 _BAR_WIDTH: Final = 28
@@ -45,7 +45,7 @@ def progress_view(demonstration: Demonstration, *, height: int) -> RenderableTyp
     return Group(head, "", bars, "", texts, "", *happened)
 
 
-def _add_file_bars(bars: Table, demonstration: Demonstration, file: Message) -> None:
+def _add_file_bars(bars: Table, demonstration: Demonstration, file: DemonstrationMessage) -> None:
     title, total = escape(file.title), file.total_chunks
     for name in demonstration.held:
         has_it = name in file.received_at_ms
@@ -83,7 +83,7 @@ def _texts(demonstration: Demonstration) -> Table:
     return table
 
 
-def _mark(message: Message, name: str) -> str:
+def _mark(message: DemonstrationMessage, name: str) -> str:
     """Return the state of a message at a participant."""
     if name == message.sender:
         return ""

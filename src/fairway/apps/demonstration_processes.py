@@ -44,7 +44,7 @@ def fairway_command(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", "fairway", *arguments)
 
 
-class Process:
+class ParticipantProcess:
     """One process that prints events as JSON lines on stdout, and reads commands as JSON lines from stdin.
 
     It may be started again after it ended; its log goes on in the same file.
@@ -148,9 +148,9 @@ class ProcessGroup:
     """Processes that end with a block of code. An async context manager."""
 
     def __init__(self) -> None:
-        self._processes: list[Process] = []
+        self._processes: list[ParticipantProcess] = []
 
-    def add(self, process: Process) -> Process:
+    def add(self, process: ParticipantProcess) -> ParticipantProcess:
         """Take charge of a process and return it."""
         self._processes.append(process)
         return process

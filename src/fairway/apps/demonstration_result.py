@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairway.apps.demonstration_bookkeeping import Verdict
+from fairway.apps.demonstration_bookkeeping import DemonstrationFaults
 from fairway.errors import ConfigurationError
 
 NAMES: Final = ("alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi")
@@ -106,7 +106,7 @@ class DemonstrationResult:
     messages: tuple[SentMessage, ...]
     elapsed_ms: int
     """Time from the first command until all messages were delivered and acknowledged."""
-    verdict: Verdict
+    verdict: DemonstrationFaults
     faults: tuple[str, ...]
     """What came twice or out of order, a sentence each."""
     file_sha256: str

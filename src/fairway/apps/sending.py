@@ -59,7 +59,7 @@ class Wait(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SendGoal:
     """What a send is to achieve."""
 
     wait: Wait = Wait.DELIVERED
@@ -100,7 +100,7 @@ class Watching:
     """Every progress of the message."""
 
 
-async def send_message(settings: ChannelSettings, payload: bytes, wish: Wish, watching: Watching) -> SendReport:
+async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal, watching: Watching) -> SendReport:
     """Send a payload; raise a `FairwayError` if it was not accepted."""
     if wish.wait is Wait.NONE and settings.store is None:
         raise ConfigurationError(
@@ -136,7 +136,7 @@ async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
         tell(progress)
 
 
-async def _is_there(node: WakuNode, wish: Wish) -> bool:
+async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
     """Wait a moment for the node, or as long as was wished if that is to the end."""
     try:
         async with asyncio.timeout(None if wish.timeout_s is None else NODE_S):
@@ -148,7 +148,7 @@ async def _is_there(node: WakuNode, wish: Wish) -> bool:
     return False
 
 
-async def _reach(receipt: Receipt, wish: Wish, node: WakuNode) -> tuple[bool, tuple[str, ...], str]:
+async def _reach(receipt: Receipt, wish: SendGoal, node: WakuNode) -> tuple[bool, tuple[str, ...], str]:
     """Wait; return whether it was reached, who has the message, and why not."""
     limit: AbstractAsyncContextManager[object] = (
         nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)

@@ -26,7 +26,7 @@ from fairway.storage.store_lock import StoreLock
 from fairway.visible import visible
 from fairway.waku.libp2p.errors import IdentityError
 from fairway.waku.libp2p.keeper import KeptPeer, KeptState
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.request_limiter import RequestRate
 from fairway.waku.subscription import Subscription
@@ -201,11 +201,11 @@ def default_state() -> Path:
     return home / "fairway"
 
 
-def _key_in(path: Path) -> PrivateKey:
+def _key_in(path: Path) -> IdentityKey:
     try:
         if path.exists():
-            return PrivateKey.load(path)
-        key = PrivateKey.generate()
+            return IdentityKey.load(path)
+        key = IdentityKey.generate()
         key.save(path)
     except (IdentityError, OSError) as error:
         raise ConfigurationError(

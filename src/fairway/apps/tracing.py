@@ -37,7 +37,7 @@ _SHOWN_IDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TracedEvent:
     """Something that happened to the message."""
 
     at_ms: int
@@ -49,7 +49,7 @@ class Step:
 
 
 @dataclass(slots=True, kw_only=True)
-class Segment:
+class TracedSegment:
     """What one segment of a send went through."""
 
     chunk_index: int
@@ -66,14 +66,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class TracedSending:
     """One send of the message: who sent it, what became of it."""
 
     who: str
     request_id: str
     request: StoredRequest | None
     """None if the store has forgotten it."""
-    segments: tuple[Segment, ...]
+    segments: tuple[TracedSegment, ...]
     ending: Event | None
     """The last event that ended it."""
 
@@ -84,12 +84,12 @@ class MessageTrace:
 
     message_id: str
     channel_id: str
-    sendings: tuple[Sending, ...]
-    steps: tuple[Step, ...]
+    sendings: tuple[TracedSending, ...]
+    steps: tuple[TracedEvent, ...]
     """Everything, in order of time."""
 
     @property
-    def receipts(self) -> tuple[Step, ...]:
+    def receipts(self) -> tuple[TracedEvent, ...]:
         """Who received the message, and when."""
         return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
 
@@ -115,13 +115,13 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     if found is None:
         return None
     message_id, request_id = found
-    steps: list[Step] = []
+    steps: list[TracedEvent] = []
     requests: dict[tuple[str, str], StoredRequest] = {}
     for owner, reader in witnesses:
         who = owner.sender_id
         requests |= {(who, stored.request_id): stored for stored in reader.requests(message_id)}
         steps += [
-            Step(at_ms=point.at_ms, who=who, event=point.event, size_bytes=point.size_bytes)
+            TracedEvent(at_ms=point.at_ms, who=who, event=point.event, size_bytes=point.size_bytes)
             for point in reader.trace(message_id)
         ]
     if request_id is not None:
@@ -205,7 +205,9 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
     return (prefixed.pop(), None) if prefixed else None
 
 
-def _sendings(steps: Iterable[Step], requests: dict[tuple[str, str], StoredRequest]) -> tuple[Sending, ...]:
+def _sendings(
+    steps: Iterable[TracedEvent], requests: dict[tuple[str, str], StoredRequest]
+) -> tuple[TracedSending, ...]:
     """Return every send of the message, in the order in which they began."""
     stories: dict[tuple[str, str], list[Event]] = {}
     for key in sorted(requests, key=lambda key: requests[key].accepted_at_ms):
@@ -214,7 +216,7 @@ def _sendings(steps: Iterable[Step], requests: dict[tuple[str, str], StoredReque
         if isinstance(step.event, MessageEvent):
             stories.setdefault((step.who, step.event.request_id), []).append(step.event)
     return tuple(
-        Sending(
+        TracedSending(
             who=who,
             request_id=request_id,
             request=requests.get((who, request_id)),
@@ -228,8 +230,8 @@ def _sendings(steps: Iterable[Step], requests: dict[tuple[str, str], StoredReque
     )
 
 
-def _segments(events: Iterable[Event]) -> tuple[Segment, ...]:
-    segments: dict[int, Segment] = {}
+def _segments(events: Iterable[Event]) -> tuple[TracedSegment, ...]:
+    segments: dict[int, TracedSegment] = {}
     known: frozenset[int] = frozenset()
     for event in events:
         match event:
@@ -251,5 +253,5 @@ def _segments(events: Iterable[Event]) -> tuple[Segment, ...]:
     return tuple(segments[index] for index in sorted(segments))
 
 
-def _segment(segments: dict[int, Segment], index: int, *, is_parity: bool) -> Segment:
-    return segments.setdefault(index, Segment(chunk_index=index, is_parity=is_parity))
+def _segment(segments: dict[int, TracedSegment], index: int, *, is_parity: bool) -> TracedSegment:
+    return segments.setdefault(index, TracedSegment(chunk_index=index, is_parity=is_parity))

@@ -32,7 +32,7 @@ from fairway.events import (
 from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish, QueryStore
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.stack import Stack
-from fairway.storage.channel_store import ChannelStore, Outcome, StoredRequest, TracePoint, Write
+from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest, TracePoint, Write
 from fairway.visible import visible
 from fairway.waku.node import NodeStatus, RoutedMessage, SendResult, WakuNode
 from fairway.waku.owned_tasks import OwnedTasks
@@ -195,7 +195,7 @@ class Engine:
                         requests += self._ended(event)
                 case _:
                     outward.append(effect)
-        if accepted is not None and accepted.outcome is Outcome.OPEN:
+        if accepted is not None and accepted.outcome is SendOutcome.OPEN:
             self._requests[accepted.request_id] = accepted
         write = None
         if changes or delivered or requests or trace:
@@ -405,11 +405,11 @@ class Engine:
             return []
         if isinstance(event, MessageDelivered):
             names = tuple(sorted({*known.delivered_to, *event.delivered_to}))
-            return [replace(known, outcome=Outcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)]
-        if known.outcome is Outcome.DELIVERED:
+            return [replace(known, outcome=SendOutcome.DELIVERED, ended_at_ms=event.at_ms, delivered_to=names)]
+        if known.outcome is SendOutcome.DELIVERED:
             # A repeated send asked for more and failed; the first one stays delivered.
             return []
-        return [replace(known, outcome=Outcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
+        return [replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), detail=event.detail)]
 
     def _take_number(self) -> int:
         self._next_number += 1

@@ -24,7 +24,7 @@ from fairway.events import (
     MessageSent,
     RequestSent,
 )
-from fairway.storage.channel_store import Outcome, StoredRequest
+from fairway.storage.channel_store import SendOutcome, StoredRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +129,13 @@ class Receipt(EphemeralReceipt):
     def of_stored(cls, stored: StoredRequest) -> Receipt:
         """Return the receipt of a request that the store holds."""
         receipt = cls(stored.request_id, stored.message_id)
-        if stored.outcome is Outcome.DELIVERED:
+        if stored.outcome is SendOutcome.DELIVERED:
             receipt._was_sent = True
             receipt._holders = frozenset(stored.delivered_to)
             receipt._delivered_at_ms = stored.ended_at_ms
-        elif stored.outcome is Outcome.FAILED:
+        elif stored.outcome is SendOutcome.FAILED:
             receipt._failure = DeliveryFailedError(stored.detail)
-        receipt._is_open = stored.outcome is Outcome.OPEN
+        receipt._is_open = stored.outcome is SendOutcome.OPEN
         return receipt
 
     @property

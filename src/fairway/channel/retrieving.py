@@ -34,7 +34,7 @@ _MAX_PAGES: Final = 100_000
 _MAX_WAITING: Final = 1_000
 
 
-class Reading(Protocol):
+class RetrievalState(Protocol):
     """The state of the channel that retrieval reads."""
 
     @property
@@ -78,7 +78,7 @@ class Retriever:
         clock: Clock,
         *,
         max_hashes: int,
-        reading: Reading,
+        reading: RetrievalState,
         found: Callable[[Sequence[RoutedMessage]], None],
         settled: Callable[[], Awaitable[None]],
         answered: Callable[[QueryStore], object],

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fairway.apps.event_json import as_json, as_line, event_as_json
 from fairway.apps.files import read_payload, read_stream
-from fairway.apps.sending import SendReport, Wait, Watching, Wish, send_message
+from fairway.apps.sending import SendGoal, SendReport, Wait, Watching, send_message
 from fairway.apps.settings import ChannelSettings
 from fairway.channel.receipt import Progress
 from fairway.cli._channel_options import with_settings
@@ -50,7 +50,7 @@ def command(
     [bold]fairway send --channel team --sender alice --store alice.db --file holiday.jpg --by bob --by carol[/bold]
     """
     payload = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
-    wish = Wish(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
+    wish = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
     if machine:
         report = asyncio.run(send_message(settings, payload, wish, Watching(event=_print_event)))
         _print_line({"event": "send-report", **as_json(report)})

@@ -18,7 +18,7 @@ from fairway.cli._console import PlainConsole
 from fairway.cli._plan_options import plan_of, with_plan
 from fairway.errors import ConfigurationError
 from fairway.simulation.archiving import require_new, truth_path, write_archive
-from fairway.simulation.campaign import Campaign, Tally, broken_row, row_of, rows_in
+from fairway.simulation.campaign import Campaign, CampaignTally, broken_row, row_of, rows_in
 from fairway.simulation.figures import Figures, add_up, loss_class
 from fairway.simulation.plan import SimulationPlan
 from fairway.simulation.random_plans import calm_but, draw_plan
@@ -26,7 +26,7 @@ from fairway.simulation.render import print_report
 from fairway.simulation.render_campaign import print_end, print_figures, print_heads, print_shrunk, print_world
 from fairway.simulation.runner import Run
 from fairway.simulation.tour import KINDS, tour_plan
-from fairway.simulation.workers import Outcome
+from fairway.simulation.workers import WorldOutcome
 from fairway.units import HOUR_MS
 
 _MANY: Final = "Many worlds"
@@ -243,7 +243,7 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
         TextColumn("worlds, {task.description}"),
         TimeElapsedColumn(),
     )
-    tally, shrunk, interrupted = Tally(), None, False
+    tally, shrunk, interrupted = CampaignTally(), None, False
     began_s = time.monotonic()
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
@@ -287,7 +287,7 @@ def _many(campaign: Campaign, record: Path | None, *, keep_going: bool, shrinkin
     raise typer.Exit(_INTERRUPTED if interrupted else int(bool(tally.broken)))
 
 
-def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[Outcome]:
+def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[WorldOutcome]:
     """Yield the outcomes of worlds, up to the first that breaks unless ``keep_going``."""
     with closing(campaign.outcomes()) as outcomes:
         for outcome in outcomes:
@@ -296,7 +296,7 @@ def _outcomes(campaign: Campaign, *, keep_going: bool) -> Iterator[Outcome]:
                 return
 
 
-def _so_far(tally: Tally, seconds: float) -> str:
+def _so_far(tally: CampaignTally, seconds: float) -> str:
     speed = tally.virtual_ms / 1_000 / seconds
     broken = f", {len(tally.broken)} broken" if tally.broken else ""
     return f"{tally.virtual_ms / HOUR_MS:,.1f} virtual hours, {speed:,.0f} x real time{broken}"

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairway.apps.event_json import as_json, event_as_json
-from fairway.apps.tracing import MessageTrace, Sending, Step, describe, trace_message
+from fairway.apps.tracing import MessageTrace, TracedEvent, TracedSending, describe, trace_message
 from fairway.cli._console import PlainConsole
 from fairway.events import DeliveryError, MessageDelivered, MessageReceived
 from fairway.visible import visible
@@ -75,7 +75,7 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: TracedEvent) -> dict[str, Any]:
     told = event_as_json(step.event)
     if isinstance(step.event, MessageReceived):
         # The payload is not kept; the message id is its hash.
@@ -106,7 +106,7 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
         console.print(f"received by {receivers}", style="green")
 
 
-def _print_sending(console: Console, sending: Sending) -> None:
+def _print_sending(console: Console, sending: TracedSending) -> None:
     request = sending.request
     size = f", {request.size_bytes:,} bytes" if request is not None else ""
     console.print(
@@ -130,7 +130,7 @@ def _print_sending(console: Console, sending: Sending) -> None:
     console.print(table)
 
 
-def _outcome(sending: Sending) -> str:
+def _outcome(sending: TracedSending) -> str:
     began_ms = sending.request.accepted_at_ms if sending.request is not None else None
     match sending.ending:
         case MessageDelivered(delivered_to=names, at_ms=at_ms):
@@ -144,7 +144,7 @@ def _outcome(sending: Sending) -> str:
             )
 
 
-def _row(step: Step, start_ms: int) -> tuple[str, ...]:
+def _row(step: TracedEvent, start_ms: int) -> tuple[str, ...]:
     chunk = getattr(step.event, "chunk_info", None)
     segment = "" if chunk is None else f"{chunk.chunk_index}{'p' if chunk.is_parity else ''}"
     at = time.strftime("%H:%M:%S", time.localtime(step.at_ms / 1000))

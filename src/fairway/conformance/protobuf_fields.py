@@ -14,7 +14,7 @@ FIXED_32: Final = 5
 _FIXED_SIZES: Final = {FIXED_64: 8, FIXED_32: 4}
 
 
-class Field(NamedTuple):
+class ProtobufField(NamedTuple):
     """One field as it stands on the wire."""
 
     number: int
@@ -23,7 +23,7 @@ class Field(NamedTuple):
     """What a length announced; empty for every other wire type."""
 
 
-def fields_of(message: bytes) -> Iterator[Field]:
+def fields_of(message: bytes) -> Iterator[ProtobufField]:
     """Yield the fields of a message in their order; raise `DecodeError` where it breaks off."""
     at = 0
     while at < len(message):
@@ -39,7 +39,7 @@ def fields_of(message: bytes) -> Iterator[Field]:
             at += _FIXED_SIZES.get(wire_type, 0)
         if at > len(message):
             raise DecodeError(f"field {key >> 3} breaks off")
-        yield Field(key >> 3, wire_type, content)
+        yield ProtobufField(key >> 3, wire_type, content)
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -33,7 +33,7 @@ Checker = Callable[[Any, Mapping[str, Any]], Iterator[Check]]
 """Takes (the group's value, the whole document) and yields checks."""
 
 
-class Outcome(IntEnum):
+class ReplayOutcome(IntEnum):
     """How a replay ended; the values are the exit codes of ``fairway conformance``."""
 
     MATCHES = 0
@@ -84,16 +84,16 @@ class FileReport:
     """What kept (part of) the file from being replayed: unreadable, unknown format, unknown group."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReplayOutcome:
         """How the replay of this file ended."""
         if self.errors:
-            return Outcome.UNREADABLE
-        return Outcome.MISMATCH if any(group.failures for group in self.groups) else Outcome.MATCHES
+            return ReplayOutcome.UNREADABLE
+        return ReplayOutcome.MISMATCH if any(group.failures for group in self.groups) else ReplayOutcome.MATCHES
 
 
-def outcome_of(reports: Iterable[FileReport]) -> Outcome:
+def outcome_of(reports: Iterable[FileReport]) -> ReplayOutcome:
     """Return the worst outcome among files; a replay of nothing matches nothing."""
-    return max((report.outcome for report in reports), default=Outcome.UNREADABLE)
+    return max((report.outcome for report in reports), default=ReplayOutcome.UNREADABLE)
 
 
 def as_json(reports: Iterable[FileReport]) -> dict[str, Any]:

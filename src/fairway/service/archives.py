@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError
-from fairway.waku.message_store import MemoryStore
+from fairway.waku.message_store import MemoryMessageStore
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
 
@@ -85,7 +85,7 @@ class MemoryArchive(NodeArchive):
     """Keeps the newest messages until the process ends."""
 
     def __init__(self, *, max_messages: int = 100_000, max_bytes: int = 268_435_456) -> None:
-        self._store: Final = MemoryStore(max_messages=max_messages, max_bytes=max_bytes)
+        self._store: Final = MemoryMessageStore(max_messages=max_messages, max_bytes=max_bytes)
         self._queries = self._dropped = 0
 
     def put(self, message: RoutedMessage, received_ns: int) -> None:

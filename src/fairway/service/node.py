@@ -27,7 +27,7 @@ from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected
 from fairway.waku.libp2p.keeper import KeptPeer, PeerKeeper
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.listeners import criteria_of
@@ -111,7 +111,7 @@ class ServiceNode(WatchedNode):
         self._keeper: Final = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
 
     @classmethod
-    async def start(cls, options: ServiceOptions | None = None, *, key: PrivateKey | None = None) -> Self:
+    async def start(cls, options: ServiceOptions | None = None, *, key: IdentityKey | None = None) -> Self:
         """Open the archive, listen, and serve until `close`.
 
         Without ``key`` the node gets a new identity. Raises `ConfigurationError` for options that cannot work,

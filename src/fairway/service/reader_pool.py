@@ -24,14 +24,14 @@ QUEUE_LIMIT_S: Final = 10.0
 """Longest time for which a query waits for a reader."""
 
 
-class Reader(Protocol):
+class PooledReader(Protocol):
     """An open archive, used in one thread."""
 
     def close(self) -> None:
         """Close the archive."""
 
 
-R = TypeVar("R", bound=Reader)
+R = TypeVar("R", bound=PooledReader)
 T = TypeVar("T")
 
 

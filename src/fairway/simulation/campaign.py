@@ -1,6 +1,6 @@
 """Many worlds with plans drawn at random: which broke, the smallest plan that breaks the same way, and the figures.
 
-A `Campaign` says which worlds, and how long; `Tally` is what came of them so far.
+A `Campaign` says which worlds, and how long; `CampaignTally` is what came of them so far.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairway.simulation.random_plans import draw_plan
 from fairway.simulation.report import plain
 from fairway.simulation.runner import simulate
 from fairway.simulation.shrinking import shrink
-from fairway.simulation.workers import PATIENCE, Outcome, World, run_worlds
+from fairway.simulation.workers import PATIENCE, World, WorldOutcome, run_worlds
 from fairway.units import HOUR_MS
 
 _MOST_JOBS: Final = 1_024
@@ -63,11 +63,11 @@ class Campaign:
         _require("seed" not in self.given, "the plans are drawn from seeds: give the first one as first_seed")
         self.draw(self.first_seed, **self.given)
 
-    def outcomes(self) -> Generator[Outcome]:
+    def outcomes(self) -> Generator[WorldOutcome]:
         """Run the worlds, and yield the outcome of each as it ends. Closing the iterator ends the others."""
         return self._run(self._plans(), self.jobs)
 
-    def _run(self, plans: Iterable[SimulationPlan], jobs: int) -> Generator[Outcome]:
+    def _run(self, plans: Iterable[SimulationPlan], jobs: int) -> Generator[WorldOutcome]:
         wall_s = self.world_s * PATIENCE
         return run_worlds(plans, jobs=jobs, limit_s=self.world_s, wall_s=wall_s, world=self.world)
 
@@ -79,7 +79,7 @@ class Campaign:
             if seed not in self.done:
                 yield self.draw(seed, **self.given)
 
-    def shrunk(self, broken: Outcome, tried: Callable[[SimulationPlan], None] = lambda _: None) -> Outcome:
+    def shrunk(self, broken: WorldOutcome, tried: Callable[[SimulationPlan], None] = lambda _: None) -> WorldOutcome:
         """Return what came of the smallest plan found that violates the same invariant, that very one if need be.
 
         An interrupt ends the search, with what was found until then.
@@ -104,16 +104,16 @@ class Campaign:
 
 
 @dataclass(slots=True)
-class Tally:
+class CampaignTally:
     """What came of worlds so far."""
 
     worlds: int = 0
     virtual_ms: int = 0
-    broken: list[Outcome] = field(default_factory=list)
+    broken: list[WorldOutcome] = field(default_factory=list)
     figures: dict[int, Figures] = field(default_factory=dict)
     """By class of loss, of the worlds that came to their end."""
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: WorldOutcome) -> None:
         """Count a world."""
         self.worlds += 1
         if outcome.report is not None:
@@ -124,7 +124,7 @@ class Tally:
             self.broken.append(outcome)
 
 
-def row_of(outcome: Outcome) -> dict[str, Any]:
+def row_of(outcome: WorldOutcome) -> dict[str, Any]:
     """Return the figures of one world, as what JSON can hold."""
     plan, report = outcome.plan, outcome.report
     row = {
@@ -172,12 +172,12 @@ def rows_in(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def broken_row(outcome: Outcome, shrunk: Outcome | None) -> dict[str, Any]:
+def broken_row(outcome: WorldOutcome, shrunk: WorldOutcome | None) -> dict[str, Any]:
     """Return a broken world, and the smallest that breaks like it, as what JSON can hold."""
     return _told(outcome) | {"shrunk": None if shrunk is None else _told(shrunk)}
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _told(outcome: WorldOutcome) -> dict[str, Any]:
     return {
         "plan": plain(asdict(outcome.plan)),
         "replay": replay_command(outcome.plan),

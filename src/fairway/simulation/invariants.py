@@ -26,9 +26,9 @@ from fairway.protocol.sds.dependencies import FOR_PROGRESS, MISSING, PARKED
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.segmentation.open_sets import SEGMENT_OVERHEAD_BYTES, Urgency
 from fairway.protocol.statistics import StackStatistics
-from fairway.simulation.ledger import Ledger, Loss, Presence, Sent
+from fairway.simulation.ledger import Ledger, Loss, Presence, SimulatedSend
 from fairway.simulation.world import World
-from fairway.storage.channel_store import Outcome
+from fairway.storage.channel_store import SendOutcome
 
 _SHOWN: Final = 3
 _KNOWN_WITHIN_MS: Final = 180_000
@@ -146,7 +146,7 @@ class Checks:
                 text = f"{_title(sent)}, sent in a healed world, was known as delivered after {_seconds(sent)} s"
                 yield self._violation(Invariant.HEALED, sent.ends[0][0], sent.sender, sent, text)
 
-    def _took_ms(self, sent: Sent, name: str) -> int:
+    def _took_ms(self, sent: SimulatedSend, name: str) -> int:
         is_slow = self._world.participants[name].habits.slow_ms if name in self._world.participants else 1
         return 0 if is_slow else sent.deliveries[name][0] - sent.at_ms
 
@@ -156,7 +156,7 @@ class Checks:
             len(names - sent.deliveries.keys()) for sent, names in zip(self._ledger.sent, self.owed, strict=True)
         )
 
-    def _owed_to(self, sent: Sent) -> set[str]:
+    def _owed_to(self, sent: SimulatedSend) -> set[str]:
         stayed = self._stayed
         is_sure = sent.sender in stayed and sent.accepted_ms is not None and not sent.refused
         if not is_sure and not stayed & sent.deliveries.keys():
@@ -221,7 +221,7 @@ class Checks:
                 )
                 yield self._violation(Invariant.ORDER, message.deliveries[name][0], name, message, text)
 
-    def _never_went_out(self, message: Sent) -> bool:
+    def _never_went_out(self, message: SimulatedSend) -> bool:
         """Return whether a message could not be sent as a whole, so that nobody waits for the rest of it."""
         if message.refused:
             return True
@@ -241,7 +241,7 @@ class Checks:
                 text = f"{name} gave up {what} ({loss.reason.value}){also}"
                 yield self._violation(Invariant.LOSS, loss.at_ms, name, sent, text)
 
-    def _was_rebuilt(self, sent: Sent, loss: Loss) -> bool:
+    def _was_rebuilt(self, sent: SimulatedSend, loss: Loss) -> bool:
         """Return whether a loss is of a segment without which its message was rebuilt, and nobody can tell so.
 
         The id of such a segment follows from the time at which it was sent, which no receiver knows.
@@ -254,7 +254,7 @@ class Checks:
             stored = None
             if sent.accepted_ms is not None and sent.sender in self._stayed and not sent.refused:
                 stored = self._world.participants[sent.sender].ending_of(sent.request_id)
-            if stored is Outcome.OPEN:
+            if stored is SendOutcome.OPEN:
                 text = f"{_title(sent)} has no end"
                 yield self._violation(Invariant.ENDED, None, sent.sender, sent, text)
             if sent.in_vain:
@@ -379,7 +379,7 @@ class Checks:
         return name in sent.deliveries or name not in self.owed[sent.number]
 
     def _violation(
-        self, invariant: Invariant, at_ms: int | None, name: str | None, sent: Sent | None, sentence: str
+        self, invariant: Invariant, at_ms: int | None, name: str | None, sent: SimulatedSend | None, sentence: str
     ) -> Violation:
         return Violation(
             invariant=invariant,
@@ -391,7 +391,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class TrafficSoFar:
     """How much was transmitted and asked for until some moment."""
 
     at_ms: int
@@ -399,12 +399,12 @@ class Traffic:
     queries: Counter[str]
 
     @classmethod
-    def until_now(cls, ledger: Ledger, now_ms: int) -> Traffic:
+    def until_now(cls, ledger: Ledger, now_ms: int) -> TrafficSoFar:
         """Count what there was so far."""
         return cls(now_ms, Counter(ledger.transmissions), Counter(ledger.queries))
 
 
-def unrest(before: Traffic, ledger: Ledger, world: World) -> Iterator[Violation]:
+def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Violation]:
     """Yield a violation for whatever participants did or kept since some moment that nothing was reason for."""
     passed_ms = world.now_ms - before.at_ms
     sent = ledger.transmissions - before.transmissions
@@ -506,11 +506,11 @@ class Peaks:
                 )
 
 
-def _seconds(sent: Sent) -> int:
+def _seconds(sent: SimulatedSend) -> int:
     return (sent.ends[0][0] - sent.at_ms) // 1_000
 
 
-def _title(sent: Sent) -> str:
+def _title(sent: SimulatedSend) -> str:
     return f"message {sent.number} of {sent.sender} (request {sent.request_id}, {sent.size_bytes:,} bytes)"
 
 

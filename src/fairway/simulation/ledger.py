@@ -72,7 +72,7 @@ _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
 
 
 @dataclass(slots=True, kw_only=True)
-class Sent:
+class SimulatedSend:
     """One send of an application, and what became of it."""
 
     number: int
@@ -145,7 +145,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class DeliveryClaim:
     """An event or receipt said that a participant has a message, or some segments of it."""
 
     at_ms: int
@@ -187,10 +187,10 @@ class Ledger(Observer):
         self.rules = rules
         self.forged = rules.forged
         """SDS ids of messages that nobody sent as an application, and those that they invent."""
-        self.sent: list[Sent] = []
+        self.sent: list[SimulatedSend] = []
         self.presences: dict[str, Presence] = {}
         self.losses: list[Loss] = []
-        self.claims: list[Claim] = []
+        self.claims: list[DeliveryClaim] = []
         self.unexplained: list[tuple[int, str, str, str]] = []
         """Deliveries of messages that no participant sent: (time in ms, receiver, sender, message id)."""
         self.repeated: list[tuple[int, str, int]] = []
@@ -241,9 +241,9 @@ class Ledger(Observer):
         self._codec = rules.codec
         self.opened = opened
         self._lives: Counter[str] = Counter()
-        self._by_request: dict[str, Sent] = {}
-        self._owner: dict[str, Sent] = {}
-        self._segments: dict[str, tuple[Sent, bool, int]] = {}
+        self._by_request: dict[str, SimulatedSend] = {}
+        self._owner: dict[str, SimulatedSend] = {}
+        self._segments: dict[str, tuple[SimulatedSend, bool, int]] = {}
         """What participants keep about their segments, by SDS id: the send of each, whether it is parity, and the life
         in which it was made."""
         self._carried: dict[bytes, str] = {}
@@ -256,7 +256,7 @@ class Ledger(Observer):
         """Who published an SDS message with content first."""
         self._asked_for: set[str] = set()
         """SDS messages that a repair was asked for of and that were not published since."""
-        self._alike: dict[tuple[str, str], list[Sent]] = {}
+        self._alike: dict[tuple[str, str], list[SimulatedSend]] = {}
         self._finished: dict[tuple[str, tuple[str, ...]], int] = {}
         """When an application finished with a message: by participant and SDS ids."""
         self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
@@ -333,7 +333,7 @@ class Ledger(Observer):
     ) -> None:
         """Write down that an application sends something."""
         presence = self.presences[name]
-        sent = Sent(
+        sent = SimulatedSend(
             number=len(self.sent),
             request_id=request_id,
             sender=name,
@@ -423,11 +423,11 @@ class Ledger(Observer):
             sent.refused or not isinstance(sent.ends[-1][1], MessageDelivered) for sent in self.sent if sent.ends
         )
 
-    def request(self, request_id: str) -> Sent:
+    def request(self, request_id: str) -> SimulatedSend:
         """Return a send by the id that its application gave it."""
         return self._by_request[request_id]
 
-    def message_of(self, sds_id: str) -> Sent | None:
+    def message_of(self, sds_id: str) -> SimulatedSend | None:
         """Return the message that a segment belongs to."""
         return self._owner.get(sds_id)
 
@@ -619,7 +619,7 @@ class Ledger(Observer):
                         continue
                     true = participant in sent.deliveries or self._has_whole(participant, sent)
                     self.claims.append(
-                        Claim(at_ms=at_ms, number=sent.number, participant=participant, whole=True, true=true)
+                        DeliveryClaim(at_ms=at_ms, number=sent.number, participant=participant, whole=True, true=true)
                     )
             case DeliveryError(request_id=request_id):
                 sent = self._by_request[request_id]
@@ -705,7 +705,7 @@ class Ledger(Observer):
         """Record that a participant cannot be expected to send or to receive."""
         self.troubled_ms[name] = at_ms
 
-    def _should_have_heard(self, at_ms: int, sent: Sent) -> tuple[str, ...]:
+    def _should_have_heard(self, at_ms: int, sent: SimulatedSend) -> tuple[str, ...]:
         """Return whose acknowledgement the sender should have had, if those are all that it asked for."""
         since_ms = at_ms - self.heard_of_ms
 
@@ -797,7 +797,7 @@ class Ledger(Observer):
         if any(self._lamports.get(entry.message_id, -1) >= lamport for entry in opened.causal_history):
             self.unordered.append((at_ms, name, opened.message_id))
 
-    def _meant(self, name: str, message: MessageReceived, *, again: bool) -> Sent | None:
+    def _meant(self, name: str, message: MessageReceived, *, again: bool) -> SimulatedSend | None:
         """Return which send a delivery is of: the one that its segments belong to.
 
         The same payload sent twice by one participant is two messages that nobody can tell apart, and parity may
@@ -812,15 +812,17 @@ class Ledger(Observer):
         first = fitting[0] if fitting else None
         return first if again else next(lacking, first)
 
-    def _has_whole(self, name: str, sent: Sent) -> bool:
+    def _has_whole(self, name: str, sent: SimulatedSend) -> bool:
         """Return whether a participant received enough of a message, delivered or still waiting for its place."""
         data = max(sent.chunk_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
         return sum(self._holds(name, sds_id) for sds_id in sent.sds_ids) >= data
 
-    def _claim_segment(self, at_ms: int, sent: Sent, names: tuple[str, ...]) -> None:
+    def _claim_segment(self, at_ms: int, sent: SimulatedSend, names: tuple[str, ...]) -> None:
         """Note who is newly said to have a segment; the event does not say which, so that any of them makes it true."""
         for name in names:
             if name not in sent.claimed and name in self.presences:
                 sent.claimed.add(name)
                 true = name in sent.deliveries or any(self._holds(name, sds_id) for sds_id in sent.sds_ids)
-                self.claims.append(Claim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true))
+                self.claims.append(
+                    DeliveryClaim(at_ms=at_ms, number=sent.number, participant=name, whole=False, true=true)
+                )

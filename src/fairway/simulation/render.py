@@ -15,7 +15,7 @@ from rich.text import Text
 from fairway.options import Delivery
 from fairway.simulation.figures import S_MS, Figures, loss_class
 from fairway.simulation.plan import replay_command
-from fairway.simulation.report import Distribution, SimulationReport
+from fairway.simulation.report import DurationFigures, SimulationReport
 from fairway.simulation.script import Deed
 from fairway.units import HOUR_MS
 
@@ -193,7 +193,7 @@ def table_of(title: str, heads: Iterable[str], left: tuple[int, ...] = (0,), *, 
     return table
 
 
-def _times(times: Distribution) -> list[str]:
+def _times(times: DurationFigures) -> list[str]:
     return [duration(ms) for ms in (times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms)]
 
 

@@ -8,11 +8,11 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from fairway.simulation.campaign import Tally
+from fairway.simulation.campaign import CampaignTally
 from fairway.simulation.figures import Figures
 from fairway.simulation.plan import SimulationPlan, replay_command
 from fairway.simulation.render import duration, fault, furps_table, size, table_of
-from fairway.simulation.workers import Outcome
+from fairway.simulation.workers import WorldOutcome
 from fairway.units import HOUR_MS
 
 _SHOWN: Final = 20
@@ -26,7 +26,7 @@ def print_heads(console: Console) -> None:
     _line(console, _columns(_HEADS), "bold")
 
 
-def print_world(console: Console, outcome: Outcome) -> None:
+def print_world(console: Console, outcome: WorldOutcome) -> None:
     """Print the figures of a world as a line."""
     plan, report = outcome.plan, outcome.report
     cells = [str(plan.seed), str(plan.participants), f"{plan.loss:.0%}", plan.profile.value]
@@ -44,7 +44,7 @@ def print_world(console: Console, outcome: Outcome) -> None:
     _line(console, f"{_columns([*cells, f'{outcome.cpu_s:.1f} s'])}  {told}", "" if outcome.ok else "red")
 
 
-def print_end(console: Console, tally: Tally, seconds: float, *, interrupted: bool) -> None:
+def print_end(console: Console, tally: CampaignTally, seconds: float, *, interrupted: bool) -> None:
     """Print what came of all worlds."""
     speed = tally.virtual_ms / 1_000 / seconds
     noun = "world" if tally.worlds == 1 else "worlds"
@@ -90,13 +90,13 @@ def print_figures(console: Console, figures: Mapping[int, Figures]) -> None:
     console.print(table, "", furps_table(figures), sep="\n")
 
 
-def print_shrunk(console: Console, shrunk: Outcome) -> None:
+def print_shrunk(console: Console, shrunk: WorldOutcome) -> None:
     """Print the smallest plan that breaks, with the command that runs it."""
     _line(console, f"the smallest world found that breaks so: {_title(shrunk.plan)}", "bold")
     _print_broken(console, shrunk)
 
 
-def _print_broken(console: Console, outcome: Outcome) -> None:
+def _print_broken(console: Console, outcome: WorldOutcome) -> None:
     invariant, sentence = outcome.violations[0]
     more = f" (and {len(outcome.violations) - 1} more)" if len(outcome.violations) > 1 else ""
     _line(console, f"violated: {invariant}: {sentence}{more}", "red")

@@ -20,7 +20,7 @@ _PERCENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
+class DurationFigures:
     """Durations in milliseconds, by nearest rank; None where there are none."""
 
     count: int
@@ -30,7 +30,7 @@ class Distribution:
     max_ms: int | None
 
     @classmethod
-    def of(cls, durations_ms: Iterable[int]) -> Distribution:
+    def of(cls, durations_ms: Iterable[int]) -> DurationFigures:
         """Sum up durations."""
         ordered = sorted(durations_ms)
         return cls(
@@ -86,11 +86,11 @@ class SimulationReport:
     """Deliveries that are owed and did not happen."""
     duplicates: int
     order_violations: int
-    first_acknowledgement: Distribution
+    first_acknowledgement: DurationFigures
     """Time from a send to its first acknowledgement."""
-    delivery: Distribution
+    delivery: DurationFigures
     """From a send to its delivery to one participant that was owed it, absences included."""
-    reached_all: Distribution
+    reached_all: DurationFigures
     """From a send to its delivery to the last participant that was owed it."""
     noticed: Histogram
     """From a transmission that the network lost on its way to a participant that listened, the first transmission of a
@@ -201,9 +201,9 @@ def make_report(
         lost=checks.lacking(),
         duplicates=sum(violation.invariant is Invariant.ONCE for violation in violations),
         order_violations=sum(violation.invariant is Invariant.ORDER for violation in violations),
-        first_acknowledgement=Distribution.of(acknowledged),
-        delivery=Distribution.of(wait for each in waits for wait in each),
-        reached_all=Distribution.of(to_all),
+        first_acknowledgement=DurationFigures.of(acknowledged),
+        delivery=DurationFigures.of(wait for each in waits for wait in each),
+        reached_all=DurationFigures.of(to_all),
         noticed=Histogram.of(ledger.noticed_ms),
         unnoticed=len(ledger.unnoticed()),
         first_acknowledgements=Histogram.of(acknowledged),

@@ -34,8 +34,8 @@ from fairway.protocol.stack_state import JITTER
 from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import PESTERED_EVERY_MS, Mallory
-from fairway.simulation.invariants import Checks, Invariant, Peaks, Traffic, Violation, unrest
-from fairway.simulation.ledger import Ledger, Sent
+from fairway.simulation.invariants import Checks, Invariant, Peaks, TrafficSoFar, Violation, unrest
+from fairway.simulation.ledger import Ledger, SimulatedSend
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
@@ -468,7 +468,7 @@ class Run:
 
     def _ask_again(self) -> list[Violation]:
         """Ask each program, which has been started again, what became of its latest sends."""
-        asked: list[tuple[Sent, list[tuple[str, ...] | None]]] = []
+        asked: list[tuple[SimulatedSend, list[tuple[str, ...] | None]]] = []
         for name in self.world.participants:
             ended = [sent for sent in self.ledger.sent if sent.sender == name and sent.ends and not sent.refused]
             asked += [(sent, self.world.ask_again(name, sent.request_id)) for sent in ended[-_ASKED_AGAIN:]]
@@ -573,7 +573,7 @@ class Run:
 
     def _rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""
-        before = Traffic.until_now(self.ledger, self.world.now_ms)
+        before = TrafficSoFar.until_now(self.ledger, self.world.now_ms)
         names = sorted(self.world.participants)[:_CALLED]
         # Where a limit holds, ephemeral messages are the first that are dropped.
         said = [] if self.plan.rate_limit is not None or self.plan.tight_quotas or self.plan.tiny_quotas else names
@@ -712,7 +712,7 @@ class Run:
                 self._send(name, f"{name} tries again".encode(), ask_all=True)
             self._run(_TRIED_MS)
             world.network.faults = _FAR
-        said: list[Sent] = []
+        said: list[SimulatedSend] = []
         # Who had a slow uplink has learned to wait.
         speakers = sorted(world.participants.keys() - set(names_of(plan)[: plan.slow_uplinks]))[:_SPEAKERS]
         for name in speakers:

@@ -290,7 +290,7 @@ class WireRules:
         copies, cited = self._copies.get(name), {entry.message_id for entry in opened.causal_history}
         if copies is None or not self.copies_are_checked:
             return
-        made_ms = (opened.lamport_timestamp or 0) * self._dialect.lamport_unit_ms
+        made_ms = (opened.lamport_timestamp or 0) * self._profile.lamport_unit_ms
         if opened.content:
             made_ms = self._made_ms.get(opened.message_id, 0)
         elif made_ms > at_ms:

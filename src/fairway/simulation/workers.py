@@ -40,7 +40,7 @@ _MEMORY_BYTES: Final = 6 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class WorldOutcome:
     """What came of one world."""
 
     plan: SimulationPlan
@@ -59,7 +59,7 @@ class Outcome:
 
 def run_worlds(
     plans: Iterable[SimulationPlan], *, jobs: int, limit_s: float, wall_s: float, world: World = simulate
-) -> Generator[Outcome]:
+) -> Generator[WorldOutcome]:
     """Run a world for each plan in so many processes, and yield what comes of each as it ends.
 
     A plan is asked for when there is a process for it and the outcome before it has been looked at, so that whoever
@@ -110,11 +110,11 @@ class _Worker:
         self.until = time.monotonic() + self._wall_s
         self.connection.send(plan)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> WorldOutcome:
         """Return what came of the plan; a process that cannot say it any more is ended."""
         try:
             if self.connection.poll():
-                outcome: Outcome = self.connection.recv()
+                outcome: WorldOutcome = self.connection.recv()
                 return outcome
             self.end()
             return _broken(self._plan, ENDS, f"the world was ended after {self._wall_s:g} s in which it did little")
@@ -153,7 +153,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run(plan: SimulationPlan, world: World, limit_s: float) -> Outcome:
+def _run(plan: SimulationPlan, world: World, limit_s: float) -> WorldOutcome:
     began_s = time.process_time()
     try:
         with _no_longer_than(limit_s):
@@ -164,7 +164,7 @@ def _run(plan: SimulationPlan, world: World, limit_s: float) -> Outcome:
         )
     except (Exception, KeyboardInterrupt, SystemExit):  # noqa: BLE001 - whatever it is, it is what came of the world
         return _broken(plan, RAISES, traceback.format_exc(), began_s)
-    return Outcome(
+    return WorldOutcome(
         plan=plan,
         report=report,
         violations=tuple((violation.invariant.value, violation.sentence) for violation in report.violations),
@@ -172,9 +172,9 @@ def _run(plan: SimulationPlan, world: World, limit_s: float) -> Outcome:
     )
 
 
-def _broken(plan: SimulationPlan, invariant: str, sentence: str, began_s: float | None = None) -> Outcome:
+def _broken(plan: SimulationPlan, invariant: str, sentence: str, began_s: float | None = None) -> WorldOutcome:
     cpu_s = 0.0 if began_s is None else time.process_time() - began_s
-    return Outcome(plan=plan, report=None, violations=((invariant, sentence.strip()),), cpu_s=cpu_s)
+    return WorldOutcome(plan=plan, report=None, violations=((invariant, sentence.strip()),), cpu_s=cpu_s)
 
 
 @contextmanager

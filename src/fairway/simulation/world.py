@@ -27,7 +27,7 @@ from fairway.protocol.stack import Stack
 from fairway.simulation.keeping import Kept
 from fairway.simulation.program import ChannelArguments, Habits, Program, Wish, is_expected
 from fairway.simulation.script import Asking
-from fairway.storage.channel_store import ChannelStore, Outcome, Stored, StoredRequest, TracePoint, Write
+from fairway.storage.channel_store import ChannelStore, SendOutcome, Stored, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop
 from fairway.units import NS_PER_MS
@@ -146,7 +146,7 @@ class Participant:
             raise RuntimeError(f"the channel of {self.name} does not run")
         return channel.protocol
 
-    def ending_of(self, request_id: str) -> Outcome | None:
+    def ending_of(self, request_id: str) -> SendOutcome | None:
         """Return how a send ended, by the store of the channel, which must run; None if nothing is known of it."""
         known = self.store.request(request_id) if self.channel is not None else None
         return None if known is None else known.outcome

@@ -37,7 +37,7 @@ def check_bounds(**bounds: int) -> None:
             raise ConfigurationError(f"{name} must be at least 1, not {bound}")
 
 
-class Outcome(Enum):
+class SendOutcome(Enum):
     """How a request ended, or that it is open."""
 
     OPEN = "open"
@@ -54,7 +54,7 @@ class StoredRequest:
     size_bytes: int
     """Size of the payload."""
     accepted_at_ms: int
-    outcome: Outcome = Outcome.OPEN
+    outcome: SendOutcome = SendOutcome.OPEN
     ended_at_ms: int | None = None
     delivered_to: tuple[str, ...] = ()
     detail: str = ""

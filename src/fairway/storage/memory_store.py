@@ -18,7 +18,7 @@ from fairway.storage.channel_store import (
     NUMBERS_PER_OPENING,
     ChannelStore,
     Handling,
-    Outcome,
+    SendOutcome,
     Stored,
     StoredRequest,
     TracePoint,
@@ -112,7 +112,7 @@ class MemoryStore(ChannelStore):
 
     def _keep_request(self, request: StoredRequest) -> None:
         self._requests[request.request_id] = request
-        if request.outcome is Outcome.OPEN:
+        if request.outcome is SendOutcome.OPEN:
             self._ended.pop(request.request_id, None)
             return
         self._ended[request.request_id] = None

@@ -85,7 +85,7 @@ FROM pg_inherits WHERE inhparent = to_regclass('messages')
 _BOUND: Final = re.compile(r"FROM \('?(-?\d+)'?\) TO \('?(-?\d+)'?\)")
 
 
-class Partition(NamedTuple):
+class TablePartition(NamedTuple):
     """The messages of a range of time; ``end_ns`` is not included."""
 
     start_ns: int
@@ -131,18 +131,18 @@ def index_topics(connection: psycopg.Connection[Any], partition: str) -> None:
     connection.execute(f"ALTER INDEX {_TOPIC_INDEX} ATTACH PARTITION {_quoted(name)}".encode())
 
 
-def partitions(connection: psycopg.Connection[Any]) -> list[Partition]:
+def partitions(connection: psycopg.Connection[Any]) -> list[TablePartition]:
     """Return the partitions in their order."""
     found = []
     for name, bound in connection.execute(_PARTITIONS):
         if match := _BOUND.search(bound):
-            found.append(Partition(int(match[1]), int(match[2]), name))
+            found.append(TablePartition(int(match[1]), int(match[2]), name))
     return sorted(found)
 
 
 def uncovered(
-    known: list[Partition], timestamps_ns: Iterable[int], now_ns: int, late_s: float = LATE_S
-) -> set[Partition]:
+    known: list[TablePartition], timestamps_ns: Iterable[int], now_ns: int, late_s: float = LATE_S
+) -> set[TablePartition]:
     """Return the partitions to create for messages of these times, from ``late_s`` ago to `AHEAD_S` ahead."""
     oldest_ns, newest_ns = now_ns - round(min(late_s, LATE_S) * NS_PER_S), now_ns + AHEAD_S * NS_PER_S
     wanted = set()
@@ -153,13 +153,13 @@ def uncovered(
     return wanted
 
 
-def covers(known: list[Partition], timestamp_ns: int) -> bool:
+def covers(known: list[TablePartition], timestamp_ns: int) -> bool:
     """Return whether a partition covers a time."""
     place = bisect_right(known, timestamp_ns, key=lambda partition: partition.start_ns)
     return place > 0 and timestamp_ns < known[place - 1].end_ns
 
 
-def make(connection: psycopg.Connection[Any], partition: Partition) -> None:
+def make(connection: psycopg.Connection[Any], partition: TablePartition) -> None:
     """Create a partition, unless another one covers some of its time by now; readers and writers go on."""
     name = _quoted(partition.name)
     with connection.transaction():
@@ -178,7 +178,7 @@ def make(connection: psycopg.Connection[Any], partition: Partition) -> None:
         )
 
 
-def drop(connection: psycopg.Connection[Any], partition: Partition) -> int:
+def drop(connection: psycopg.Connection[Any], partition: TablePartition) -> int:
     """Drop a partition, and return the number of its messages."""
     name = _quoted(partition.name)
     (messages,) = _one(connection, f"SELECT count(*) FROM {name}")  # noqa: S608 - quoted
@@ -203,7 +203,7 @@ def count(connection: psycopg.Connection[Any]) -> int:
     return int(_one(connection, "SELECT count(*) FROM messages")[0])
 
 
-def _between(known: list[Partition], timestamp_ns: int, start_s: int, end_s: int) -> Partition:
+def _between(known: list[TablePartition], timestamp_ns: int, start_s: int, end_s: int) -> TablePartition:
     """Return the longest partition within an hour that holds a time and overlaps no other.
 
     nwaku's partitions begin at any second.
@@ -214,7 +214,7 @@ def _between(known: list[Partition], timestamp_ns: int, start_s: int, end_s: int
         else:
             end_s = min(end_s, partition.start_ns // NS_PER_S)
             break
-    return Partition(start_s * NS_PER_S, end_s * NS_PER_S, f"messages_{start_s}_{end_s}")
+    return TablePartition(start_s * NS_PER_S, end_s * NS_PER_S, f"messages_{start_s}_{end_s}")
 
 
 def _quoted(name: str) -> str:

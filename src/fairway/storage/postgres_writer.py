@@ -45,7 +45,7 @@ class PostgresWriter:
     def __init__(self, uri: str, *, max_age_s: float | None = None) -> None:
         self._session: Final = PostgresSession(uri)
         self._late_s: Final = layout.LATE_S if max_age_s is None else max_age_s
-        self._known: list[layout.Partition] = []
+        self._known: list[layout.TablePartition] = []
         self.added = 0
         """How many new messages were written."""
 
@@ -129,7 +129,7 @@ class PostgresUpkeep:
                 break
         return removed
 
-    def _is_old(self, partition: layout.Partition, now_ns: int) -> bool:
+    def _is_old(self, partition: layout.TablePartition, now_ns: int) -> bool:
         return self._max_age_s is not None and partition.end_ns <= now_ns - round(self._max_age_s * NS_PER_S)
 
     def _is_too_much(self, connection: psycopg.Connection[Any]) -> bool:

@@ -19,7 +19,7 @@ from fairway.errors import StorageError, StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Handling, Outcome, StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, SendOutcome, StoredRequest, TracePoint
 
 _Record = TypeVar("_Record")
 
@@ -127,7 +127,7 @@ def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int
     ended_at_ms = request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms
     return (
         request.request_id,
-        None if request.outcome is Outcome.OPEN else ended_at_ms,
+        None if request.outcome is SendOutcome.OPEN else ended_at_ms,
         *_sealed(record_place("requests", request.request_id), request),
     )
 

@@ -1,4 +1,4 @@
-"""`Listeners`: the subscriptions of one node, by pubsub topic and content topic.
+"""`NodeSubscriptions`: the subscriptions of one node, by pubsub topic and content topic.
 
 Each received message goes once into each subscription that asks for it. A closed subscription is removed, and the node
 learns its criteria. A subscription whose event loop has ended is removed, too: waking its reader would fail.
@@ -30,7 +30,7 @@ def criteria_of(pubsub_topic: str, content_topics: Collection[str]) -> frozenset
     return frozenset((pubsub_topic, topic) for topic in content_topics)
 
 
-class Listeners:
+class NodeSubscriptions:
     """The subscriptions of one node."""
 
     def __init__(self, *, gone: Callable[[frozenset[Criterion]], None] = lambda _: None) -> None:

@@ -2,7 +2,7 @@
 
 Messages are ordered by (timestamp, message hash), as in nwaku. A page is a run of this order, oldest first; its cursor
 is the message hash at its end. A page has at most 100 messages, and ends early at `PAGE_BYTES`, so that an answer fits
-into one frame. `MemoryStore` is bounded by count and by bytes, and drops the oldest messages.
+into one frame. `MemoryMessageStore` is bounded by count and by bytes, and drops the oldest messages.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def unknown_cursor(cursor: bytes) -> StoreQueryError:
     return StoreQueryError(f"the store has no message {cursor.hex()} to go on from; ask again without a cursor")
 
 
-class MemoryStore(MessageStore):
+class MemoryMessageStore(MessageStore):
     """Keeps the newest messages in memory.
 
     The cost of a query does not depend on the number of messages that do not match it.

@@ -11,7 +11,7 @@ from fairway.protocol.sds.outcome import (
     MessageReady,
     MessageReviewed,
     OwnMessageRecovered,
-    SenderIdInUse,
+    SenderIdShared,
 )
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
@@ -54,7 +54,7 @@ def test_a_message_under_our_name_that_is_not_ours_settles_nothing_and_is_told(n
     outcomes = bob.receive(a_message(honest.message_id, sender="bob", content=b"x"), None, start)
     assert outcomes == [
         MessageIgnored(message_id=honest.message_id, why=Ignored.FORGED),
-        SenderIdInUse(message_id=honest.message_id),
+        SenderIdShared(message_id=honest.message_id),
     ]
     assert honest.message_id not in bob.history
     assert honest.message_id not in bob.bloom
@@ -68,7 +68,7 @@ def test_nobody_waits_for_what_was_forged_under_his_name_and_came(new_channel, a
     bob.receive(a_message("m1", HistoryEntry(forged.message_id, None, "bob")), None, start)
     outcomes = bob.receive(forged, None, start)
     assert ready(outcomes) == ["m1"]
-    assert SenderIdInUse(message_id=forged.message_id) in outcomes
+    assert SenderIdShared(message_id=forged.message_id) in outcomes
     assert not bob.missing
     assert forged.message_id not in bob.repair.requests, "it is not asked for again"
     assert forged.message_id not in bob.history
@@ -79,10 +79,10 @@ def test_a_copy_of_an_own_message_with_other_content_confirms_nothing(new_channe
     alice = new_channel("alice")
     message = alice.send(b"hello", start)
     forged = a_message(message.message_id, sender="alice", content=b"other")
-    assert SenderIdInUse(message_id=message.message_id) in alice.receive(forged, b"forged", start)
+    assert SenderIdShared(message_id=message.message_id) in alice.receive(forged, b"forged", start)
     assert message.message_id not in alice.history
     alice.broadcast(message, None)
-    assert SenderIdInUse(message_id=message.message_id) in alice.receive(forged, b"forged", start)
+    assert SenderIdShared(message_id=message.message_id) in alice.receive(forged, b"forged", start)
     assert alice.history.get(message.message_id).retrieval_hint is None
 
 
@@ -90,7 +90,7 @@ def test_another_process_that_speaks_under_our_name_is_told(new_channel, send, f
     alice = new_channel("alice")
     twin = send(new_channel("alice"), b"from the other process", start + 5)
     outcomes = alice.receive(twin, None, start + 10)
-    assert found(outcomes, SenderIdInUse) == [SenderIdInUse(message_id=twin.message_id)]
+    assert found(outcomes, SenderIdShared) == [SenderIdShared(message_id=twin.message_id)]
     assert not found(outcomes, MessageArrived), "nobody is delivered his own"
 
 

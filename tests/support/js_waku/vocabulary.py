@@ -24,7 +24,7 @@ from fairway.protocol.sds.outcome import (
     RepairScheduled,
     ResponseScheduled,
     SdsOutcome,
-    SenderIdInUse,
+    SenderIdShared,
 )
 from fairway.protocol.sds.repair import Scheduled
 from fairway.wire.bloom import BloomFilter, BloomParameters
@@ -132,7 +132,7 @@ def _event(outcome: SdsOutcome) -> tuple[str, Any]:
             return "sds:repair:request-received", {"messageIds": list(message_ids), "fromSenderId": participant}
         case OwnMessageRecovered(message_id=message_id):
             return "fairway:own-message-recovered", message_id
-        case SenderIdInUse(message_id=message_id):
+        case SenderIdShared(message_id=message_id):
             return "fairway:sender-id-in-use", message_id
         case MessageIgnored(message_id=message_id):
             return "fairway:ignored", message_id

@@ -20,8 +20,8 @@ from fairway.waku.libp2p.gossipsub.codec import (
 )
 from fairway.waku.libp2p.gossipsub.mesh import Mesh
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, Outbox
-from fairway.waku.libp2p.gossipsub.router import Router, Send, Verdict
+from fairway.waku.libp2p.gossipsub.outbox import MAX_CONTROL_BYTES, MAX_CONTROL_FRAMES, PeerOutbox
+from fairway.waku.libp2p.gossipsub.router import Router, Send, ValidationResult
 from fairway.waku.libp2p.gossipsub.score import RETAIN_SCORE_S, PeerScores
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.shared_bytes import SharedBytes
@@ -76,7 +76,7 @@ def test_the_best_peers_stay_when_a_mesh_is_reduced(seed):
 
 def router_with(*peers, options=None):
     router = Router(options, rng=random.Random(1))
-    router.subscribe(TOPIC, lambda message: Verdict.ACCEPT, 0)
+    router.subscribe(TOPIC, lambda message: ValidationResult.ACCEPT, 0)
     for other in peers:
         router.add_peer(other, dialled=False, address=None)
         router.receive(other, body(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=True),))), 0)
@@ -131,7 +131,7 @@ def test_everybody_who_asks_for_a_message_is_handed_the_same_bytes():
 
 
 def test_an_outbox_holds_a_bounded_number_of_bytes_and_the_newest_message_whatever_its_length():
-    outbox = Outbox(max_bytes=1_000)
+    outbox = PeerOutbox(max_bytes=1_000)
     for number in range(100):
         outbox.put(bytes([number]) * 100, control=False)
     assert (outbox.waiting_bytes, outbox.dropped, outbox.has_room) == (1_000, 90, False)
@@ -142,7 +142,7 @@ def test_an_outbox_holds_a_bounded_number_of_bytes_and_the_newest_message_whatev
 
 @pytest.mark.parametrize(("frame", "count"), [(b"c", MAX_CONTROL_FRAMES), (b"c" * 1_024, MAX_CONTROL_BYTES // 1_024)])
 def test_control_that_piles_up_in_number_or_bytes_shows_that_a_peer_does_not_read(frame, count):
-    outbox = Outbox(max_bytes=1_000)
+    outbox = PeerOutbox(max_bytes=1_000)
     for _ in range(count):
         outbox.put(frame, control=True)
     assert not outbox.stuck
@@ -167,7 +167,7 @@ def test_a_member_of_the_mesh_that_was_too_slow_is_told_of_what_it_missed():
 
 
 def test_an_outbox_says_once_what_gave_way():
-    outbox = Outbox(max_bytes=10)
+    outbox = PeerOutbox(max_bytes=10)
     for _ in range(3):
         outbox.put(b"0123456789", control=False)
     assert (outbox.dropped_since_asked(), outbox.dropped_since_asked(), outbox.dropped) == (2, 0, 2)
@@ -207,7 +207,7 @@ def test_what_a_peer_asks_for_between_heartbeats_is_looked_up_so_often_and_no_mo
 
 def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it():
     held = SharedBytes()
-    one, other = [Outbox(max_bytes=1_000, held=held) for _ in range(2)]
+    one, other = [PeerOutbox(max_bytes=1_000, held=held) for _ in range(2)]
     message, second = b"m" * 400, b"n" * 300
     for outbox in (one, other):
         outbox.put(message, control=False)
@@ -223,7 +223,7 @@ def test_a_message_in_many_outboxes_counts_once_until_the_last_has_let_go_of_it(
 
 def test_the_data_of_a_message_on_another_topic_keeps_nobody_from_getting_it_on_its_own():
     router = router_with(peer(1), peer(2))
-    router.subscribe("another", lambda message: Verdict.ACCEPT, 0)
+    router.subscribe("another", lambda message: ValidationResult.ACCEPT, 0)
     for number, topic in ((1, "another"), (2, TOPIC)):
         frame = publish_frame(encode_message(Message(topic=topic, data=b"data")))
         (delivered, *_) = router.receive(peer(number), body(frame), 1)

@@ -8,7 +8,7 @@ import pytest
 
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Verdict
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, ValidationResult
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.varint import decode_uvarint
 
@@ -47,7 +47,7 @@ class World:
         node = peer(number)
         self.routers[node] = Router(self.options, rng=random.Random(self.rng.random()))
         self.got[node] = []
-        self.run(node, self.routers[node].subscribe(TOPIC, lambda message: Verdict.ACCEPT, self.now_s))
+        self.run(node, self.routers[node].subscribe(TOPIC, lambda message: ValidationResult.ACCEPT, self.now_s))
         return node
 
     def connect(self, one, other):

@@ -25,7 +25,7 @@ from fairway.waku.libp2p.gossipsub.codec import (
     subscription_frame,
 )
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, Verdict
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, Send, ValidationResult
 from fairway.waku.libp2p.gossipsub.score import GRAYLIST_THRESHOLD
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import gossipsub_pb2
@@ -56,7 +56,7 @@ def controls(effects, kind):
     return [control for rpc in rpcs_to(effects) for control in rpc.control if isinstance(control, kind)]
 
 
-def router_with(*peers, options=None, verdict=Verdict.ACCEPT, dialled=False):
+def router_with(*peers, options=None, verdict=ValidationResult.ACCEPT, dialled=False):
     router = Router(options, rng=random.Random(1))
     router.subscribe(TOPIC, lambda message: verdict, 0)
     for other in peers:
@@ -87,11 +87,11 @@ def test_a_message_is_passed_on_to_the_mesh_but_not_to_where_it_came_from():
     assert router.statistics().duplicates == 1
 
 
-@pytest.mark.parametrize("verdict", [Verdict.IGNORE, Verdict.REJECT])
+@pytest.mark.parametrize("verdict", [ValidationResult.IGNORE, ValidationResult.REJECT])
 def test_an_invalid_message_goes_no_further_and_only_a_rejected_one_costs_score(verdict):
     router = router_with(peer(1), peer(2), verdict=verdict)
     assert router.receive(peer(1), message_frame(), 1) == []
-    assert (router.score_of(peer(1), 1) < 0) is (verdict is Verdict.REJECT)
+    assert (router.score_of(peer(1), 1) < 0) is (verdict is ValidationResult.REJECT)
 
 
 @pytest.mark.parametrize("field", ["from_peer", "seqno", "signature", "key"])
@@ -165,7 +165,7 @@ def test_a_peer_gets_a_message_only_so_often_and_asks_only_for_so_many():
 
 
 def test_a_peer_in_disgrace_is_not_heard_and_not_served_even_when_it_comes_back():
-    router = router_with(peer(1), verdict=Verdict.REJECT)
+    router = router_with(peer(1), verdict=ValidationResult.REJECT)
     for number in range(20):
         router.receive(peer(1), message_frame(bytes([number])), 1)
     assert router.score_of(peer(1), 1) < GRAYLIST_THRESHOLD

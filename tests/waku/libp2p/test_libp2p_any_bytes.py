@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairway.waku.libp2p.envelope import open_envelope
 from fairway.waku.libp2p.errors import Libp2pError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.noise.identity import read_payload
 from fairway.waku.libp2p.peer_id import PeerId
@@ -20,8 +20,8 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "varint": decode_uvarint,
     "peer id": PeerId,
     "public key": PublicKey.from_bytes,
-    "private key": PrivateKey.from_bytes,
-    "pem": PrivateKey.from_pem,
+    "private key": IdentityKey.from_bytes,
+    "pem": IdentityKey.from_pem,
     "multiaddr": Multiaddr.from_bytes,
     "envelope": lambda data: open_envelope(data, domain="d", payload_type=b""),
     "noise payload": lambda data: read_payload(data, bytes(32)),

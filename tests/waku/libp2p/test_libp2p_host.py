@@ -14,7 +14,7 @@ from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import AddressError, ConnectionClosedError, DialError, NegotiationError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.host_events import PeerConnected, PeerDisconnected, PeerIdentified
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
@@ -53,7 +53,7 @@ def test_two_hosts_talk_over_every_transport_and_muxer(run, listen, muxer):
 @pytest.mark.parametrize("key_type", [KeyType.ED25519, KeyType.SECP256K1])
 def test_a_host_is_known_by_its_key(run, key_type):
     async def scenario():
-        key = PrivateKey.generate(key_type)
+        key = IdentityKey.generate(key_type)
         async with await Host.start(key=key, listen=[TCP]) as server, await Host.start() as client:
             assert server.peer_id == PeerId.from_public_key(key.public_key)
             assert server.addresses[0].peer_id == server.peer_id
@@ -67,7 +67,7 @@ def test_a_host_is_known_by_its_key(run, key_type):
 def test_dialling_another_peer_than_the_one_that_answers_names_both(run):
     async def scenario():
         async with await Host.start(listen=[TCP]) as server, await Host.start() as client:
-            wanted = PeerId.from_public_key(PrivateKey.generate().public_key)
+            wanted = PeerId.from_public_key(IdentityKey.generate().public_key)
             address = server.addresses[0].without_peer_id().with_peer_id(wanted)
             with pytest.raises(DialError) as caught:
                 await client.connect(address)

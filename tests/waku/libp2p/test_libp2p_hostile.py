@@ -16,7 +16,7 @@ import pytest
 
 from fairway.waku.libp2p.errors import DialError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.limits import HostLimits
 from fairway.waku.libp2p.link import Link, negotiate
 from fairway.waku.libp2p.multistream import MultistreamDialer, encode_message
@@ -88,7 +88,7 @@ async def send_garbage(address, data):
 
 async def hostile_link(address, muxer):
     """Be a peer with a proper identity up to the muxer; what follows is up to the test."""
-    credentials = NoiseCredentials.make(PrivateKey.generate())
+    credentials = NoiseCredentials.make(IdentityKey.generate())
     upgrader = Upgrader(credentials=credentials, muxers=[muxer], limits=MuxerLimits())
     link = Link(await dial_tcp(address))
     await upgrader.upgrade(link, Role.INITIATOR)
@@ -250,7 +250,7 @@ def test_a_frame_that_the_peer_did_not_seal_ends_the_connection(run):
 
 def test_a_peer_with_a_wrong_signature_is_not_let_in(run):
     async def scenario():
-        honest, other = PrivateKey.generate(), PrivateKey.generate()
+        honest, other = IdentityKey.generate(), IdentityKey.generate()
         forged = NoiseCredentials(honest.public_key, generate_noise_key(), other.sign(b"anything"))
         async with node() as host:
             link = Link(await dial_tcp(host.addresses[0]))

@@ -10,7 +10,7 @@ from fairway.waku.libp2p.errors import FrameError, IdentityError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.host_events import PeerIdentified
 from fairway.waku.libp2p.identify import decode_identify, encode_identify
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import identify_pb2
@@ -44,7 +44,7 @@ def message(key, **changes):
 
 
 def test_a_message_says_who_where_what_and_from_where_we_are_seen():
-    key = PrivateKey.generate()
+    key = IdentityKey.generate()
     info = decode_identify(message(key), PeerId.from_public_key(key.public_key))
     assert info.protocols == {"/a/1", "/b/2"}
     assert info.listen_addresses == info.record.addresses == (HERE,)
@@ -54,7 +54,7 @@ def test_a_message_says_who_where_what_and_from_where_we_are_seen():
 
 
 def test_the_observed_address_is_told_without_a_peer_id():
-    key = PrivateKey.generate()
+    key = IdentityKey.generate()
     own = PeerId.from_public_key(key.public_key)
     assert decode_identify(message(key, observed=THERE.with_peer_id(own)), own).observed_address == THERE
     wire = identify_pb2.Identify(observed_addr=THERE.with_peer_id(own).to_bytes()).SerializeToString()
@@ -62,7 +62,7 @@ def test_the_observed_address_is_told_without_a_peer_id():
 
 
 def test_what_a_push_leaves_out_stays_as_it_was():
-    key = PrivateKey.generate()
+    key = IdentityKey.generate()
     own = PeerId.from_public_key(key.public_key)
     before = decode_identify(message(key), own)
     pushed = identify_pb2.Identify(protocols=["/c/3"]).SerializeToString()
@@ -72,7 +72,7 @@ def test_what_a_push_leaves_out_stays_as_it_was():
 
 
 def test_nobody_speaks_for_another_peer():
-    key, other = PrivateKey.generate(), PrivateKey.generate()
+    key, other = IdentityKey.generate(), IdentityKey.generate()
     own = PeerId.from_public_key(key.public_key)
     with pytest.raises(IdentityError, match="key of another"):
         decode_identify(message(other), own)
@@ -83,7 +83,7 @@ def test_nobody_speaks_for_another_peer():
 
 
 def test_addresses_that_cannot_be_read_are_left_out():
-    own = PeerId.from_public_key(PrivateKey.generate().public_key)
+    own = PeerId.from_public_key(IdentityKey.generate().public_key)
     wire = identify_pb2.Identify(listen_addrs=[b"\xff\xff", HERE.to_bytes()], observed_addr=b"?").SerializeToString()
     info = decode_identify(wire, own)
     assert info.listen_addresses == (HERE,)
@@ -93,7 +93,7 @@ def test_addresses_that_cannot_be_read_are_left_out():
 @pytest.mark.parametrize("wire", [b"\xff\xff\xff", bytes(70_000)])
 def test_what_is_no_such_message_is_a_frame_error(wire):
     with pytest.raises(FrameError):
-        decode_identify(wire, PeerId.from_public_key(PrivateKey.generate().public_key))
+        decode_identify(wire, PeerId.from_public_key(IdentityKey.generate().public_key))
 
 
 @pytest.mark.parametrize("suffix", ["", "/ws"])
@@ -143,7 +143,7 @@ def test_a_peer_that_lies_about_itself_is_not_believed_and_loses_nothing_else(ru
             await identified(events)
             before = server.info_of(liar.peer_id)
             async with await connection.open_stream(["/ipfs/id/push/1.0.0"]) as stream:
-                await stream.write_frame(message(PrivateKey.generate()))
+                await stream.write_frame(message(IdentityKey.generate()))
                 await stream.close_write()
                 async with asyncio.timeout(PATIENCE_S):
                     await stream_end(stream)

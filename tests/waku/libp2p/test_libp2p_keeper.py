@@ -11,7 +11,7 @@ from fairway.waku.libp2p import keeper
 from fairway.waku.libp2p.errors import DialError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.keeper import KeptState, PeerKeeper
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from patience import PATIENCE_S, until
 
@@ -44,7 +44,7 @@ async def next_states(watcher, count):
 
 def test_a_peer_that_goes_and_comes_is_told_of_once_for_each_change_and_not_for_each_attempt(run):
     async def work():
-        key = PrivateKey.generate()
+        key = IdentityKey.generate()
         there = await Host.start(key=key, listen=["/ip4/127.0.0.1/tcp/0"])
         (address,) = there.addresses
         async with await CountingHost.start() as host:

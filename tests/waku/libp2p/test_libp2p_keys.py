@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.public_keys import KeyType, PublicKey
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "keys_and_peer_ids.json").read_text())
@@ -36,7 +36,7 @@ def test_a_public_key_of_the_specification_is_read_and_written_unchanged(vector)
 @pytest.mark.parametrize("name", ["ed25519", "secp256k1"])
 def test_a_private_key_of_the_specification_leads_to_its_public_key(name):
     vector = keys_by_type(name)
-    key = PrivateKey.from_bytes(bytes.fromhex(vector["private"]))
+    key = IdentityKey.from_bytes(bytes.fromhex(vector["private"]))
     assert key.public_key.to_bytes().hex() == vector["public"]
     assert key.to_bytes().hex() == vector["private"]
 
@@ -54,26 +54,26 @@ def test_a_signature_of_go_libp2p_is_verified(vector):
 
 @pytest.mark.parametrize("vector", VECTORS["signatures"][:2], ids=lambda vector: vector["type"])
 def test_an_ed25519_signature_is_the_one_that_go_libp2p_makes(vector):
-    key = PrivateKey.from_bytes(bytes.fromhex(vector["private"]))
+    key = IdentityKey.from_bytes(bytes.fromhex(vector["private"]))
     assert key.sign(bytes.fromhex(vector["message"])).hex() == vector["signature"]
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
 def test_what_a_new_key_signs_its_public_half_verifies(kind):
-    key = PrivateKey.generate(kind)
+    key = IdentityKey.generate(kind)
     PublicKey.from_bytes(key.public_key.to_bytes()).verify(key.sign(b"message"), b"message")
     with pytest.raises(IdentityError):
-        PrivateKey.generate(kind).public_key.verify(key.sign(b"message"), b"message")
+        IdentityKey.generate(kind).public_key.verify(key.sign(b"message"), b"message")
 
 
 @given(st.binary(max_size=64))
 def test_a_secp256k1_signature_has_the_low_s_that_js_libp2p_demands(message):
-    signature = PrivateKey.from_secret(b"\x07" * 32, KeyType.SECP256K1).sign(message)
+    signature = IdentityKey.from_secret(b"\x07" * 32, KeyType.SECP256K1).sign(message)
     assert 0 < decode_dss_signature(signature)[1] <= SECP256K1_ORDER // 2
 
 
 def test_a_peers_secp256k1_signature_with_a_high_s_is_accepted_as_go_libp2p_does():
-    key = PrivateKey.generate(KeyType.SECP256K1)
+    key = IdentityKey.generate(KeyType.SECP256K1)
     r, s = decode_dss_signature(key.sign(b"m"))
     key.public_key.verify(encode_dss_signature(r, SECP256K1_ORDER - s), b"m")
 
@@ -127,42 +127,42 @@ def test_an_ed25519_private_key_must_fit_the_public_keys_beside_it():
     older = bytes.fromhex(VECTORS["signatures"][1]["private"])
     assert len(older) == 100
     with pytest.raises(IdentityError):
-        PrivateKey.from_bytes(older[:-1] + b"\0")
+        IdentityKey.from_bytes(older[:-1] + b"\0")
     newer = bytes.fromhex(keys_by_type("ed25519")["private"])
     with pytest.raises(IdentityError, match="does not belong"):
-        PrivateKey.from_bytes(newer[:-1] + b"\0")
+        IdentityKey.from_bytes(newer[:-1] + b"\0")
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
 @pytest.mark.parametrize("password", [None, b"a password"])
 def test_a_key_survives_pem(kind, password):
-    key = PrivateKey.generate(kind)
-    assert PrivateKey.from_pem(key.to_pem(password), password).to_bytes() == key.to_bytes()
+    key = IdentityKey.generate(kind)
+    assert IdentityKey.from_pem(key.to_pem(password), password).to_bytes() == key.to_bytes()
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
 def test_a_key_file_is_read_in_either_form_and_only_its_owner_may_read_it(tmp_path, kind):
-    key = PrivateKey.generate(kind)
+    key = IdentityKey.generate(kind)
     key.save(tmp_path / "node.key")
     (tmp_path / "node.pem").write_bytes(key.to_pem())
-    assert PrivateKey.load(tmp_path / "node.key").to_bytes() == key.to_bytes()
-    assert PrivateKey.load(tmp_path / "node.pem").to_bytes() == key.to_bytes()
+    assert IdentityKey.load(tmp_path / "node.key").to_bytes() == key.to_bytes()
+    assert IdentityKey.load(tmp_path / "node.pem").to_bytes() == key.to_bytes()
     if os.name == "posix":
         assert stat.S_IMODE((tmp_path / "node.key").stat().st_mode) == 0o600
 
 
 def test_a_key_file_is_never_written_over(tmp_path):
-    PrivateKey.generate().save(tmp_path / "node.key")
+    IdentityKey.generate().save(tmp_path / "node.key")
     before = (tmp_path / "node.key").read_bytes()
     with pytest.raises(FileExistsError):
-        PrivateKey.generate().save(tmp_path / "node.key")
+        IdentityKey.generate().save(tmp_path / "node.key")
     assert (tmp_path / "node.key").read_bytes() == before
 
 
 @pytest.mark.parametrize("kind", OWN_KINDS)
 def test_a_private_key_never_shows(kind):
     secret = bytes(range(1, 33))
-    key = PrivateKey.from_secret(secret, kind)
+    key = IdentityKey.from_secret(secret, kind)
     for text in (repr(key), str(key), repr(key.public_key), f"{[key]}"):
         assert secret.hex() not in text
         assert str(secret)[2:-1] not in text
@@ -172,7 +172,7 @@ def test_a_private_key_never_shows(kind):
 def test_an_error_about_a_private_key_does_not_show_it():
     encoded = keys_by_type("ecdsa")["private"]
     with pytest.raises(IdentityError) as caught:
-        PrivateKey.from_bytes(bytes.fromhex(encoded))
+        IdentityKey.from_bytes(bytes.fromhex(encoded))
     assert "ECDSA" in str(caught.value) or "32 secret bytes" in str(caught.value)
     assert encoded[60:80] not in str(caught.value).lower()
 
@@ -180,24 +180,24 @@ def test_an_error_about_a_private_key_does_not_show_it():
 def test_kinds_that_are_not_made_here_are_refused():
     for kind in (KeyType.RSA, KeyType.ECDSA):
         with pytest.raises(ConfigurationError, match="Ed25519 or secp256k1"):
-            PrivateKey.generate(kind)
+            IdentityKey.generate(kind)
         with pytest.raises(ConfigurationError, match="Ed25519 or secp256k1"):
-            PrivateKey.from_secret(bytes(range(32)), kind)
+            IdentityKey.from_secret(bytes(range(32)), kind)
     pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with pytest.raises(IdentityError, match="Ed25519 or secp256k1"):
-        PrivateKey.from_pem(pem)
+        IdentityKey.from_pem(pem)
 
 
 @pytest.mark.parametrize("secret", [bytes(32), SECP256K1_ORDER.to_bytes(32), b"\x01" * 31])
 def test_bytes_that_are_no_secp256k1_secret_are_refused(secret):
     with pytest.raises(ConfigurationError):
-        PrivateKey.from_secret(secret, KeyType.SECP256K1)
+        IdentityKey.from_secret(secret, KeyType.SECP256K1)
 
 
 def test_equal_keys_are_equal_values():
-    one, two = (PrivateKey.from_secret(b"\x05" * 32).public_key for _ in range(2))
+    one, two = (IdentityKey.from_secret(b"\x05" * 32).public_key for _ in range(2))
     assert (one, hash(one)) == (two, hash(two))
-    assert one != PrivateKey.from_secret(b"\x06" * 32).public_key
+    assert one != IdentityKey.from_secret(b"\x06" * 32).public_key
     assert one != one.data

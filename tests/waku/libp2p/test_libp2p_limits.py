@@ -10,8 +10,8 @@ import pytest
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.errors import DialError, Libp2pError, LimitError, NegotiationError, StreamResetError
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.libp2p.limits import Admission, HostLimits
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.limits import ConnectionAdmission, HostLimits
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux import MuxerLimits
 from fairway.waku.libp2p.peer_id import PeerId
@@ -28,14 +28,14 @@ async def hold(stream):
 
 
 def a_peer():
-    return PeerId.from_public_key(PrivateKey.generate().public_key)
+    return PeerId.from_public_key(IdentityKey.generate().public_key)
 
 
 class Door:
     """An admission with a crowd, and who of it was turned away."""
 
     def __init__(self, **limits):
-        self.admission = Admission(HostLimits(**limits))
+        self.admission = ConnectionAdmission(HostLimits(**limits))
         self.away = []
 
     def knock(self, ip, name):
@@ -96,7 +96,7 @@ def test_connections_are_bounded_in_all_by_peer_and_by_address():
 def test_a_peer_has_no_more_connections_than_it_may(run):
     async def scenario():
         limits = HostLimits(max_connections_per_peer=2)
-        key = PrivateKey.generate()
+        key = IdentityKey.generate()
         async with await Host.start(listen=LISTEN, limits=limits) as server, contextlib.AsyncExitStack() as stack:
             for _ in range(4):
                 twin = await stack.enter_async_context(await Host.start(key=key))

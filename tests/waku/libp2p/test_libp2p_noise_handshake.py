@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.waku.libp2p.errors import HandshakeError, HandshakeFault, Libp2pError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role, generate_noise_key
 from fairway.waku.libp2p.noise.pattern import XXHandshake
 from fairway.waku.libp2p.peer_id import PeerId
@@ -12,8 +12,8 @@ from fairway.waku.libp2p.proto import noise_pb2
 from fairway.waku.libp2p.public_keys import KeyType
 
 YAMUX, MPLEX = "/yamux/1.0.0", "/mplex/6.7.0"
-ALICE = PrivateKey.from_secret(b"\x0a" * 32)
-BOB = PrivateKey.from_secret(b"\x0b" * 32, KeyType.SECP256K1)
+ALICE = IdentityKey.from_secret(b"\x0a" * 32)
+BOB = IdentityKey.from_secret(b"\x0b" * 32, KeyType.SECP256K1)
 CREDENTIALS = {Role.INITIATOR: NoiseCredentials.make(ALICE), Role.RESPONDER: NoiseCredentials.make(BOB)}
 ALICE_ID, BOB_ID = PeerId.from_public_key(ALICE.public_key), PeerId.from_public_key(BOB.public_key)
 
@@ -158,7 +158,7 @@ def test_an_identity_that_did_not_sign_this_noise_key_is_refused():
 
 def test_a_signature_of_another_identity_is_refused():
     static = generate_noise_key()
-    mallory = NoiseCredentials.make(PrivateKey.generate(), static)
+    mallory = NoiseCredentials.make(IdentityKey.generate(), static)
     payload = noise_pb2.NoiseHandshakePayload(identity_key=BOB.public_key.to_bytes(), identity_sig=mallory.signature)
     alice, message = lying_responder(payload.SerializeToString(), static)
     assert fault_of(alice, message) is HandshakeFault.WRONG_SIGNATURE

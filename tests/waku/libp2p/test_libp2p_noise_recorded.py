@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.noise import NoiseCredentials, NoiseHandshake, Role
 from fairway.waku.libp2p.noise.identity import read_payload
 from fairway.waku.libp2p.noise.pattern import XXHandshake
@@ -21,7 +21,7 @@ def key_of(role, name):
 
 
 def credentials_of(role):
-    identity = PrivateKey.from_bytes(bytes.fromhex(RECORD[role.value]["private_key"]))
+    identity = IdentityKey.from_bytes(bytes.fromhex(RECORD[role.value]["private_key"]))
     return NoiseCredentials.make(identity, key_of(role, "static"))
 
 

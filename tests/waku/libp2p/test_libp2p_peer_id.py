@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.public_keys import KeyType, PublicKey
 
@@ -91,7 +91,7 @@ def test_other_multihashes_are_refused(data):
 
 
 def test_peer_ids_are_values_with_an_order():
-    one, two = sorted(PeerId.from_public_key(PrivateKey.generate().public_key) for _ in range(2))
+    one, two = sorted(PeerId.from_public_key(IdentityKey.generate().public_key) for _ in range(2))
     assert one < two
     assert {one, PeerId(one.multihash)} == {one}
     assert repr(one) == f"PeerId({one})"

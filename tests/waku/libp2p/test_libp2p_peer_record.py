@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.envelope import open_envelope, seal_envelope
 from fairway.waku.libp2p.errors import IdentityError, Libp2pError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.peer_record import PEER_RECORD_DOMAIN, PEER_RECORD_TYPE, open_peer_record, sign_peer_record
 from fairway.waku.libp2p.public_keys import KeyType
 
 VECTOR = json.loads((Path(__file__).parents[2] / "vectors" / "libp2p" / "peer_record.json").read_text())
-KEY = PrivateKey.from_secret(bytes(range(32)))
+KEY = IdentityKey.from_secret(bytes(range(32)))
 ADDRESSES = (Multiaddr.parse("/ip4/127.0.0.1/tcp/60000"), Multiaddr.parse("/dns4/n.example/tcp/443/wss"))
 
 
 def test_a_record_of_go_libp2p_is_read_and_written_the_same():
-    key = PrivateKey.from_bytes(bytes.fromhex(VECTOR["private_key"]))
+    key = IdentityKey.from_bytes(bytes.fromhex(VECTOR["private_key"]))
     record = open_peer_record(bytes.fromhex(VECTOR["envelope"]))
     assert record.peer_id == PeerId.from_public_key(key.public_key)
     assert [str(address) for address in record.addresses] == VECTOR["addresses"]
@@ -31,7 +31,7 @@ def test_a_record_of_go_libp2p_is_read_and_written_the_same():
 @pytest.mark.parametrize("kind", [KeyType.ED25519, KeyType.SECP256K1])
 @pytest.mark.parametrize("number", [0, 2**64 - 1])
 def test_a_record_survives_its_envelope(kind, number):
-    key = PrivateKey.generate(kind)
+    key = IdentityKey.generate(kind)
     record = open_peer_record(sign_peer_record(key, sequence_number=number, addresses=ADDRESSES))
     assert record.peer_id == PeerId.from_public_key(key.public_key)
     assert (record.sequence_number, record.addresses) == (number, ADDRESSES)
@@ -53,7 +53,7 @@ def test_garbage_raises_nothing_but_a_libp2p_error(data):
 
 
 def test_a_record_for_another_peer_is_refused():
-    other = sign_peer_record(PrivateKey.generate(), sequence_number=1, addresses=())
+    other = sign_peer_record(IdentityKey.generate(), sequence_number=1, addresses=())
     payload = open_envelope(other, domain=PEER_RECORD_DOMAIN, payload_type=PEER_RECORD_TYPE).payload
     resealed = seal_envelope(KEY, domain=PEER_RECORD_DOMAIN, payload_type=PEER_RECORD_TYPE, payload=payload)
     with pytest.raises(IdentityError, match="for another peer"):
@@ -83,7 +83,7 @@ def test_a_record_that_is_too_long_is_not_parsed():
 
 
 def test_an_address_that_cannot_be_read_costs_itself():
-    key = PrivateKey.generate()
+    key = IdentityKey.generate()
     good = sign_peer_record(key, sequence_number=1, addresses=ADDRESSES[:1])
     payload = open_envelope(good, domain=PEER_RECORD_DOMAIN, payload_type=PEER_RECORD_TYPE).payload
     payload += b"\x1a\x05\x0a\x03\x2a\x01\x78"  # one more address, of a protocol that is not known

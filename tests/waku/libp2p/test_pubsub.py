@@ -19,7 +19,7 @@ from fairway.waku.libp2p.gossipsub.codec import (
 )
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub
-from fairway.waku.libp2p.gossipsub.router import Router, Verdict
+from fairway.waku.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.waku.libp2p.host import Host
 from patience import PATIENCE_S, until
 
@@ -29,7 +29,7 @@ FAST = {"heartbeat_interval_s": 0.05}
 
 
 def accept(message):
-    return Verdict.ACCEPT
+    return ValidationResult.ACCEPT
 
 
 class Member(PubSub):
@@ -278,7 +278,7 @@ def test_peers_that_come_and_go_leave_no_tasks_behind(run):
 def test_a_peer_with_a_score_beyond_hope_is_parted_with(run):
     async def scenario():
         async with member() as one, stranger(one) as (host, stream):
-            one.subscribe(TOPIC, lambda message: Verdict.REJECT)
+            one.subscribe(TOPIC, lambda message: ValidationResult.REJECT)
             await until(lambda: host.peer_id in one.peers_of(TOPIC))
             bad = [publish_frame(encode_message(message)) for message in numbered(20)]
             await stream.write(b"".join(bad))

@@ -9,7 +9,7 @@ import time
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.waku.libp2p.host import Host
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.light import LightNode, pulse
 from fairway.waku.node import RoutedMessage
@@ -129,7 +129,7 @@ def test_a_node_that_came_back_with_another_key_is_called_by_its_name():
             assert str(address) in (await status(light, lambda now: not now.connected)).detail
             changed = await ServiceNode.start(
                 ServiceOptions(cluster_id=16, shards=(0,), shard_count=1, tcp_port=address.port),
-                key=PrivateKey.generate(),
+                key=IdentityKey.generate(),
             )
             async with changed:
                 told = await status(light, lambda now: "found" in now.detail)

@@ -11,7 +11,7 @@ import pytest
 from fairway.waku.libp2p.gossipsub.codec import Message, SubscriptionChange, encode_message, publish_frame
 from fairway.waku.libp2p.gossipsub.codec import subscription_frame as subscribed
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.router import Router, Verdict
+from fairway.waku.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.varint import decode_uvarint
@@ -114,14 +114,14 @@ def judged_by_relay(data):
 @pytest.mark.parametrize(
     ("data", "verdict"),
     [
-        (encode_waku_message(WakuMessage(payload=b"p", content_topic="/a/1/b/proto")), Verdict.ACCEPT),
-        (encode_waku_message(WakuMessage(payload=b"", content_topic="/a/1/b/proto")), Verdict.IGNORE),
-        (encode_waku_message(WakuMessage(payload=b"p")), Verdict.IGNORE),
-        (b"", Verdict.IGNORE),
-        (b"\x0a\x01p\x12\x02\xff\xfe", Verdict.IGNORE),
-        (b"\x0a\x01p\x12\x01t\x5a\x41" + b"m" * 65, Verdict.IGNORE),
-        (b"\xff\xff", Verdict.REJECT),
-        (b"\x0a\x7fshort", Verdict.REJECT),
+        (encode_waku_message(WakuMessage(payload=b"p", content_topic="/a/1/b/proto")), ValidationResult.ACCEPT),
+        (encode_waku_message(WakuMessage(payload=b"", content_topic="/a/1/b/proto")), ValidationResult.IGNORE),
+        (encode_waku_message(WakuMessage(payload=b"p")), ValidationResult.IGNORE),
+        (b"", ValidationResult.IGNORE),
+        (b"\x0a\x01p\x12\x02\xff\xfe", ValidationResult.IGNORE),
+        (b"\x0a\x01p\x12\x01t\x5a\x41" + b"m" * 65, ValidationResult.IGNORE),
+        (b"\xff\xff", ValidationResult.REJECT),
+        (b"\x0a\x7fshort", ValidationResult.REJECT),
     ],
     ids=["good", "no-payload", "no-topic", "empty", "topic-no-utf8", "long-meta", "garbage", "cut-off"],
 )
@@ -137,7 +137,7 @@ def signed(topic, data):
 @pytest.mark.parametrize("bad", [False, True], ids=["signed", "garbage"])
 def test_who_passes_signed_messages_on_keeps_its_score_and_who_sends_garbage_does_not(bad):
     router = Router(GossipsubOptions(), rng=random.Random(1))
-    router.subscribe(SHARD, lambda message: Verdict.ACCEPT, 0)
+    router.subscribe(SHARD, lambda message: ValidationResult.ACCEPT, 0)
     router.add_peer(peer(1), dialled=False, address=None)
     router.receive(peer(1), body(subscribed((SubscriptionChange(topic=SHARD, subscribed=True),))), 0)
     for number in range(100):

@@ -13,7 +13,7 @@ from fairway.waku.rest.address import RestAddress
 from fairway.waku.rest.feed import TopicFeed
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.shapes import hex_of, store_shape
-from fairway.waku.rest.store_reader import StoreReader
+from fairway.waku.rest.store_reader import RestStoreReader
 from patience import PATIENCE_S
 
 HEALTH = "/health"
@@ -85,7 +85,7 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
                 seen=RecentHashes(),
                 hand_on=lambda _: None,
                 changed=lambda: None,
-                store=StoreReader(http),
+                store=RestStoreReader(http),
             )
             feed.start()
             await rest.until(lambda: attempts)

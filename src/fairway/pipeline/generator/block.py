@@ -35,7 +35,7 @@ SHARD: Final = "/waku/2/rs/1/0"
 OK: Final = "ok"
 
 
-class Row(NamedTuple):
+class GeneratedRow(NamedTuple):
     """One row of ``waku_messages``, its fields in the order of the columns."""
 
     message_hash: bytes
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class Carrier:
+class StoredCopy:
     """One WakuMessage that a store has."""
 
     message_hash: bytes
@@ -80,15 +80,15 @@ class MadeBlock:
 
     maker: Maker
     units: list[Unit] = field(default_factory=list)
-    carriers: list[Carrier] = field(default_factory=list)
+    carriers: list[StoredCopy] = field(default_factory=list)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[GeneratedRow]:
         """Yield what the stores have."""
         maker = self.maker
         for carrier in self.carriers:
             stores = carrier.fate.stores
             for store in (*stores, *stores[:1] * carrier.fate.repeats):
-                yield Row(
+                yield GeneratedRow(
                     carrier.message_hash,
                     SHARD,
                     maker.content_topic,
@@ -207,7 +207,7 @@ def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
                 if fate.stores:
                     sent = payload if fate.damage is None else damaged(fate.damage, message, made.maker, rng)
                     waku = made.maker.waku(sent, fate.timestamp_ns)
-                    made.carriers.append(Carrier(message_hash(SHARD, waku), sent, message, part, fate))
+                    made.carriers.append(StoredCopy(message_hash(SHARD, waku), sent, message, part, fate))
         log.append(unit)
     _look_ahead(made.maker, block, log)
     return made

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.generator.block import MadeBlock, Row, make_block, store_name
+from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block, store_name
 from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
@@ -104,7 +104,7 @@ def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
         for made in _blocks(plan, stripes, batches):
             rows = made.rows()
             while chunk := list(islice(rows, _ROWS_PER_BATCH)):
-                columns = dict(zip(Row._fields, map(list, zip(*chunk, strict=True)), strict=True))
+                columns = dict(zip(GeneratedRow._fields, map(list, zip(*chunk, strict=True)), strict=True))
                 yield pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)
 
     return make

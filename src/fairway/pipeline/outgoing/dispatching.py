@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import pyarrow.dataset as ds
 
-from fairway.pipeline.sinks.dispatch import Dispatcher, Outcome
+from fairway.pipeline.sinks.dispatch import DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
 from fairway.waku.node import WakuNode
@@ -71,9 +71,9 @@ class Dispatch:
     _settled: int = 0
     _total: int = 0
 
-    async def run(self) -> Outcome:
+    async def run(self) -> DispatchCounts:
         """Send everything that is not settled, and say how many rows of this attempt ended how."""
-        outcome = Outcome()
+        outcome = DispatchCounts()
         left = self._unsettled()
         for epoch in sorted(left):
             senders = {name: count for name, count in left[epoch].items() if name not in self._stopped}
@@ -127,7 +127,7 @@ class Dispatch:
         used = self.ledger.attempts_since(now_ms - now_ms % self.epoch_ms)
         return None if not used or used + count <= self.rate_limit else now_ms - now_ms % self.epoch_ms + self.epoch_ms
 
-    async def _send_all(self, epoch: int, sender: str, number: int, limit: asyncio.Semaphore) -> Outcome:
+    async def _send_all(self, epoch: int, sender: str, number: int, limit: asyncio.Semaphore) -> DispatchCounts:
         dispatcher = Dispatcher(
             node=self.node,
             ledger=self.ledger,
@@ -139,7 +139,7 @@ class Dispatch:
             pause=self.pause,
             now_ns=self.now_ns,
         )
-        outcome = Outcome()
+        outcome = DispatchCounts()
         async with limit:
             for row in self._rows(epoch, sender):
                 if self._is_settled(row["message_hash"]):

@@ -28,7 +28,7 @@ from fairway.pipeline.outgoing.reading import PayloadSource
 from fairway.pipeline.outgoing.summary import SendSummary, summary_of
 from fairway.pipeline.run.folder import MANIFEST, RunFolder, kind_of, read_manifest
 from fairway.pipeline.run.progress import Progress
-from fairway.pipeline.sinks.dispatch import Outcome
+from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
 from fairway.waku.connect import connect
@@ -78,8 +78,8 @@ def send(
         files = scheduled_files(run)
         with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
             if planned is not None:
-                planned(summary_of(run, ledger, files, Outcome()))
-            outcome = Outcome()
+                planned(summary_of(run, ledger, files, DispatchCounts()))
+            outcome = DispatchCounts()
             if node is not None:
                 outcome = asyncio.run(
                     _dispatch(node, files, ledger, options, attempts, longest_wait_s, dispatching or _nobody_listens)
@@ -99,7 +99,7 @@ async def _dispatch(
     attempts: int,
     longest_wait_s: float | None,
     tell: Callable[[DispatchProgress], None],
-) -> Outcome:
+) -> DispatchCounts:
     async with await connect(address) as node:
         try:
             return await Dispatch(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 
 from fairway.pipeline.run.folder import RunFolder
-from fairway.pipeline.sinks.dispatch import Outcome
+from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 
 WAITING: Final = "waiting"
@@ -38,7 +38,7 @@ class SendSummary:
     """When the last one is."""
     statuses: dict[str, int]
     """How many messages stand where: a `ReceiptStatus`, or ``waiting``."""
-    outcome: Outcome
+    outcome: DispatchCounts
     """What this attempt did."""
 
     @property
@@ -66,7 +66,7 @@ def status_without_receipt(row: Mapping[str, Any]) -> str:
     return WAITING if row["dropped"] is None else ReceiptStatus.DROPPED.value
 
 
-def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], outcome: Outcome) -> SendSummary:
+def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], outcome: DispatchCounts) -> SendSummary:
     """Return where a batch stands whose tables are whole."""
     statuses: Counter[str] = Counter()
     senders: set[str] = set()

@@ -27,7 +27,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingCount:
     """The SDS messages of a channel that a live participant could not deliver in order."""
 
     channel_id: str
@@ -83,7 +83,7 @@ def senders_of(tables: RunTables, limit: int) -> tuple[SenderReport, ...]:
     return tuple(_known(SenderReport, row) for row in tables.head("sender_stats", columns, order, limit))
 
 
-def waiting_of(tables: RunTables) -> list[Waiting]:
+def waiting_of(tables: RunTables) -> list[WaitingCount]:
     """Return the channels in which messages wait, or may, those first in which most do."""
     waiting: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
@@ -94,7 +94,7 @@ def waiting_of(tables: RunTables) -> list[Waiting]:
             counts = unknown if row["status"] == DependencyStatus.NOT_COMPUTED.value else waiting
             counts[row["channel_id"]] += row["count_all"]
     found = [
-        Waiting(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
+        WaitingCount(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
         for channel_id in waiting.keys() | unknown.keys()
     ]
     return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))

@@ -28,7 +28,7 @@ from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource, parse_sources
-from fairway.pipeline.run.steps import Step, steps
+from fairway.pipeline.run.steps import TableStep, steps
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json
 from fairway.pipeline.session import SHORT_JOB_BYTES, lent_settings, session_or_own
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
@@ -163,7 +163,7 @@ class _Run:
             return self.spark.read.schema(known[name]).parquet(place)
         return self.spark.read.format(self.options.format).load(place)
 
-    def _write(self, step: Step, place: Path) -> int | None:
+    def _write(self, step: TableStep, place: Path) -> int | None:
         """Write a table; return its rows where they do not stand in the footers of its files."""
         kind = "parquet" if step.work else self.options.format
         with lent_settings(self.spark, _SETTINGS | (_PAYLOAD_SETTINGS if step.reads_payloads else {})):
@@ -184,10 +184,10 @@ class _Run:
                     ) from error
                 raise
 
-    def _is_done_with(self, step: Step) -> bool:
+    def _is_done_with(self, step: TableStep) -> bool:
         return all(map(self.folder.is_whole, step.needed_by))
 
-    def _drop_what_is_done(self, planned: Mapping[str, Step]) -> None:
+    def _drop_what_is_done(self, planned: Mapping[str, TableStep]) -> None:
         for name, step in planned.items():
             if step.work and self.folder.is_whole(name) and self._is_done_with(step):
                 self.folder.drop_work(name)

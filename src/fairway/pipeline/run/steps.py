@@ -39,7 +39,7 @@ class Materials(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TableStep:
     """One table, and how it is made."""
 
     name: str
@@ -56,13 +56,13 @@ class Step:
         return bool(self.needed_by)
 
 
-def steps(options: RunOptions) -> Iterator[Step]:
+def steps(options: RunOptions) -> Iterator[TableStep]:
     """Yield the steps of a run in their order: a step needs only what earlier ones wrote."""
     for table in TABLES:
         yield from (
             step for step in _WORK if table.name == step.needed_by[0] and (options.blooms or step.name != _BLOOM)
         )
-        yield Step(
+        yield TableStep(
             name=table.name,
             make=_MAKERS[table.name],
             schema=table.schema,
@@ -130,19 +130,19 @@ def _rate_utilisation(run: Materials) -> DataFrame:
 _BLOOM: Final = "bloom_evidence"
 
 _WORK: Final = (
-    Step(
+    TableStep(
         name="decoded",
         make=_decoded,
         needed_by=("sds_messages", "quarantine"),
         schema=SDS_MESSAGES.replace("payload_bytes", "sources array<string>, payload_bytes", 1),
     ),
-    Step(
+    TableStep(
         name="reassembled",
         make=_reassembled,
         needed_by=("delivered", "incomplete", "missing_messages", "sds_ordered"),
         schema=REASSEMBLED,
     ),
-    Step(
+    TableStep(
         name=_BLOOM,
         make=lambda run: stages.bloom_evidence(run.table("waku_messages"), run.options.profile, keys=run.keys),
         needed_by=("acknowledgements",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger, ReceiptStatus
+from fairway.pipeline.sinks.ledger import DispatchReceipt, ReceiptLedger, ReceiptStatus
 from fairway.pipeline.sinks.receipts import RECEIPTS, read_receipts
 
-__all__ = ["RECEIPTS", "Receipt", "ReceiptLedger", "ReceiptStatus", "read_receipts"]
+__all__ = ["RECEIPTS", "DispatchReceipt", "ReceiptLedger", "ReceiptStatus", "read_receipts"]

@@ -39,7 +39,7 @@ REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
 
 
 @dataclass(slots=True)
-class Outcome:
+class DispatchCounts:
     """How many rows ended how."""
 
     sent: int = 0
@@ -52,9 +52,9 @@ class Outcome:
     dropped: int = 0
     """Ephemeral messages that could not leave in their time."""
 
-    def __add__(self, other: Outcome) -> Outcome:
+    def __add__(self, other: DispatchCounts) -> DispatchCounts:
         """Return both together."""
-        return Outcome(
+        return DispatchCounts(
             sent=self.sent + other.sent,
             found=self.found + other.found,
             refused=self.refused + other.refused,
@@ -88,37 +88,37 @@ class Dispatcher:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     now_ns: Callable[[], int] = time.time_ns
 
-    async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> Outcome:
+    async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> DispatchCounts:
         """Send rows and say how they ended; what became of each stands in the ledger."""
-        outcome = Outcome()
+        outcome = DispatchCounts()
         for row in rows:
             outcome += await self._send(row)
         return outcome
 
-    async def _send(self, row: Mapping[str, Any]) -> Outcome:
+    async def _send(self, row: Mapping[str, Any]) -> DispatchCounts:
         try:
             message = message_of(row, self.shards)
         except ConfigurationError as error:
             self._refuse(row, str(error))
-            return Outcome(refused=1)
+            return DispatchCounts(refused=1)
         if not await self._its_time_has_come(row):
-            return Outcome(later=1)
+            return DispatchCounts(later=1)
         claim = self._claim(message)
         if claim in {Claim.SETTLED, Claim.ANOTHERS}:
-            return Outcome(found=1)
+            return DispatchCounts(found=1)
         key, message = message.message_hash, self._as_it_left(message)
         if message.message.ephemeral and (why := self._why_dropped(row, claim)):
             self.ledger.settle(key, ReceiptStatus.DROPPED, detail=why, attempts=int(claim is Claim.IN_DOUBT))
-            return Outcome(dropped=1)
+            return DispatchCounts(dropped=1)
         if claim is Claim.IN_DOUBT:
             arrived = await self._arrived(message)
             if arrived:
                 self.ledger.settle(key, ReceiptStatus.SENT, detail="found in the store", attempts=0)
-                return Outcome(found=1)
+                return DispatchCounts(found=1)
         may_restamp = claim is Claim.MINE or arrived is False
         status, detail, attempts = await self._transmit(key, message, may_restamp=may_restamp)
         self.ledger.settle(key, status, detail=detail, attempts=attempts)
-        return Outcome(
+        return DispatchCounts(
             sent=int(status is ReceiptStatus.SENT),
             refused=int(status is ReceiptStatus.REFUSED),
             failed=int(status is ReceiptStatus.FAILED),

@@ -98,7 +98,7 @@ class Claim(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class DispatchReceipt:
     """One message and what became of it."""
 
     message_hash: bytes
@@ -191,7 +191,7 @@ class ReceiptLedger:
         ).fetchone()
         return None if row is None else row[0]
 
-    def find(self, message_hash: bytes) -> Receipt | None:
+    def find(self, message_hash: bytes) -> DispatchReceipt | None:
         """Return the receipt of a message, if there is one."""
         row = self._database.execute(f"{_FIND} WHERE message_hash = ?", (message_hash,)).fetchone()
         return None if row is None else _receipt(row)
@@ -205,7 +205,7 @@ class ReceiptLedger:
         """Return the number of the newest receipt, 0 if there is none."""
         return int(self._database.execute("SELECT coalesce(max(number), 0) FROM receipt").fetchone()[0])
 
-    def read(self, after: int = 0, through: int | None = None) -> Iterator[Receipt]:
+    def read(self, after: int = 0, through: int | None = None) -> Iterator[DispatchReceipt]:
         """Yield receipts in the order in which messages were first claimed; ``after`` and ``through`` are numbers."""
         last = self.last_number() if through is None else through
         for row in self._database.execute(_READ, (after, last)):
@@ -228,6 +228,6 @@ class ReceiptLedger:
         self._database.execute("COMMIT")
 
 
-def _receipt(row: tuple[Any, ...]) -> Receipt:
+def _receipt(row: tuple[Any, ...]) -> DispatchReceipt:
     told = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    return Receipt(**{**told, "status": ReceiptStatus(told["status"])})
+    return DispatchReceipt(**{**told, "status": ReceiptStatus(told["status"])})

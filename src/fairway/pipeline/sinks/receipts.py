@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.sinks.ledger import Receipt, ReceiptLedger
+from fairway.pipeline.sinks.ledger import DispatchReceipt, ReceiptLedger
 
 RECEIPTS: Final = (
     "message_hash binary, pubsub_topic string, content_topic string, timestamp bigint, status string, detail string,"
@@ -52,5 +52,5 @@ def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator
         yield pa.RecordBatch.from_pylist([_row(receipt) for receipt in found], schema=_ARROW_SCHEMA)
 
 
-def _row(receipt: Receipt) -> dict[str, object]:
+def _row(receipt: DispatchReceipt) -> dict[str, object]:
     return {**{name: getattr(receipt, name) for name in _ARROW_SCHEMA.names}, "status": receipt.status.value}

@@ -49,7 +49,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from fairway.errors import ConfigurationError, NetworkError
-from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, Dispatcher, Outcome
+from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.storage.lip76 import Shards
 from fairway.waku.connect import connect
@@ -64,7 +64,7 @@ _OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
 class TaskOutcome(WriterCommitMessage):
     """What a task tells the driver."""
 
-    outcome: Outcome
+    outcome: DispatchCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class _Sending:
             )
         return TaskOutcome(outcome)
 
-    async def _send(self, batches: Iterator[pa.RecordBatch], task: int) -> Outcome:
+    async def _send(self, batches: Iterator[pa.RecordBatch], task: int) -> DispatchCounts:
         options = self._options
         with ReceiptLedger(options.receipts) as ledger:
             async with await connect(options.node) as node:
@@ -170,7 +170,7 @@ class _Sending:
                 return await dispatcher.send_all(_rows(batches))
 
     def _close_books(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), Outcome())
+        total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), DispatchCounts())
         _LOG.info(
             "%d rows: %d sent, %d sent before, %d refused, %d failed, %d left for later, %d ephemeral ones dropped",
             total.rows,

@@ -22,7 +22,7 @@ from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_session import place_without_credentials
-from fairway.waku.rest import StoreClient
+from fairway.waku.rest import RestStoreClient
 
 PARQUET: Final = "parquet:"
 """Scheme of what Spark can read by itself as well."""
@@ -72,7 +72,7 @@ def _postgresql(uri: str, selection: Selection, label: str | None) -> MessageSca
 
 
 def _http(uri: str, selection: Selection, label: str | None) -> MessageScan:
-    name = StoreClient(uri).name
+    name = RestStoreClient(uri).name
     return ArchiveScan(open=partial(StoreNodeArchive, uri), source=label or name, selection=selection)
 
 

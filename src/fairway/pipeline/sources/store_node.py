@@ -22,17 +22,17 @@ from fairway.storage.archive import (
     time_slice,
 )
 from fairway.waku.node import StoreQuery
-from fairway.waku.rest import StoreAnswer, StoreClient, StoreEntry
+from fairway.waku.rest import RestStoreClient, StoreAnswer, StoreEntry
 from fairway.waku.rest.store_messages import MAX_PAGE_SIZE
 
 
 class StoreNodeArchive(ReadableArchive):
-    """A context manager over one node; raises what `StoreClient` raises, at the first page."""
+    """A context manager over one node; raises what `RestStoreClient` raises, at the first page."""
 
     def __init__(
-        self, address: str, *, client: StoreClient | None = None, now_ns: Callable[[], int] = time.time_ns
+        self, address: str, *, client: RestStoreClient | None = None, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        self._client = client or StoreClient(address)
+        self._client = client or RestStoreClient(address)
         self._now_ns = now_ns
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.stages.decoding import Decoder, Refused
+from fairway.pipeline.stages.decoding import BatchDecoder, RefusedMessage
 from fairway.protocol.sds.acknowledgements import CREDIBLE
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import Kind, SdsCodec
@@ -69,7 +69,7 @@ def filter_mapper(
     """Return the function that takes filters and citations out of batches of ``waku_messages``."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(profile, None, keys, MAX_SEGMENTS)
+        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS)
         for batch in batches:
             yield _filters(decoder, batch)
 
@@ -241,14 +241,14 @@ def _heard(row: dict[str, Any]) -> Heard:
     return Heard(**{name: row[name] for name in Heard._fields})
 
 
-def _filters(decoder: Decoder, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _filters(decoder: BatchDecoder, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
     metas = batch.column("meta").to_pylist()
     columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp", "content_topic", "payload"))
     for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(metas), strict=True):
         try:
             message = decoder.message(payload or b"", topic, profile)
-        except Refused:
+        except RefusedMessage:
             continue  # it stands in the quarantine
         if message.kind is Kind.EPHEMERAL:
             continue

@@ -46,7 +46,7 @@ class Status(Enum):
 _OK: Final = Status.OK.value
 
 
-class Refused(Exception):  # noqa: N818 - it never leaves the stages
+class RefusedMessage(Exception):  # noqa: N818 - it never leaves the stages
     """A message with another status than ok."""
 
     def __init__(self, status: Status, error: object) -> None:
@@ -55,7 +55,7 @@ class Refused(Exception):  # noqa: N818 - it never leaves the stages
         self.error = str(error)
 
 
-class Decoder:
+class BatchDecoder:
     """Turns payloads into SDS messages, and those into columns."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Decoder:
             try:
                 message = self.message(payload or b"", topic, profile)
                 segment = self._segment(message, profile.segments)
-            except Refused as refusal:
+            except RefusedMessage as refusal:
                 message, status, error = None, refusal.status.value, refusal.error
             statuses.append(status)
             errors.append(error)
@@ -106,26 +106,26 @@ class Decoder:
         return pa.RecordBatch.from_pydict(columns | message_columns(messages) | segment_columns(segments))
 
     def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
-        """Return the SDS message in a payload, or raise `Refused`."""
+        """Return the SDS message in a payload, or raise `RefusedMessage`."""
         # LIP-173, "Incoming message processing": decrypt, then SDS, then reassemble.
         try:
             opened = self._open(payload, content_topic)
         except DecryptionError as error:
-            raise Refused(Status.NOT_FOR_US, error) from error
+            raise RefusedMessage(Status.NOT_FOR_US, error) from error
         try:
             message = profile.codec.decode(opened.plaintext)
         except DecodeError as error:
             if opened.in_clear:
                 detail = f"no key opens it, and in clear it is none: {error}"
-                raise Refused(Status.NOT_FOR_US, detail) from error
-            raise Refused(Status.NOT_SDS, error) from error
+                raise RefusedMessage(Status.NOT_FOR_US, detail) from error
+            raise RefusedMessage(Status.NOT_SDS, error) from error
         if not (message.message_id and message.channel_id):
-            raise Refused(Status.NO_ID, "an SDS message without message id or channel id")
+            raise RefusedMessage(Status.NO_ID, "an SDS message without message id or channel id")
         refusal = None if self._keys is None else self._keys.refusal(opened, message.channel_id)
         if refusal is not None:
-            raise Refused(Status.NOT_FOR_US, refusal)
+            raise RefusedMessage(Status.NOT_FOR_US, refusal)
         if (message.lamport_timestamp or 0) > _MAX_LAMPORT:
-            raise Refused(Status.LAMPORT_RANGE, f"Lamport timestamp {message.lamport_timestamp}")
+            raise RefusedMessage(Status.LAMPORT_RANGE, f"Lamport timestamp {message.lamport_timestamp}")
         return message
 
     def profiles(self, metas: Iterable[bytes | None]) -> list[Profile]:
@@ -152,7 +152,7 @@ class Decoder:
         try:
             return segment_format.decode(message.content, self._max_total_segments)
         except SegmentError as error:
-            raise Refused(Status.BAD_SEGMENT, error) from error
+            raise RefusedMessage(Status.BAD_SEGMENT, error) from error
 
 
 @contextmanager

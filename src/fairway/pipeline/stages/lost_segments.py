@@ -66,7 +66,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LostSegments:
+class LackingSegments:
     """What a complete message lacks."""
 
     rebuilt: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class LostSegments:
     """What seem to be ids of lost segments."""
 
 
-def lost_segments(whole: Whole, config: SegmentationConfig) -> LostSegments:
+def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     """Return what a message lacks; ``config.parity_rate`` tells how much parity there was if no segment does."""
     places = {seen.order(whole.data_count): seen for seen in whole.seen}
     parts = _parts(whole, places, config)
@@ -86,8 +86,8 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LostSegments:
         for rule in _KNOWN_RULES:
             if all(_made(rule, whole, base, parts[place]) == places[place].sds_id for place in (first, last)):
                 lost = (part for part in parts if part.chunk_index not in places)
-                return LostSegments(rebuilt=tuple(_made(rule, whole, base, part) for part in lost))
-    return LostSegments(guessed=tuple(_guessed(whole, places)))
+                return LackingSegments(rebuilt=tuple(_made(rule, whole, base, part) for part in lost))
+    return LackingSegments(guessed=tuple(_guessed(whole, places)))
 
 
 def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[SegmentPart, ...]:

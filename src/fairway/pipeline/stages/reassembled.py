@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LostSegments, Seen, Whole, lost_segments
+from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED, Cited, LackingSegments, Seen, Whole, lost_segments
 from fairway.protocol.segmentation.outcomes import (
     MessageCompleted,
     SegmentSetAside,
@@ -242,10 +242,12 @@ def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
     return True
 
 
-def _lost(sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig) -> LostSegments:
+def _lost(
+    sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig
+) -> LackingSegments:
     """Return what a complete sending lacks."""
     if sending.payload is None or sending.data_count is None:
-        return LostSegments()
+        return LackingSegments()
     whole = Whole(
         sender_id=sender_id,
         payload=sending.payload,

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.stages.decoding import INPUT, Decoder, Status
+from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, Status
 from fairway.protocol.encryption.hook import Encryption
 from fairway.wire.segment import MAX_SEGMENTS
 
@@ -75,7 +75,7 @@ def sds_mapper(
     """Return the function that turns batches of ``waku_messages`` into batches of ``sds_messages``."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(profile, encryption, keys, max_total_segments)
+        decoder = BatchDecoder(profile, encryption, keys, max_total_segments)
         for batch in batches:
             yield decoder.batch(batch)
 

@@ -64,7 +64,7 @@ _NOW_MS: Final = 0
 Row: TypeAlias = tuple[Any, ...]
 
 
-class Arrival(NamedTuple):
+class StreamedMessage(NamedTuple):
     """An SDS message, of a channel that is known."""
 
     message_id: str
@@ -103,12 +103,12 @@ class ChannelCore:
         self._reassemblers: dict[str, Reassembler] | None = None
         self._touched: dict[str, None] = {}
 
-    def take(self, arrivals: Iterable[Arrival]) -> Iterator[Row]:
+    def take(self, arrivals: Iterable[StreamedMessage]) -> Iterator[Row]:
         """Take in a micro-batch and yield rows of `EMITTED`; the state is complete when the last one was taken.
 
         Whole messages are not kept in memory, segments are.
         """
-        segments: list[Arrival] = []
+        segments: list[StreamedMessage] = []
         citing: list[tuple[str, str, int, tuple[str, ...]]] = []
         for arrival in arrivals:
             if self._gaps.came(arrival.kind, arrival.message_id):
@@ -138,7 +138,7 @@ class ChannelCore:
             summary=(self._gaps.seen, self._gaps.missing), rows={key: self._row(key) for key in self._touched}
         )
 
-    def _segment(self, arrival: Arrival) -> Iterator[Row]:
+    def _segment(self, arrival: StreamedMessage) -> Iterator[Row]:
         lamport, sender_id = arrival.lamport or 0, arrival.sender_id or ""
         match self._added(arrival, sender_id, lamport):
             case SegmentStored(set_key=key):
@@ -163,7 +163,7 @@ class ChannelCore:
                     recovered=outcome.recovered,
                 )
 
-    def _added(self, arrival: Arrival, sender_id: str, lamport: int) -> Outcome:
+    def _added(self, arrival: StreamedMessage, sender_id: str, lamport: int) -> Outcome:
         reassembler = self._all()[arrival.profile]
         while True:
             outcome = reassembler.add(sender_id, arrival.message_id, lamport, arrival.content or b"", _NOW_MS)
@@ -179,7 +179,7 @@ class ChannelCore:
         self._times[name] = (min(first, lamport), max(last, timestamp))
         self._touched[name] = None
 
-    def _set_aside(self, name: str, arrival: Arrival) -> None:
+    def _set_aside(self, name: str, arrival: StreamedMessage) -> None:
         key = f"{_ASIDE}/{arrival.message_id}"
         sender_id, lamport = arrival.sender_id or "", arrival.lamport or 0
         self._aside[key] = (

@@ -15,7 +15,7 @@ from fairway.pipeline.streaming.progress import Phase, StreamProgress
 from fairway.units import MS_PER_S, NS_PER_S
 
 
-class Figures:
+class StreamFigures:
     """The counts of a stream. A micro-batch never changes, so each is counted once, and `keep` notes what was."""
 
     def __init__(self, folder: StreamFolder) -> None:

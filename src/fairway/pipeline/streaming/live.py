@@ -25,7 +25,7 @@ from fairway.pipeline.run.summary import balance_from
 from fairway.pipeline.session import session_or_own
 from fairway.pipeline.streaming import queries
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
-from fairway.pipeline.streaming.figures import Figures
+from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.progress import Listener, Phase, StreamSummary
@@ -82,11 +82,11 @@ class _Stream:
     keys: ChannelKeys | None
     progress: Listener | None
     stop: threading.Event
-    figures: Figures = field(init=False)
+    figures: StreamFigures = field(init=False)
     refreshes: int = 0
 
     def __post_init__(self) -> None:
-        self.figures = Figures(self.folder)
+        self.figures = StreamFigures(self.folder)
 
     def work(self) -> StreamSummary:
         began_s = time.monotonic()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from fairway.pipeline.schema import columns_of
-from fairway.pipeline.streaming.channel_core import EMITTED, Arrival, ChannelCore, Row
+from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, Row, StreamedMessage
 from fairway.storage.records import decode_row, encode
 
 _Emitted: Final = SparkRow(*columns_of(EMITTED))
@@ -31,7 +31,7 @@ def emitted(sds_messages: DataFrame) -> DataFrame:
     arrivals = (
         sds_messages.where("status = 'ok'")
         .withColumn("cited", cited)
-        .select("channel_id", *Arrival._fields)
+        .select("channel_id", *StreamedMessage._fields)
         .dropDuplicates(["channel_id", "message_id"])
     )
     # Nothing here depends on the clock. (With timers in processing time a query that should end when all is read never
@@ -73,9 +73,9 @@ class ChannelProcessor(StatefulProcessor):
         return [(key[0], decode_row(bytes(value[0]))) for key, value in self._rows.iterator()]
 
 
-def _arrival(row: SparkRow) -> Arrival:
+def _arrival(row: SparkRow) -> StreamedMessage:
     content, mark = row.content, row.segment_hash
-    return Arrival(
+    return StreamedMessage(
         row.message_id,
         row.sender_id,
         row.kind,

@@ -47,7 +47,7 @@ _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, so that a copy is not delivered again."""
 
 
-class Transmission:
+class ReceivedWakuMessage:
     """The WakuMessage that an SDS message came in, under its deterministic hash."""
 
     __slots__ = ("_hash", "_message", "_pubsub_topic", "is_ephemeral", "meta", "timestamp_ns")
@@ -134,7 +134,7 @@ class Delivering:
             self._limits.note(limit, bound, bites=False)
         return outcome, events
 
-    def taken_in(self, message: SdsMessage, kept: Kept, transmission: Transmission) -> list[Event]:
+    def taken_in(self, message: SdsMessage, kept: Kept, transmission: ReceivedWakuMessage) -> list[Event]:
         """Note a content message that was kept and that SDS has taken in; deliver what need not wait for SDS."""
         whole = isinstance(kept, WholeMessage)
         if isinstance(kept, SegmentSurplus):
@@ -177,7 +177,7 @@ class Delivering:
         )
         return [self._received(whole)]
 
-    def deliver_ephemeral(self, message: SdsMessage, transmission: Transmission) -> list[Event]:
+    def deliver_ephemeral(self, message: SdsMessage, transmission: ReceivedWakuMessage) -> list[Event]:
         """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"), each copy but the first ignored."""
         known = f"{message.sender_id}\0{message.message_id}"
         payload = message.content or b""

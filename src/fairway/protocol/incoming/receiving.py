@@ -21,7 +21,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Effects
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
-from fairway.protocol.incoming.delivering import Delivering, Transmission
+from fairway.protocol.incoming.delivering import Delivering, ReceivedWakuMessage
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.journal import Journal
@@ -40,7 +40,7 @@ from fairway.protocol.sds.outcome import (
     MessageReady,
     MessageReviewed,
     SdsOutcome,
-    SenderIdInUse,
+    SenderIdShared,
 )
 from fairway.protocol.segmentation.outcomes import Kept, Outcome, Refused, SegmentDiscarded, SegmentSetAside
 from fairway.protocol.segmentation.reassembler import Reassembler
@@ -108,7 +108,7 @@ class Receiving:
         else:
             self._decrypt(message.payload, transmission, now_ms, from_store=from_store)
 
-    def _transmission_of(self, message: WakuMessage, message_hash: bytes | None) -> Transmission | None:
+    def _transmission_of(self, message: WakuMessage, message_hash: bytes | None) -> ReceivedWakuMessage | None:
         """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
         options = self._options
         if message.content_topic != self._content_topic:
@@ -122,11 +122,11 @@ class Receiving:
         else:
             self._tally.add("received")
             if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return Transmission(self._outbound.pubsub_topic, message, message_hash)
+                return ReceivedWakuMessage(self._outbound.pubsub_topic, message, message_hash)
             self._tally.add("undecodable")
         return None
 
-    def _decrypt(self, payload: bytes, transmission: Transmission, now_ms: int, *, from_store: bool) -> None:
+    def _decrypt(self, payload: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool) -> None:
         """Open a payload, now or later, and pass it up; count it if it is not sealed for this channel."""
         self._ciphering.open(
             payload,
@@ -135,7 +135,7 @@ class Receiving:
             now_ms=now_ms,
         )
 
-    def _pass_up(self, plaintext: bytes, transmission: Transmission, now_ms: int, *, from_store: bool) -> None:
+    def _pass_up(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool) -> None:
         """Pass one SDS message up the layers: SDS, Reassemble, Deliver.
 
         SDS acknowledges what it takes in, so that the reassembler is shown the content before.
@@ -157,7 +157,7 @@ class Receiving:
         outcomes += self._deliver(message, kept, transmission, outcomes, now_ms)
         self.process(outcomes, now_ms)
 
-    def _decode(self, plaintext: bytes, transmission: Transmission, *, from_store: bool) -> SdsMessage | None:
+    def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage, *, from_store: bool) -> SdsMessage | None:
         """Return the SDS message in a plaintext, without what it says that does not count; None if there is none."""
         try:
             message = self._sds.profile.codec.decode(plaintext)
@@ -173,7 +173,7 @@ class Receiving:
         return message
 
     def _apply_sds(
-        self, message: SdsMessage, plaintext: bytes, transmission: Transmission, now_ms: int, *, from_store: bool
+        self, message: SdsMessage, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool
     ) -> list[SdsOutcome]:
         """Let SDS take a message in, and return what it found."""
         # Nothing but content is cited, asked for, or turned away.
@@ -191,7 +191,7 @@ class Receiving:
                 self._query_on_connect.turn_away(hint, now_ms)
         return outcomes
 
-    def _reassemble(self, message: SdsMessage, transmission: Transmission, now_ms: int) -> Outcome:
+    def _reassemble(self, message: SdsMessage, transmission: ReceivedWakuMessage, now_ms: int) -> Outcome:
         """Show new content to the reassembler, and return its answer; what it refuses was not received."""
         answer, events = self.delivering.reassemble(message, now_ms)
         self._effects.tell(*events)
@@ -211,7 +211,7 @@ class Receiving:
         self,
         message: SdsMessage,
         kept: Kept | None,
-        transmission: Transmission,
+        transmission: ReceivedWakuMessage,
         outcomes: list[SdsOutcome],
         now_ms: int,
     ) -> list[SdsOutcome]:
@@ -255,7 +255,7 @@ class Receiving:
                 self._lost_segments.found_missing(entry.message_id for entry in entries)
             case DependenciesLost(entries=entries, reason=reason):
                 self._effects.tell(*self.delivering.given_up(entries, reason))
-            case SenderIdInUse():
+            case SenderIdShared():
                 self._tally.add("sender_id_in_use")
             case MessageIgnored(why=why):
                 self._tally.add(why.value)

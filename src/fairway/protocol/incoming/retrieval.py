@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.sds.incoming import MissingMessage
+from fairway.protocol.sds.incoming import MissingDependency
 from fairway.units import NS_PER_MS
 
 _TRIES_BEFORE_SPACING: Final = 3
@@ -55,7 +55,7 @@ class Retrieval:
         self.at_ms: int | None = None
         """When to ask next; None while nothing is missing."""
 
-    def plan(self, missing: Collection[MissingMessage], now_ms: int) -> None:
+    def plan(self, missing: Collection[MissingDependency], now_ms: int) -> None:
         """Begin to wait for the next round when something is missing, and cease when nothing is."""
         if not missing or not self._frequency_ms:
             self.at_ms = None
@@ -64,7 +64,7 @@ class Retrieval:
             # Most gaps close by themselves a moment later: whatever is missing may just be late.
             self.at_ms = now_ms + self._frequency_ms
 
-    def due(self, missing: Collection[MissingMessage], now_ms: int) -> list[QueryStore]:
+    def due(self, missing: Collection[MissingDependency], now_ms: int) -> list[QueryStore]:
         """Return the queries to make now, if a round is due, and plan the next one."""
         if self.at_ms is None or self.at_ms > now_ms:
             return []

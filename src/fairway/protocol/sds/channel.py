@@ -31,7 +31,7 @@ from fairway.protocol.sds.acknowledgements import (
 )
 from fairway.protocol.sds.dependencies import Dependencies
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
-from fairway.protocol.sds.incoming import MissingMessage, Parked
+from fairway.protocol.sds.incoming import MissingDependency, Parked
 from fairway.protocol.sds.message_id import (
     FINGERPRINT_BYTES,
     SYNC_PREFIX,
@@ -50,7 +50,7 @@ from fairway.protocol.sds.outcome import (
     MessageReviewed,
     OwnMessageRecovered,
     SdsOutcome,
-    SenderIdInUse,
+    SenderIdShared,
 )
 from fairway.protocol.sds.owed import OwedCitations, fitting_beside
 from fairway.protocol.sds.repair import Repair
@@ -153,7 +153,7 @@ class MessageChannel:
         self.ephemeral_count = 0
 
     @property
-    def missing(self) -> Mapping[str, MissingMessage]:
+    def missing(self) -> Mapping[str, MissingDependency]:
         """Messages that are cited and neither here nor given up, by id; oldest first."""
         return self.dependencies.incoming.missing
 
@@ -669,7 +669,7 @@ class MessageChannel:
         if kind is not Kind.CONTENT:
             return ignored
         forged: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
-        forged += [SenderIdInUse(message_id=message_id)]
+        forged += [SenderIdShared(message_id=message_id)]
         waiting = self.outgoing.messages.get(message_id)
         if waiting is not None:
             if waiting.message.content != message.content:
@@ -694,7 +694,7 @@ class MessageChannel:
         outcomes: list[SdsOutcome] = [OwnMessageRecovered(message_id=message_id)]
         if (message.lamport_timestamp or 0) > self.born_at:
             # All that was sent since then is known.
-            outcomes.append(SenderIdInUse(message_id=message_id))
+            outcomes.append(SenderIdShared(message_id=message_id))
         return outcomes + self.dependencies.release_waiters(message_id, now_ms)
 
     def _let_go_of_forged(self, message_id: str, now_ms: int) -> list[SdsOutcome]:

@@ -16,7 +16,7 @@ from fairway.events import Limit, LossReason
 from fairway.options import SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
-from fairway.protocol.sds.incoming import IncomingBuffer, MissingMessage, Parked
+from fairway.protocol.sds.incoming import IncomingBuffer, MissingDependency, Parked
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import (
     DependenciesLost,
@@ -355,7 +355,7 @@ class Dependencies:
         waiting = [(missing, missing.lacks) for missing in incoming.missing.values() if missing.lacks is not None]
         if not waiting:
             return
-        followers: dict[str, list[MissingMessage]] = {}
+        followers: dict[str, list[MissingDependency]] = {}
         # What was found out last to be missing was mostly sent first, and releases most.
         for missing, lacks in reversed(waiting):
             followers.setdefault(lacks, []).append(missing)
@@ -378,7 +378,9 @@ class Dependencies:
             # One after the other, so that they come in this order.
             self._ask_for_next(missing, now_ms + place, at_once=True)
 
-    def _line(self, first: Iterable[str], followers: Mapping[str, list[MissingMessage]]) -> Iterator[MissingMessage]:
+    def _line(
+        self, first: Iterable[str], followers: Mapping[str, list[MissingDependency]]
+    ) -> Iterator[MissingDependency]:
         """Return what follows messages, one after the other, nearest first: what lacks them, or waits for them."""
         line = deque(first)
         seen = set(line)
@@ -390,7 +392,7 @@ class Dependencies:
             line += [each for each in new if each not in seen]
             seen.update(new)
 
-    def _ask_for_next(self, missing: MissingMessage, at_ms: int, *, at_once: bool) -> None:
+    def _ask_for_next(self, missing: MissingDependency, at_ms: int, *, at_once: bool) -> None:
         missing.lacks = None
         missing.is_next = True
         self._begin_anew(missing)
@@ -406,13 +408,13 @@ class Dependencies:
             room = min(room, free_bytes * count // self.incoming.parked_bytes)
         return room if len(self.incoming.missing) < bounds[Limit.MISSING_MESSAGES] else 0
 
-    def _begin_anew(self, missing: MissingMessage) -> None:
+    def _begin_anew(self, missing: MissingDependency) -> None:
         """Give a message the time to come again, unless it has been given that for too long."""
         if not self._waited_longest(missing):
             self.incoming.begin_anew(missing, self.clock.waited_ms)
             self._journal.touch(MISSING, missing.entry.message_id)
 
-    def _waited_longest(self, missing: MissingMessage) -> bool:
+    def _waited_longest(self, missing: MissingDependency) -> bool:
         """Return whether a message was waited for as long as any is that came and found no room."""
         longest_ms = (LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms

@@ -35,7 +35,7 @@ class Parked:
 
 
 @dataclass(slots=True, kw_only=True)
-class MissingMessage:
+class MissingDependency:
     """A message that is cited and not here."""
 
     entry: HistoryEntry
@@ -59,7 +59,7 @@ class IncomingBuffer:
 
     def __init__(self) -> None:
         self.parked: dict[str, Parked] = {}
-        self.missing: dict[str, MissingMessage] = {}
+        self.missing: dict[str, MissingDependency] = {}
         self.parked_bytes = 0
         self._waiters: dict[str, list[str]] = {}
         self._order = 0
@@ -108,7 +108,7 @@ class IncomingBuffer:
         known = self.missing.get(message_id)
         if known is None:
             entry = HistoryEntry(message_id, hint or None, sender_id or None)
-            self.missing[message_id] = MissingMessage(
+            self.missing[message_id] = MissingDependency(
                 entry=entry, since_ms=now_ms, since_waited_ms=waited_ms, first_waited_ms=waited_ms
             )
             return True
@@ -116,7 +116,7 @@ class IncomingBuffer:
         known.entry = HistoryEntry(message_id, hint or old.retrieval_hint, old.sender_id or sender_id or None)
         return known.entry != old
 
-    def begin_anew(self, missing: MissingMessage, waited_ms: int) -> None:
+    def begin_anew(self, missing: MissingDependency, waited_ms: int) -> None:
         """Wait for a message as though it were missing from now on: it can come, for it came."""
         message_id = missing.entry.message_id
         missing.since_waited_ms = waited_ms

@@ -65,7 +65,7 @@ class OwnMessageRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SenderIdInUse:
+class SenderIdShared:
     """A message under our sender id came that this participant did not send: another process speaks under our name."""
 
     message_id: str
@@ -122,7 +122,7 @@ SdsOutcome = (
     | MessageArrived
     | MessageReady
     | OwnMessageRecovered
-    | SenderIdInUse
+    | SenderIdShared
     | DependenciesMissing
     | DependenciesLost
     | MessageReviewed

@@ -19,7 +19,7 @@ from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Ev
 from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS, MessageChannel
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
 from fairway.protocol.sds.history import HistoryRecord
-from fairway.protocol.sds.incoming import MissingMessage
+from fairway.protocol.sds.incoming import MissingDependency
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES, RepairBuffer
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.waiting import STORED_STEP_MS
@@ -158,7 +158,7 @@ class SdsState:
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
         for key, (hint, sender, since_ms, *waited) in sorted(tables[MISSING], key=_since):
             since_waited_ms = min([*waited, latest_ms])
-            incoming.missing[key] = MissingMessage(
+            incoming.missing[key] = MissingDependency(
                 entry=HistoryEntry(key, hint, sender),
                 since_ms=since_ms,
                 since_waited_ms=since_waited_ms,

@@ -14,7 +14,7 @@ from fairway.errors import ConfigurationError
 from fairway.service.node import ServiceNode
 from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.awaited_bodies import AwaitedBodies
-from fairway.service.rest.message_cache import MessageCache
+from fairway.service.rest.message_cache import RestMessageCache
 from fairway.service.rest.options import RestOptions
 from fairway.waku.node import RoutedMessage
 from fairway.waku.subscription import Subscription
@@ -30,11 +30,11 @@ BODY_TIMEOUT_S: Final = 10.0
 class FedCache:
     """A message cache, and the subscription that fills it; `fresh` returns the cache with all messages so far."""
 
-    def __init__(self, node: ServiceNode, cache: MessageCache) -> None:
+    def __init__(self, node: ServiceNode, cache: RestMessageCache) -> None:
         self.cache: Final = cache
         self._arriving: Final[Subscription[RoutedMessage]] = node.distribution.listen(cache.wants)
 
-    def fresh(self) -> MessageCache:
+    def fresh(self) -> RestMessageCache:
         """Add the messages that have arrived, and return the cache."""
         for message in self._arriving.take():
             self.cache.add(message)
@@ -61,7 +61,7 @@ class RestContext:
         self.node: Final = node
         self.options: Final = options
         self.rules: Final = node.options.rules
-        cache = partial(MessageCache, max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        cache = partial(RestMessageCache, max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = FedCache(node, cache(pubsub_topics=node.options.pubsub_topics))
         self.filtered: Final = FedCache(node, cache())

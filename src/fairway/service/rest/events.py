@@ -69,10 +69,10 @@ class EventEndpoints:
         last = request.headers.get("last-event-id") or asked.get("lastEventId") or ""
         if context.event_streams >= MAX_EVENT_STREAMS:
             raise RefusedError(503, "too many event streams are open; try again later")
-        return EventStream(context, wanted, last)
+        return ServerSentEvents(context, wanted, last)
 
 
-class EventStream(Response):
+class ServerSentEvents(Response):
     """An answer that lasts until the client disconnects or the server closes."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:

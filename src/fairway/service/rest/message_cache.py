@@ -1,4 +1,4 @@
-"""`MessageCache`: the messages that ``GET /relay/...`` and ``GET /filter/...`` return, as in nwaku.
+"""`RestMessageCache`: the messages that ``GET /relay/...`` and ``GET /filter/...`` return, as in nwaku.
 
 nwaku, ``waku/rest_api/message_cache.nim``: one list of messages for all topics (50 by default). When it is full, a new
 message replaces the one with the oldest timestamp. Fetching the messages of a topic removes them, for all clients.
@@ -12,7 +12,7 @@ from typing import Final
 from fairway.waku.node import RoutedMessage
 
 
-class MessageCache:
+class RestMessageCache:
     """At most ``max_messages`` messages of the subscribed topics, of which each kind has at most ``max_topics``."""
 
     def __init__(self, *, max_messages: int, max_topics: int, pubsub_topics: Iterable[str] = ()) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.waku.libp2p.errors import FrameError, IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.proto import envelope_pb2
 from fairway.waku.libp2p.protobuf import parse_message
 from fairway.waku.libp2p.public_keys import PublicKey
@@ -30,7 +30,7 @@ class OpenedEnvelope:
     """The signed payload."""
 
 
-def seal_envelope(key: PrivateKey, *, domain: str, payload_type: bytes, payload: bytes) -> bytes:
+def seal_envelope(key: IdentityKey, *, domain: str, payload_type: bytes, payload: bytes) -> bytes:
     """Return ``payload`` in an envelope that ``key`` signed for ``domain``."""
     return envelope_pb2.Envelope(
         public_key=key.public_key.to_bytes(),

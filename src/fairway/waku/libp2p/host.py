@@ -23,8 +23,8 @@ from fairway.waku.libp2p.handlers import Handlers, StreamHandler
 from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, PeerInfo
 from fairway.waku.libp2p.identify_service import IdentifyService
-from fairway.waku.libp2p.keys import PrivateKey
-from fairway.waku.libp2p.limits import Admission, HostLimits, Ticket
+from fairway.waku.libp2p.keys import IdentityKey
+from fairway.waku.libp2p.limits import ConnectionAdmission, HostLimits, Ticket
 from fairway.waku.libp2p.link import Link
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.mux.mplex import Mplex
@@ -77,7 +77,7 @@ class Host:
     def __init__(
         self,
         *,
-        key: PrivateKey,
+        key: IdentityKey,
         agent: str,
         limits: HostLimits,
         muxers: Sequence[str],
@@ -90,7 +90,7 @@ class Host:
         self.addresses: tuple[Multiaddr, ...] = ()
         """The addresses that the host listens on, with ports and peer id."""
         self._budget = ByteBudget(limits.max_buffered_bytes)
-        self._admission = Admission(limits)
+        self._admission = ConnectionAdmission(limits)
         self._handlers = Handlers()
         self._book = PeerBook()
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
@@ -107,7 +107,7 @@ class Host:
     async def start(
         cls,
         *,
-        key: PrivateKey | None = None,
+        key: IdentityKey | None = None,
         listen: Sequence[Multiaddr | str] = (),
         agent: str = DEFAULT_AGENT,
         limits: HostLimits | None = None,
@@ -138,7 +138,7 @@ class Host:
 
         """
         host = cls(
-            key=key or PrivateKey.generate(),
+            key=key or IdentityKey.generate(),
             agent=agent,
             limits=limits or HostLimits(),
             muxers=muxers,

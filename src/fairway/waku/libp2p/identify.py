@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.waku.libp2p.errors import IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.peer_record import PeerRecord, open_peer_record, sign_peer_record
@@ -51,7 +51,7 @@ class PeerInfo:
 
 def encode_identify(
     *,
-    key: PrivateKey,
+    key: IdentityKey,
     addresses: Sequence[Multiaddr],
     protocols: Iterable[str],
     agent: str,

@@ -18,7 +18,7 @@ from fairway.waku.libp2p.identify import (
     decode_identify,
     encode_identify,
 )
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.libp2p.peer_book import PeerBook
 from fairway.waku.libp2p.peer_id import PeerId
@@ -30,7 +30,7 @@ _TIMEOUT_S: Final = 10.0
 class IdentifyService:
     """Both protocols of identify, for one host."""
 
-    def __init__(self, *, key: PrivateKey, agent: str, handlers: Handlers, book: PeerBook) -> None:
+    def __init__(self, *, key: IdentityKey, agent: str, handlers: Handlers, book: PeerBook) -> None:
         self.addresses: tuple[Multiaddr, ...] = ()
         """The addresses to announce."""
         self._key = key

@@ -1,4 +1,4 @@
-"""`PrivateKey`: the identity key of a node, which signs and can be stored in a file (libp2p "Peer Ids and Keys").
+"""`IdentityKey`: the identity key of a node, which signs and can be stored in a file (libp2p "Peer Ids and Keys").
 
 Waku nodes use Ed25519 and secp256k1. A file holds libp2p's protobuf encoding, which other implementations read and
 write too, or PEM. The ``repr`` shows only the public key.
@@ -30,7 +30,7 @@ _COMPRESSED: Final = (serialization.Encoding.X962, serialization.PublicFormat.Co
 _SigningKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
-class PrivateKey:
+class IdentityKey:
     """A private identity key of type Ed25519 or secp256k1. Made by `generate` or one of the ``from_`` methods."""
 
     __slots__ = ("_key", "public_key")
@@ -48,7 +48,7 @@ class PrivateKey:
             raise ConfigurationError("an own identity key is Ed25519 or secp256k1; this is another kind")
 
     @classmethod
-    def generate(cls, key_type: KeyType = KeyType.ED25519) -> PrivateKey:
+    def generate(cls, key_type: KeyType = KeyType.ED25519) -> IdentityKey:
         """Make a new key from the operating system's randomness."""
         if key_type is KeyType.ED25519:
             return cls(Ed25519PrivateKey.generate())
@@ -57,7 +57,7 @@ class PrivateKey:
         raise ConfigurationError(f"an own identity key is Ed25519 or secp256k1, not {key_type.name}")
 
     @classmethod
-    def from_secret(cls, secret: bytes, key_type: KeyType = KeyType.ED25519) -> PrivateKey:
+    def from_secret(cls, secret: bytes, key_type: KeyType = KeyType.ED25519) -> IdentityKey:
         """Return the key with these 32 secret bytes (for secp256k1, a node key as node software keeps it in hex)."""
         if len(secret) != _SECRET_BYTES:
             raise ConfigurationError(f"a private key has {_SECRET_BYTES} secret bytes, not {len(secret)}")
@@ -71,7 +71,7 @@ class PrivateKey:
         return cls(ec.derive_private_key(scalar, ec.SECP256K1()))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> PrivateKey:
+    def from_bytes(cls, data: bytes) -> IdentityKey:
         """Read the protobuf encoding, or raise `IdentityError`, whose text contains no byte of the key."""
         try:
             message = parse_message(keys_pb2.PrivateKey, bytes(data), max_bytes=MAX_KEY_BYTES)
@@ -102,7 +102,7 @@ class PrivateKey:
         return keys_pb2.PrivateKey(type=self.public_key.type, data=data).SerializeToString(deterministic=True)
 
     @classmethod
-    def from_pem(cls, pem: bytes, password: bytes | None = None) -> PrivateKey:
+    def from_pem(cls, pem: bytes, password: bytes | None = None) -> IdentityKey:
         """Read a PEM text (PKCS #8 or SEC 1), or raise `IdentityError`."""
         try:
             key = serialization.load_pem_private_key(pem, password)
@@ -122,7 +122,7 @@ class PrivateKey:
         return self._key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
 
     @classmethod
-    def load(cls, path: Path | str, password: bytes | None = None) -> PrivateKey:
+    def load(cls, path: Path | str, password: bytes | None = None) -> IdentityKey:
         """Read a key file, PEM or protobuf. Raises `IdentityError`, or `OSError` when it cannot be read."""
         with Path(path).open("rb") as file:
             data = file.read(MAX_KEY_BYTES + 1)

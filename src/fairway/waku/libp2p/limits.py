@@ -1,4 +1,4 @@
-"""`HostLimits`: the bounds of a host; `Admission`: which connections it accepts.
+"""`HostLimits`: the bounds of a host; `ConnectionAdmission`: which connections it accepts.
 
 Each resource that a peer can use has a bound here: connections, handshakes, streams, bytes and time. Invariant: a peer
 that reaches a bound loses a stream or connection of its own, not one of another peer.
@@ -62,7 +62,7 @@ class HostLimits:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """An accepted connection, as `Admission` counts it."""
+    """An accepted connection, as `ConnectionAdmission` counts it."""
 
     ip: str
     """The IP address or /64 network that it came from."""
@@ -74,7 +74,7 @@ class Ticket:
     """Whether the connection counts for its IP address."""
 
 
-class Admission:
+class ConnectionAdmission:
     """Counts connections and handshakes under way.
 
     When there are too many handshakes, a new one ends the oldest. An honest peer completes its handshake in

@@ -14,7 +14,7 @@ from typing import Final
 from fairway.errors import ConfigurationError
 from fairway.waku.libp2p.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal_envelope
 from fairway.waku.libp2p.errors import FrameError, IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr, readable_addresses
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.libp2p.proto import envelope_pb2
@@ -39,7 +39,7 @@ class PeerRecord:
     """The addresses that could be read; those with protocols unknown here are left out."""
 
 
-def sign_peer_record(key: PrivateKey, *, sequence_number: int, addresses: Sequence[Multiaddr]) -> bytes:
+def sign_peer_record(key: IdentityKey, *, sequence_number: int, addresses: Sequence[Multiaddr]) -> bytes:
     """Return a signed envelope with the addresses of the owner of ``key``."""
     if not 0 <= sequence_number < 2**64:
         raise ConfigurationError(f"the sequence number of a peer record has 64 bits; {sequence_number} does not fit")

@@ -20,7 +20,7 @@ from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.host_events import HostEvent
 from fairway.waku.libp2p.keeper import PeerKeeper
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.multiaddr import Multiaddr
 from fairway.waku.light.filter_client import FilterClient, FilterEvent
 from fairway.waku.light.options import LightOptions
@@ -29,7 +29,7 @@ from fairway.waku.light.presence import PresenceKeeper
 from fairway.waku.light.pulse import Pulse
 from fairway.waku.light.push_client import PUSH_PROTOCOLS, PushClient
 from fairway.waku.light.store_client import StoreClient
-from fairway.waku.listeners import Criterion, Listeners, criteria_of
+from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.protocols.introductions import Introductions
@@ -83,7 +83,7 @@ class LightNode(WatchedNode):
         )
         self._push: Final = PushClient(host, self._pool, options)
         self._store: Final = StoreClient(host, self._pool, options)
-        self._listeners: Final = Listeners(gone=self._unsubscribed)
+        self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._filter: Final = FilterClient(
             host,
             self._pool,
@@ -104,7 +104,7 @@ class LightNode(WatchedNode):
         peers: Sequence[Multiaddr | str],
         options: LightOptions | None = None,
         *,
-        key: PrivateKey | None = None,
+        key: IdentityKey | None = None,
         connect_timeout_s: float | None = 10.0,
     ) -> Self:
         """Connect to service nodes and stay connected to them.

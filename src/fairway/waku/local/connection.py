@@ -1,4 +1,4 @@
-"""`Connection`: one client of a `NetworkServer`, between frames and a `LocalNode`.
+"""`HubConnection`: one client of a `NetworkServer`, between frames and a `LocalNode`.
 
 A misbehaving client loses its own connection, and harms no other. Requests under way and bytes that wait for a slow
 reader are bounded; pushes beyond that are dropped and counted.
@@ -20,13 +20,13 @@ from fairway.waku.local.frames import (
     FromServer,
     Hello,
     Page,
-    Publish,
+    PublishFrame,
     Pushed,
     Query,
-    Quota,
+    QuotaFrame,
     Request,
-    Sent,
-    Status,
+    SentFrame,
+    StatusFrame,
     Subscribe,
     Unsubscribe,
     Welcome,
@@ -44,7 +44,7 @@ _MAX_IN_FLIGHT: Final = 64
 _MAX_FILTERS: Final = 1_000
 
 
-class Connection:
+class HubConnection:
     """Serves one client until one side ends it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, max_waiting_bytes: int) -> None:
@@ -81,7 +81,7 @@ class Connection:
                 name=node.name,
                 health=status.health,
                 store=status.store,
-                quota=Quota.of(node.quota),
+                quota=QuotaFrame.of(node.quota),
                 detail=status.detail,
             )
         )
@@ -113,7 +113,7 @@ class Connection:
 
     async def _carry_out(self, node: LocalNode, request: Request) -> None:
         match request:
-            case Publish():
+            case PublishFrame():
                 await self._publish(node, request)
             case Query():
                 await self._query(node, request)
@@ -125,7 +125,7 @@ class Connection:
                 if subscription is not None:
                     subscription.close()
 
-    async def _publish(self, node: LocalNode, request: Publish) -> None:
+    async def _publish(self, node: LocalNode, request: PublishFrame) -> None:
         try:
             routed = RoutedMessage.of(request.pubsub_topic, decode_waku_message(request.encoded), request.encoded)
         except FairwayError as error:
@@ -133,13 +133,13 @@ class Connection:
         else:
             result = await node.send(routed)
         await self._answer(
-            Sent(
+            SentFrame(
                 request=request.request,
                 accepted=result.accepted,
                 permanent=result.permanent,
                 too_many=result.too_many,
                 detail=result.detail,
-                quota=Quota.of(node.quota),
+                quota=QuotaFrame.of(node.quota),
             )
         )
 
@@ -171,8 +171,8 @@ class Connection:
 
     async def _tell_status(self, node: LocalNode, changes: Subscription[NodeStatus]) -> None:
         async for status in changes:
-            quota = Quota.of(node.quota)
-            await self._answer(Status(health=status.health, store=status.store, quota=quota, detail=status.detail))
+            quota = QuotaFrame.of(node.quota)
+            await self._answer(StatusFrame(health=status.health, store=status.store, quota=quota, detail=status.detail))
 
     async def _answer(self, frame: FromServer) -> None:
         """Write an answer, as soon as the client has read most of the earlier frames."""

@@ -180,7 +180,7 @@ class FaultDice:
         return share > 0 and self.random.random() < share
 
 
-class Pace:
+class NodePace:
     """The limit per second of one node: a token bucket that fills at the network's rate."""
 
     __slots__ = ("_tokens", "_until_ms")

@@ -59,14 +59,14 @@ class Filter(msgspec.Struct, frozen=True, array_like=True):
     content_topics: tuple[str, ...]
 
 
-class Quota(msgspec.Struct, frozen=True, array_like=True):
+class QuotaFrame(msgspec.Struct, frozen=True, array_like=True):
     """The rate limit of a node, without the remaining messages, which change with every send."""
 
     limit: int
     epoch_ms: int
 
     @classmethod
-    def of(cls, quota: NodeQuota | None) -> Quota | None:
+    def of(cls, quota: NodeQuota | None) -> QuotaFrame | None:
         """Pack a quota."""
         return None if quota is None else cls(quota.limit, quota.epoch_ms)
 
@@ -94,8 +94,8 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
     number: int
 
 
-class Publish(msgspec.Struct, frozen=True, tag="publish"):
-    """Answered with `Sent`."""
+class PublishFrame(msgspec.Struct, frozen=True, tag="publish"):
+    """Answered with `SentFrame`."""
 
     request: int
     pubsub_topic: str
@@ -116,16 +116,16 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     name: str
     health: NodeHealth
     store: bool
-    quota: Quota | None
+    quota: QuotaFrame | None
     detail: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, tag="status"):
+class StatusFrame(msgspec.Struct, frozen=True, tag="status"):
     """The status of the client's node."""
 
     health: NodeHealth
     store: bool
-    quota: Quota | None
+    quota: QuotaFrame | None
     detail: str = ""
 
 
@@ -135,14 +135,14 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     request: int
 
 
-class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """The result of a `Publish`."""
+class SentFrame(msgspec.Struct, frozen=True, tag="sent"):
+    """The result of a `PublishFrame`."""
 
     request: int
     accepted: bool
     permanent: bool
     detail: str
-    quota: Quota | None
+    quota: QuotaFrame | None
     too_many: bool = False
 
 
@@ -168,10 +168,10 @@ class Pushed(msgspec.Struct, frozen=True, tag="pushed"):
     message: Carried
 
 
-Request = Subscribe | Unsubscribe | Publish | Query
+Request = Subscribe | Unsubscribe | PublishFrame | Query
 FromClient = Hello | Request
-Answer = Done | Sent | Page | Failed
-FromServer = Welcome | Status | Pushed | Answer
+Answer = Done | SentFrame | Page | Failed
+FromServer = Welcome | StatusFrame | Pushed | Answer
 
 Frame = TypeVar("Frame")
 
@@ -200,6 +200,6 @@ async def read_frame(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Deco
         raise DecodeError(f"a frame cannot be read: {error}") from error
 
 
-def status_of(frame: Welcome | Status) -> NodeStatus:
+def status_of(frame: Welcome | StatusFrame) -> NodeStatus:
     """Return the status that a frame carries."""
     return NodeStatus(health=frame.health, store=frame.store, detail=frame.detail)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from fairway.errors import ConfigurationError, FairwayError, NodeUnavailableError
-from fairway.waku.local.connection import Connection
+from fairway.waku.local.connection import HubConnection
 from fairway.waku.local.frames import Hello
 from fairway.waku.local.network import LocalNetwork
 from fairway.waku.local.node import LocalNode
@@ -47,7 +47,7 @@ class ServerStatistics:
 class _Client:
     token: bytes
     node: LocalNode
-    connection: Connection
+    connection: HubConnection
 
 
 class NetworkServer:
@@ -74,7 +74,7 @@ class NetworkServer:
         self._max_connections = max_connections
         self._server: asyncio.Server | None = None
         self._tasks: Final = OwnedTasks()
-        self._connections: set[Connection] = set()
+        self._connections: set[HubConnection] = set()
         self._clients: dict[str, _Client] = {}
         self._closing = False
         self._accepted = 0
@@ -145,12 +145,12 @@ class NetworkServer:
             self._turned_away += 1
             writer.transport.abort()
             return
-        connection = Connection(reader, writer, max_waiting_bytes=self._max_waiting_bytes)
+        connection = HubConnection(reader, writer, max_waiting_bytes=self._max_waiting_bytes)
         self._connections.add(connection)
         # A task of our own: the one that asyncio would make complains when it is cancelled.
         self._tasks.spawn(self._serve(connection))
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: HubConnection) -> None:
         try:
             await self._converse(connection)
         except FairwayError:
@@ -162,7 +162,7 @@ class NetworkServer:
             self._pushes_dropped += connection.pushes_dropped
             await connection.close()
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _converse(self, connection: HubConnection) -> None:
         hello = await connection.hello()
         client = self._admit(hello, connection)
         self._accepted += 1
@@ -173,7 +173,7 @@ class NetworkServer:
                 del self._clients[client.node.name]
             client.node.leave()
 
-    def _admit(self, hello: Hello, connection: Connection) -> _Client:
+    def _admit(self, hello: Hello, connection: HubConnection) -> _Client:
         name = hello.name
         former = self._clients.get(name) if name is not None else None
         if former is not None and former.token == hello.token:

@@ -30,7 +30,7 @@ from fairway.waku.local.faults import NO_FAULTS, FaultDice, NetworkFaults
 from fairway.waku.local.lies import false_page
 from fairway.waku.local.node import NO_ANSWER, REQUEST_TIMEOUT_S, LocalNode
 from fairway.waku.local.partition import Partition
-from fairway.waku.message_store import MemoryStore, MessageStore
+from fairway.waku.message_store import MemoryMessageStore, MessageStore
 from fairway.waku.node import NodeQuota, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.wire.lightpush import StatusCode
 
@@ -105,7 +105,7 @@ class LocalNetwork:
         self._dice = FaultDice(faults or NO_FAULTS, seed)
         self._clock_ns = clock_ns
         self._store: MessageStore = (
-            MemoryStore(max_messages=max_stored, max_bytes=max_stored_bytes)
+            MemoryMessageStore(max_messages=max_stored, max_bytes=max_stored_bytes)
             if archive is None
             else ArchiveStore(archive)
         )

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
-from fairway.waku.listeners import Listeners, criteria_of
-from fairway.waku.local.faults import Allowance, Pace
+from fairway.waku.listeners import NodeSubscriptions, criteria_of
+from fairway.waku.local.faults import Allowance, NodePace
 from fairway.waku.node import NodeHealth, NodeQuota, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.status_board import WatchedNode
 from fairway.waku.subscription import Subscription
@@ -74,7 +74,7 @@ class LocalNode(WatchedNode):
         """Name of the node in its network, for instance for `LocalNetwork.partition`."""
         self.allowance = Allowance()
         """Use of the network's rate limit in the current epoch."""
-        self.pace = Pace()
+        self.pace = NodePace()
         """Use of the network's limit per second."""
         self._network = network
         self._health = NodeHealth.SUFFICIENTLY_HEALTHY
@@ -96,7 +96,7 @@ class LocalNode(WatchedNode):
         self._turns = 0
         """Number of changes of the service node; timers of earlier changes are ignored."""
         self._uplink_free_s = 0.0
-        self._listeners: Final = Listeners()
+        self._listeners: Final = NodeSubscriptions()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._show_status()
 

@@ -27,12 +27,12 @@ from fairway.waku.local.frames import (
     FromServer,
     Hello,
     Page,
-    Publish,
+    PublishFrame,
     Pushed,
     Query,
-    Quota,
-    Sent,
-    Status,
+    QuotaFrame,
+    SentFrame,
+    StatusFrame,
     Subscribe,
     Unsubscribe,
     Welcome,
@@ -70,7 +70,7 @@ class RemoteNode(WatchedNode):
         self._port = port
         self._request_timeout_s = request_timeout_s
         self._token = os.urandom(_TOKEN_BYTES)
-        self._quota: Quota | None = None
+        self._quota: QuotaFrame | None = None
         self._filters: dict[int, tuple[Filter, Subscription[RoutedMessage]]] = {}
         self._pending: dict[int, asyncio.Future[Answer | None]] = {}
         self._numbers = count(1)
@@ -127,13 +127,13 @@ class RemoteNode(WatchedNode):
         """Send a message; not accepted without a connection or an answer."""
         try:
             answer = await self._ask(
-                lambda number: Publish(request=number, pubsub_topic=message.pubsub_topic, encoded=message.encoded)
+                lambda number: PublishFrame(request=number, pubsub_topic=message.pubsub_topic, encoded=message.encoded)
             )
         except NodeUnavailableError as error:
             return SendResult(accepted=False, detail=str(error))
         except MessageTooLargeError as error:
             return SendResult(accepted=False, permanent=True, detail=str(error))
-        if not isinstance(answer, Sent):
+        if not isinstance(answer, SentFrame):
             return SendResult(accepted=False, detail=f"the server answered with {type(answer).__name__}")
         self._quota = answer.quota
         return SendResult(
@@ -244,7 +244,7 @@ class RemoteNode(WatchedNode):
         match frame:
             case Pushed():
                 self._receive(frame)
-            case Status():
+            case StatusFrame():
                 self._quota = frame.quota
                 self._board.show(status_of(frame))
             case Welcome():

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from fairway.waku.libp2p.gossipsub.codec import Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
 from fairway.waku.libp2p.gossipsub.pubsub import PubSub, PubSubStatistics
-from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, Verdict
+from fairway.waku.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, ValidationResult
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.peer_id import PeerId
 from fairway.waku.protocols.rules import MessageRules, Refusal
@@ -90,11 +90,11 @@ class Relay:
         """Close."""
         await self._pubsub.close()
 
-    def judge(self, message: Message) -> Verdict:
+    def judge(self, message: Message) -> ValidationResult:
         """Return whether a message is accepted, ignored or rejected."""
         if not isinstance(self._rules.judge(message.topic, message.data, self._now_ns()), Refusal):
-            return Verdict.ACCEPT
-        return Verdict.IGNORE if _is_protobuf(message.data) else Verdict.REJECT
+            return ValidationResult.ACCEPT
+        return ValidationResult.IGNORE if _is_protobuf(message.data) else ValidationResult.REJECT
 
 
 def _is_protobuf(data: bytes) -> bool:

@@ -13,7 +13,7 @@ from fairway.errors import StoreQueryError
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.waku.listeners import Criterion
 from fairway.waku.node import RoutedMessage, StoreQuery
-from fairway.waku.rest.store_reader import StoreReader
+from fairway.waku.rest.store_reader import RestStoreReader
 
 _PAGE: Final = 100
 _FETCH: Final = 50
@@ -25,7 +25,7 @@ class CatchUp:
 
     def __init__(
         self,
-        reader: StoreReader,
+        reader: RestStoreReader,
         criterion: Criterion,
         *,
         seen: RecentHashes,

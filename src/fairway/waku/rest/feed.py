@@ -29,7 +29,7 @@ from fairway.waku.rest.receivers import (
     receive_by_relay,
     receive_events,
 )
-from fairway.waku.rest.store_reader import StoreReader
+from fairway.waku.rest.store_reader import RestStoreReader
 
 _RECEIVERS: Final[dict[ReceiveWay, Callable[..., Awaitable[None]]]] = {
     ReceiveWay.EVENTS: receive_events,
@@ -53,7 +53,7 @@ class TopicFeed:
         seen: RecentHashes,
         hand_on: Callable[[RoutedMessage], None],
         changed: Callable[[], None],
-        store: StoreReader,
+        store: RestStoreReader,
     ) -> None:
         self.criterion: Final = criterion
         self.live = False

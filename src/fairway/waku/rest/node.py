@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from fairway.errors import NodeUnavailableError, StoreQueryError
 from fairway.protocol.recent_hashes import RecentHashes
-from fairway.waku.listeners import Criterion, Listeners, criteria_of
+from fairway.waku.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.waku.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.waku.owned_tasks import OwnedTasks
 from fairway.waku.rest.address import RestAddress
@@ -25,7 +25,7 @@ from fairway.waku.rest.health import status_of
 from fairway.waku.rest.http_client import HttpClient
 from fairway.waku.rest.options import RestNodeOptions
 from fairway.waku.rest.sender import Sender
-from fairway.waku.rest.store_reader import StoreReader
+from fairway.waku.rest.store_reader import RestStoreReader
 from fairway.waku.status_board import AWAY, WatchedNode
 from fairway.waku.subscription import Subscription
 
@@ -46,11 +46,11 @@ class RestNode(WatchedNode):
             address, timeout_s=options.request_timeout_s, max_connections=options.max_connections
         )
         self._sender: Final = Sender(self._http, options.send)
-        self._store: Final = StoreReader(self._http, told=self._store_told)
+        self._store: Final = RestStoreReader(self._http, told=self._store_told)
         self._has_store = True
         self._seen: Final = RecentHashes()
         self._feeds: dict[Criterion, TopicFeed] = {}
-        self._listeners: Final = Listeners(gone=self._unsubscribed)
+        self._listeners: Final = NodeSubscriptions(gone=self._unsubscribed)
         self._reached: NodeStatus | None = None
         """The last status that the node reported; None while it does not answer."""
         self._fault = ""

@@ -1,4 +1,4 @@
-"""`StoreClient`: a blocking client of the store endpoint of nwaku's REST API, with retries.
+"""`RestStoreClient`: a blocking client of the store endpoint of nwaku's REST API, with retries.
 
 The Spark pipeline uses it; ``http.client`` keeps one connection for all pages and needs no further package on an
 executor. `fairway.waku.rest.store_messages` has the format.
@@ -35,7 +35,7 @@ _OK, _TOO_MANY_REQUESTS, _SERVER_ERROR = 200, 429, 500
 _SHOWN_CHARACTERS: Final = 200
 
 
-class StoreClient:
+class RestStoreClient:
     """A context manager over one node, ``http://127.0.0.1:8645`` or ``https://user:password@example.org/waku``.
 
     ``?peerAddr=/ip4/...`` after the address makes the node query another store node. Raises `ConfigurationError` for an

@@ -1,4 +1,4 @@
-"""`StoreReader`: store queries over asyncio HTTP, for pages of messages or of message hashes."""
+"""`RestStoreReader`: store queries over asyncio HTTP, for pages of messages or of message hashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_PEER: Final = "no suitable peers"
 """Text of go-waku without a store node, with status 500."""
 
 
-class StoreReader:
+class RestStoreReader:
     """The store behind one node."""
 
     def __init__(self, http: HttpClient, *, told: Callable[[bool], None] = lambda _: None) -> None:

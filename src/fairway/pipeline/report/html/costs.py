@@ -11,7 +11,7 @@ from typing import Any, Final
 from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, stores_of
 from fairway.pipeline.report.html import figures
 from fairway.pipeline.report.html.charts import Bar, Charts
-from fairway.pipeline.report.html.figures import Traffic
+from fairway.pipeline.report.html.figures import TrafficOverTime
 from fairway.pipeline.report.html.losses import CHART_ROWS, ROWS, label
 from fairway.pipeline.report.html.page import Column, name, table, text
 from fairway.pipeline.report.html.words import clock, duration, of, percent, size_of, time_ticks
@@ -117,7 +117,7 @@ def quarantine(charts: Charts, tables: RunTables) -> tuple[str, ...]:
     )
 
 
-def stores(charts: Charts, tables: RunTables, over_time: Traffic | None) -> tuple[str, ...]:
+def stores(charts: Charts, tables: RunTables, over_time: TrafficOverTime | None) -> tuple[str, ...]:
     """Return how much each store had of what any of them had, and what it lacked."""
     told = stores_of(tables)
     if not told:
@@ -145,7 +145,7 @@ def stores(charts: Charts, tables: RunTables, over_time: Traffic | None) -> tupl
 
 
 def _lacked(
-    charts: Charts, tables: RunTables, lacking: Sequence[dict[str, Any]], over_time: Traffic | None
+    charts: Charts, tables: RunTables, lacking: Sequence[dict[str, Any]], over_time: TrafficOverTime | None
 ) -> tuple[str, ...]:
     """Return what stores lacked, by content topic, and when that was sent."""
     if over_time is None or not lacking:

@@ -57,7 +57,7 @@ class TimeAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class TrafficOverTime:
     """Distinct WakuMessages over time, quarantined ones included."""
 
     axis: TimeAxis
@@ -93,7 +93,7 @@ class Reason:
     example: str | None
 
 
-def traffic(tables: RunTables) -> Traffic | None:
+def traffic(tables: RunTables) -> TrafficOverTime | None:
     """Return messages and bytes over time; None when there is no message."""
     sample = _sample(tables)
     if not sample.size:
@@ -104,7 +104,7 @@ def traffic(tables: RunTables) -> Traffic | None:
         places = axis.bin_of(timestamps) + 1
         np.add.at(messages, places, 1)
         np.add.at(sizes, places, payload_bytes)
-    return Traffic(
+    return TrafficOverTime(
         axis=axis,
         messages=tuple(messages[1:-1].tolist()),
         bytes=tuple(sizes[1:-1].tolist()),

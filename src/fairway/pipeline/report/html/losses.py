@@ -11,7 +11,7 @@ from typing import Any, Final
 from fairway.pipeline.report.findings import waiting_of
 from fairway.pipeline.report.html import figures
 from fairway.pipeline.report.html.charts import Bar, Charts
-from fairway.pipeline.report.html.figures import LATENCIES_MS, Traffic
+from fairway.pipeline.report.html.figures import LATENCIES_MS, TrafficOverTime
 from fairway.pipeline.report.html.page import Column, name, shortened, table
 from fairway.pipeline.report.html.words import clock, duration, latency_place, latency_ticks, of, size_of, time_ticks
 from fairway.pipeline.report.terminal_tables import size_text
@@ -33,7 +33,7 @@ def label(told: object) -> str:
     return shortened(told, _LABEL_HEAD, _LABEL_TAIL) or "(empty)"
 
 
-def traffic(charts: Charts, told: Traffic | None) -> tuple[str, ...]:
+def traffic(charts: Charts, told: TrafficOverTime | None) -> tuple[str, ...]:
     """Return messages and bytes over time."""
     if told is None:
         return ("There are no messages.",)
@@ -155,7 +155,7 @@ def latency(charts: Charts, tables: RunTables) -> tuple[str, ...]:
 
 
 def gaps(
-    charts: Charts, tables: RunTables, stats: Sequence[dict[str, Any]], over_time: Traffic | None
+    charts: Charts, tables: RunTables, stats: Sequence[dict[str, Any]], over_time: TrafficOverTime | None
 ) -> tuple[str, ...]:
     """Return when missing messages were cited, in the channels that miss most."""
     total = tables.rows("missing_messages")

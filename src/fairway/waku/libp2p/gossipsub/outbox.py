@@ -1,4 +1,4 @@
-"""`Outbox`: the frames that wait to be written to one peer; control frames go before messages.
+"""`PeerOutbox`: the frames that wait to be written to one peer; control frames go before messages.
 
 Invariant: at most ``max_bytes`` of messages wait; beyond it the oldest are dropped and counted, so that an IHAVE can
 announce them at the next heartbeat. Control frames are small and are not dropped: a peer for which too many wait is
@@ -19,7 +19,7 @@ MAX_CONTROL_BYTES: Final = 8_388_608
 """Size of the control frames that may wait: some dozens of the longest IHAVEs."""
 
 
-class Outbox:
+class PeerOutbox:
     """Frames for one peer, filled by the router and emptied by a writer."""
 
     def __init__(self, *, max_bytes: int, held: SharedBytes | None = None) -> None:

@@ -20,7 +20,7 @@ from fairway.waku.libp2p.connection import Direction
 from fairway.waku.libp2p.errors import FrameError, Libp2pError
 from fairway.waku.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
 from fairway.waku.libp2p.gossipsub.options import GossipsubOptions
-from fairway.waku.libp2p.gossipsub.outbox import Outbox
+from fairway.waku.libp2p.gossipsub.outbox import PeerOutbox
 from fairway.waku.libp2p.gossipsub.router import Deliver, Effect, Router, RouterStatistics, Send, Validator
 from fairway.waku.libp2p.host import Host
 from fairway.waku.libp2p.host_events import HostEvent, PeerDisconnected, PeerIdentified
@@ -63,7 +63,7 @@ class PubSubStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Link:
-    outbox: Outbox
+    outbox: PeerOutbox
     writer: asyncio.Task[None]
 
 
@@ -210,7 +210,7 @@ class PubSub:
         connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
         if connection is None:
             return
-        outbox = Outbox(max_bytes=self._options.max_outbox_bytes, held=self._held)
+        outbox = PeerOutbox(max_bytes=self._options.max_outbox_bytes, held=self._held)
         self._links[peer] = _Link(outbox, self._tasks.spawn(self._write(peer, outbox)))
         effects = self._router.add_peer(
             peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.observed_address.host
@@ -229,7 +229,7 @@ class PubSub:
         self._part(peer)
         self._tasks.spawn(self._host.disconnect(peer))
 
-    async def _write(self, peer: PeerId, outbox: Outbox) -> None:
+    async def _write(self, peer: PeerId, outbox: PeerOutbox) -> None:
         """Write the frames for a peer until it disconnects; after an error open a new stream, after a pause."""
         pause_s = _FIRST_REST_S
         while True:

@@ -52,7 +52,7 @@ _EXCESS: Final = 10
 """Behaviour penalty for an RPC that no honest peer sends; with the default scores the fourth disconnects the peer."""
 
 
-class Verdict(Enum):
+class ValidationResult(Enum):
     """The result of validating a message (1.1, "Extended validators")."""
 
     ACCEPT = "accept"
@@ -63,7 +63,7 @@ class Verdict(Enum):
     """Neither deliver nor relay it, and penalise the peer that sent it."""
 
 
-Validator = Callable[[Message], Verdict]
+Validator = Callable[[Message], ValidationResult]
 MessageId = Callable[[Message], bytes]
 
 
@@ -321,9 +321,9 @@ class Router:
         verdict = validator(message)
         # A message is judged once, whatever the verdict: a replay costs one look-up.
         self._seen.add(seen_as, now_s)
-        if verdict is not Verdict.ACCEPT:
+        if verdict is not ValidationResult.ACCEPT:
             self._invalid += 1
-            if verdict is Verdict.REJECT:
+            if verdict is ValidationResult.REJECT:
                 self._scores.delivered_invalid(peer, message.topic)
             return []
         self._received += 1

@@ -13,7 +13,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.waku.libp2p.errors import FrameError, HandshakeError, HandshakeFault, IdentityError
-from fairway.waku.libp2p.keys import PrivateKey
+from fairway.waku.libp2p.keys import IdentityKey
 from fairway.waku.libp2p.noise.pattern import generate_noise_key
 from fairway.waku.libp2p.proto import noise_pb2
 from fairway.waku.libp2p.protobuf import parse_message
@@ -44,7 +44,7 @@ class NoiseCredentials:
     """The identity key's signature of the Noise key."""
 
     @classmethod
-    def make(cls, identity: PrivateKey, static: X25519PrivateKey | None = None) -> NoiseCredentials:
+    def make(cls, identity: IdentityKey, static: X25519PrivateKey | None = None) -> NoiseCredentials:
         """Sign ``static``, or a new key, with the node's identity."""
         key = generate_noise_key() if static is None else static
         signature = identity.sign(_SIGNED_PREFIX + key.public_key().public_bytes_raw())
