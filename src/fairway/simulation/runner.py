@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from fairway.channel.reliable_channel import ReliableChannel
+from fairway.channel.statistics import ChannelStatistics
 from fairway.events import ChannelStatus, Limit, MessageDelivered, StatusChanged
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
@@ -418,9 +418,9 @@ class Run:
                 self._told_unkept[name].add(table)
                 yield self._kept_violation(name, f"{name} holds {count} and keeps {tables[table]} rows of {table!r}")
 
-    def _miscounted(self, name: str, channel: ReliableChannel, participant: Participant) -> Iterator[Violation]:
+    def _miscounted(self, participant: Participant, told: ChannelStatistics) -> Iterator[Violation]:
         """Yield what a channel says of itself and is not so, and bounds that it does not keep to without a word."""
-        told, options, kept = channel.statistics(), participant.options, participant.kept
+        name, options, kept = participant.name, participant.options, participant.kept
         unread_bytes = sum(len(message.payload) for message in kept.inbox.values())
         is_full = told.unfinished >= options.max_unread_messages or unread_bytes >= options.max_unread_bytes
         # What cannot be this channel's, by its carrier alone, is counted apart.
@@ -601,10 +601,10 @@ class Run:
             if not self.world.is_reachable(participant.name):
                 self.ledger.troubled(self.world.now_ms, participant.name)
             if participant.channel is not None:
-                held = participant.stack.statistics()
-                self.peaks.note(held)
-                self._unkept_before += self._unreleased(participant.name, held)
-                self._unkept_before += self._miscounted(participant.name, participant.channel, participant)
+                told = participant.channel.statistics()
+                self.peaks.note(told.protocol)
+                self._unkept_before += self._unreleased(participant.name, told.protocol)
+                self._unkept_before += self._miscounted(participant, told)
         self._look_into_one()
         self._look_for_sends_left_alone()
         self._look_for_what_nobody_is_asked_for()
@@ -623,13 +623,16 @@ class Run:
             interval_ms = participant.options.retry_interval_ms
             if participant.channel is None or name in slow or not interval_ms:
                 continue
-            if participant.stack.statistics().queued:
-                # The rate limit or the pace of the node comes first.
-                continue
             before_ms = self.world.now_ms - 2 * interval_ms - _REPEATED_WITHIN_MS
             left_alone = self.ledger.left_alone(name, before_ms)
+            if not left_alone:
+                continue
+            held = participant.stack.statistics()
+            if held.queued:
+                # The rate limit or the pace of the node comes first.
+                continue
             takes_turns = Limit.ACTIVE_RETRIES in self.ledger.limits_told[name]
-            if takes_turns and len(left_alone) < participant.stack.statistics().open_requests:
+            if takes_turns and len(left_alone) < held.open_requests:
                 # More is to be sent again than may be at once, and some of it was.
                 continue
             for request_id in left_alone:

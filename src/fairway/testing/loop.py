@@ -161,9 +161,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now_ns = max(self._now_ns, round(when * NS_PER_S))
         self._turns = 0
         while timers and timers[0].when() <= when:
-            timer = heapq.heappop(timers)
-            if not timer.cancelled():
-                self._ready.append(timer)
+            self._ready.append(heapq.heappop(timers))
 
     def _mix(self, batch: list[asyncio.Handle]) -> None:
         """Shuffle the tasks among the ready callbacks; other callbacks keep their positions."""

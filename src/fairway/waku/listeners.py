@@ -45,6 +45,7 @@ class NodeSubscriptions:
 
     def add(self, criteria: frozenset[Criterion]) -> Subscription[RoutedMessage]:
         """Return a subscription for messages that meet one of the criteria, from now on."""
+        self._forget_ended()
         subscription: Subscription[RoutedMessage] = Subscription(
             on_close=lambda: self._gone(self._forget(subscription)), size_of=lambda message: len(message.encoded)
         )
@@ -58,16 +59,19 @@ class NodeSubscriptions:
 
     def asking_for(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
         """Return the subscriptions that ask for a message."""
-        self._forget_ended()
         criterion = (message.pubsub_topic, message.message.content_topic)
-        return [subscription for subscription, criteria in self._criteria.items() if criterion in criteria]
+        return [
+            subscription
+            for subscription, criteria in self._criteria.items()
+            if criterion in criteria and not self._loops[subscription].is_closed()
+        ]
 
-    def hear(self, message: RoutedMessage) -> bool:
-        """Put a message into the subscriptions that ask for it; return whether there is one."""
+    def hear(self, message: RoutedMessage) -> list[Subscription[RoutedMessage]]:
+        """Put a message into the subscriptions that ask for it, and return them."""
         asking = self.asking_for(message)
         for subscription in asking:
             subscription.put(message)
-        return bool(asking)
+        return asking
 
     def close(self) -> None:
         """End all subscriptions."""

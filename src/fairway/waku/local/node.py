@@ -276,8 +276,9 @@ class LocalNode(WatchedNode):
         """Receive a message; return whether a subscription asks for it."""
         if not self.hears:
             return False
-        self.heard += self._newest in self._listeners.asking_for(message)
-        return self._listeners.hear(message)
+        asking = self._listeners.hear(message)
+        self.heard += self._newest in asking
+        return bool(asking)
 
     def _wait_for_uplink(self, now_s: float) -> float:
         """Return how many seconds a message waits for the uplink; beyond the timeout it is not sent."""
