@@ -126,8 +126,10 @@ class QueryOnConnect:
 
     def next_deadline(self) -> int | None:
         """Return when to look again at a time that was read, or to read on; None if that is not planned."""
-        planned = (*self._looks_at_ms[:1], *(() if self._read_again_at_ms is None else (self._read_again_at_ms,)))
-        return min(planned, default=None)
+        if not self._looks_at_ms:
+            return self._read_again_at_ms
+        look_at_ms = self._looks_at_ms[0]
+        return look_at_ms if self._read_again_at_ms is None else min(look_at_ms, self._read_again_at_ms)
 
     def due(self, now_ms: int) -> list[QueryStore]:
         """Return what to read now, if anything is due."""

@@ -143,9 +143,8 @@ class Receiving:
         message = self._decode(plaintext, transmission, from_store=from_store)
         if message is None:
             return
-        if message.channel_id == self._sds.channel_id:
-            if message.causal_history:
-                self._query_on_connect.history_heard += 1
+        if message.channel_id == self._sds.channel_id and message.causal_history:
+            self._query_on_connect.history_heard += 1
             self.process(self._lost_segments.enter_cited(self._sds.cited_by(message), now_ms), now_ms)
         kept: Kept | None = None
         if message.kind is Kind.CONTENT and self._sds.is_new_content(message):
@@ -240,13 +239,18 @@ class Receiving:
         match outcome:
             case MessageArrived(kind=Kind.CONTENT):
                 self._sync.content_received(now_ms)
-            case MessageArrived(kind=Kind.SYNC, message=message) if not from_store:
+            case _ if from_store:
+                return
+            case MessageArrived(kind=Kind.SYNC, message=message):
                 self._sync.sync_received(now_ms, is_behind=self._sds.is_ahead_of(message, now_ms))
-            case MessageIgnored(why=Ignored.DUPLICATE) if not from_store:
+            case MessageIgnored(why=Ignored.DUPLICATE):
                 self._sync.copy_received(now_ms)
 
     def _act_on(self, outcome: SdsOutcome, now_ms: int) -> None:
         match outcome:
+            case MessageArrived():
+                # What follows from it alone was done when it was taken in.
+                return
             case MessageReady(message=message, dependencies_met=met):
                 self._effects.tell(*self.delivering.deliver(message, met=met))
             case MessageReviewed(review=review):
