@@ -10,7 +10,6 @@ If the store fails, the held effects are never released, as if the process had e
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -42,9 +41,9 @@ class CommitQueue(Generic[Item]):
         self._release = release
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._pending: deque[_Entry[Item]] = deque()
         self._answers: deque[StorageError | None] = deque()
+        self._is_submitting = False
         self._is_scheduled = False
         self._is_draining = False
         self._room = asyncio.Event()
@@ -67,9 +66,16 @@ class CommitQueue(Generic[Item]):
         waiter = self._loop.create_future() if wait else None
         self._pending.append(_Entry(items, waiter))
         if write is None:
-            self._done(None)
+            self._answers.append(None)
         else:
-            self._store.submit(write, self._done)
+            self._is_submitting = True
+            try:
+                self._store.submit(write, self._done)
+            finally:
+                self._is_submitting = False
+        if self._answers and not self._is_scheduled:
+            # The store answered at once.
+            self._drain()
         return waiter
 
     async def room(self, at_most: int) -> None:
@@ -81,9 +87,7 @@ class CommitQueue(Generic[Item]):
     def _done(self, error: StorageError | None) -> None:
         """Take the store's answer to the oldest write without one; may be called on any thread."""
         self._answers.append(error)
-        if threading.get_ident() == self._thread:
-            self._drain()
-        elif not self._is_scheduled:
+        if not (self._is_submitting or self._is_scheduled):
             self._is_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)

@@ -8,8 +8,8 @@
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
 A store of this disk is a `SqliteStore` with three differences. A timer of the loop commits its queue, in place of a
-thread. A second timer answers all writes of a transaction at once, from another thread, for which the loop waits.
-Faults can strike the statements that sync: the end of each transaction, and the checkpoint.
+thread. A second timer answers all writes of a transaction at once. Faults can strike the statements that sync: the end
+of each transaction, and the checkpoint.
 
 Synced bytes are on the disk. Of bytes that a commit wrote and did not sync, any sectors of 512 bytes can be there, and
 the last one can be torn. Two guarantees that SQLite relies on hold: the header of its log is on the disk before the
@@ -31,8 +31,7 @@ import sqlite3
 import tempfile
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, fields
@@ -158,7 +157,6 @@ class SimulatedDisk:
             self._own = weakref.finalize(self, _remove, folder, held)
         self._folder = folder
         self._context = copy_context()
-        self._answering = ThreadPoolExecutor(1, thread_name_prefix="fairway-simulated-disk")
         self._machines: dict[str, _Machine] = {}
 
     def __repr__(self) -> str:
@@ -208,7 +206,6 @@ class SimulatedDisk:
         """Crash all machines, and remove the folder unless it was given."""
         for machine in self._machines.values():
             machine.let_go()
-        self._answering.shutdown()
         if self._own is not None:
             self._own()
 
@@ -220,10 +217,6 @@ class SimulatedDisk:
     def later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
         """Call a function after a delay, in a context that no crash of a program ends."""
         return asyncio.get_running_loop().call_later(delay_s, call, context=self._context)
-
-    def on_another_thread(self, call: Callable[[], None]) -> None:
-        """Call a function on a thread without an event loop, and wait for it, so that nothing runs in parallel."""
-        self._answering.submit(call).result()
 
 
 class _PowerLoss(BaseException):
@@ -467,13 +460,9 @@ class _SimulatedStore(SqliteStore):
     def _tell(self) -> None:
         """Give the answers that are due: those of the commits since the last ones."""
         answers, self._answers = self._answers, []
-        if answers and not self._is_dead:
-            self._machine.disk.on_another_thread(partial(_call_all, answers))
-
-
-def _call_all(calls: Iterable[Callable[[], None]]) -> None:
-    for call in calls:
-        call()
+        if not self._is_dead:
+            for answer in answers:
+                answer()
 
 
 def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
