@@ -144,7 +144,7 @@ def _schedule(summary: SendSummary) -> str:
         return "nothing to send"
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
     times = f"from {_clock(summary.starts_ms)} to {_clock(summary.ends_ms)} UTC"
-    return f"{summary.transmissions:,} transmissions in {epochs}, planned {times}; {summary.left:,} left"
+    return f"{summary.transmissions:,} transmissions in {epochs}, planned {times}; {summary.left:,} not sent yet"
 
 
 def _print(summary: SendSummary, *, dry_run: bool) -> None:
@@ -161,9 +161,9 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
     table.caption = f"{_schedule(summary)}; in {summary.folder}"
     out.print(table)
     if dry_run:
-        out.print("nothing was sent; the same words without --dry-run and with --node send it")
+        out.print("nothing was sent; to send it, leave --dry-run out and give --node")
     elif summary.left:
-        out.print("not everything was sent; the same words again go on from here")
+        out.print("not everything was sent; the same command goes on from here")
     if dropped := summary.statuses.get("dropped", 0):
         out.print(f"{dropped:,} ephemeral messages did not leave in time and never will: the table receipts says why")
 

@@ -106,7 +106,7 @@ def run(
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:
         shown = StepsShown(bar, "starting Spark", [step.name for step in steps(options)])
-        with broken_off("the same words go on with the table that was being written"):
+        with broken_off("the same command goes on with the table that was being written"):
             summary = run_with(options, [*source, *(more or ())], out, keys=channel_keys, progress=shown.step)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))

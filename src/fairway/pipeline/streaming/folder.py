@@ -164,7 +164,7 @@ def _other_stream(path: Path, name: str, known: object, given: object) -> str:
     what = "keys" if name == "keys" else f"{name} {json.dumps(known)}, and now they are {json.dumps(given)}"
     told = "other keys than before were given" if name == "keys" else f"it was begun with the {what}"
     return (
-        f"{path} holds another stream: {told}. Start it with the same words to go on, or choose another folder to "
+        f"{path} holds another stream: {told}. Give the same options to go on, or choose another folder to "
         "begin anew; nothing was changed"
     )
 
