@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairway.cli import app
-from fairway.events import EVENT_NAMES
+from fairway.events import EVENT_NAMES, Limit
 from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +164,11 @@ def test_every_option_of_a_command_in_the_documentation_is_there(monkeypatch):
 def test_every_event_is_explained_to_operators():
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert [kind.__name__ for kind in EVENT_NAMES if f"`{kind.__name__}`" not in page] == []
+
+
+def test_the_page_on_the_protocol_says_what_happens_at_every_limit():
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    assert [limit.name for limit in Limit if f"| `{limit.name}` |" not in page] == []
 
 
 def test_the_guide_lists_every_event_with_all_its_names():
