@@ -1,18 +1,18 @@
 """The Spark shell: the same protocol over whole archives.
 
-The short ways, each a function over a folder of tables that goes on where it was killed:
+Three functions do all the work. Each writes tables into a folder and, started again after a crash, continues there:
 
-- `fairway.pipeline.run.run`: archives through all stages; `report` shows what came of it, `export` writes the messages
-  to files, `restore` makes a live channel's store of them
+- `fairway.pipeline.run.run`: archives through all stages; `report` shows the result, `export` writes the messages to
+  files, `restore` makes the store of a live channel
 - `fairway.pipeline.streaming.stream`: the same, following archives as they grow
-- `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit into a node
+- `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit to a node
 
 The parts, each of use alone in any Spark session:
 
-- `sources` and `sinks`: where messages come from and go to; the format ``waku``
-- `stages`: functions from DataFrame to DataFrame; `tables` says what is in what they make
-- `session`: a Spark session where there is none, with the Java (`java`) and the memory (`machine`) of this machine
-- `generator`: archives of any size to try things on, with the truth about them
+- `sources` and `sinks`: read messages from archives and send them to nodes; the format ``waku``
+- `stages`: functions from DataFrame to DataFrame; `tables` describes the tables that they return
+- `session`: starts a Spark session, with the Java (`java`) and the memory (`machine`) of this machine
+- `generator`: archives of any size for tests, with the tables that a run over them must have
 - `jobs`: programs for ``spark-submit``
 
 `register` makes ``spark.read.format("waku")`` and its three siblings known. Without the ``spark`` extra, importing any
@@ -29,7 +29,7 @@ from fairway.errors import MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Found, and not imported: Spark takes a while, and not every part needs it at once.
+# Looked up, but not imported: importing Spark takes a while, and not every part needs it.
 if find_spec("pyspark") is None:
     raise MissingExtraError("spark", "the pipeline", "pyspark")
 

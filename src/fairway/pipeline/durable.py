@@ -1,4 +1,4 @@
-"""Small files and names of files that survive whatever ends the process, or the machine."""
+"""Writes small files, and the names of files, so that they survive a crash of the process or of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write_json(target: Path, told: Mapping[str, Any]) -> None:
-    """Write a file that appears whole and durable, in place of one that may be there."""
+    """Replace or create a JSON file in one step, durably."""
     written = target.with_name(f".{target.name}.new")
     with written.open("w", encoding="utf-8") as file:
         json.dump(told, file, indent=2)
@@ -21,7 +21,7 @@ def write_json(target: Path, told: Mapping[str, Any]) -> None:
 
 
 def make_durable(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
+    """Make the names in a folder durable, if the system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Messages out of a run folder: as files, as lines of JSON, or as one Parquet file. Without Spark, batch by batch.
+"""Exports the messages of a run folder: as files, as lines of JSON, or as one Parquet file, without Spark.
 
-Every row of ``delivered`` is one message. Messages of a channel come in the order of SDS. Names in a channel are what
-its participants wrote: file names are made of their own bytes only where these are harmless, and never lead elsewhere.
+Every row of ``delivered`` is one message. Messages of a channel are in the order of SDS. Participants choose the names
+in a channel: a file name contains such a name only if its characters are safe, and never leads out of the folder.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _SHORT: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What was written."""
+    """Counts of what was written."""
 
     messages: int
     bytes: int
-    """Of payloads."""
+    """Size of the payloads."""
     to: Path
 
 
 def export(tables: RunTables, to: Path, *, channel_id: str | None = None, format: str = "files") -> Export:  # noqa: A002 - as in `run`
-    """Write the messages of all channels, or of one, into a folder that is made if need be.
+    """Write the messages of all channels, or of one, into a folder, which is created if it is missing.
 
     ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
     what each is; ``jsonl`` writes ``messages.jsonl`` alone, with ``payload_base64``; ``parquet`` writes
@@ -78,7 +78,7 @@ def _write_files(batches: Iterator[pa.RecordBatch], to: Path) -> Export:
     with (to / _INDEX).open("w", encoding="utf-8") as index:
         for row in _rows(batches):
             payload = row.pop("payload")
-            # The same payload may be sent twice; what carried it tells the two apart.
+            # The same payload may be sent twice: the SDS message ids tell the two apart.
             carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
             file = Path(_safe(row["channel_id"])) / f"{row['message_id'][:_SHORT]}-{carrier}.bin"
             (to / file).parent.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _safe(name: str) -> str:
-    """Return a folder's name for a channel: its own if that is harmless, else a digest behind an underscore."""
+    """Return the folder name of a channel: its id if the characters are safe, else an underscore and a digest."""
     if _HARMLESS.fullmatch(name):
         return name
     return f"_{hashlib.sha256(name.encode()).hexdigest()[:32]}"

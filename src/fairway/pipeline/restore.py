@@ -1,10 +1,10 @@
-"""Bulk catch-up: a channel's store out of an archive, so that the live channel goes on without asking the network.
+"""`restore`: makes the store of a channel from an archive, so that the live channel need not query the network.
 
-Whoever was away for months, or lost his disk, would ask store nodes for everything page by page. Here the messages of a
-run folder go through the very protocol core that the live channel runs, in the order of their timestamps, each at its
-own time; what comes out is written as a store that `create_reliable_channel` opens. What was delivered is in the inbox,
-so that an application reads it like messages that came overnight. What is missing is known as missing, and asked for
-when the channel is started; the time up to the last message counts as caught up.
+After months away, or the loss of a disk, a participant would have to query store nodes for everything page by page.
+Here the messages of a run folder go through the protocol core of a live channel, in the order of their timestamps, each
+at its own time. The result is a store that `create_reliable_channel` opens. Delivered messages are in the inbox, so
+that the application reads them as new ones. Missing messages are known as missing, and are queried when the channel
+starts; the time up to the last message needs no query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage
 
 _WINDOW_MESSAGES: Final = 20_000
-"""Messages that are read, with payloads, at a time: memory is bounded by these, whatever the channel's size."""
+"""Messages that are in memory with their payloads at a time, whatever the size of the channel."""
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
 """Delivered messages that are made durable together."""
@@ -44,18 +44,18 @@ _COLUMNS: Final = ("message_hash", "payload", "version", "timestamp", "meta")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a store was made of."""
+    """Counts of a restored store."""
 
     messages: int
     """WakuMessages of the channel's content topic that were read."""
     refused: int
-    """Those that the channel's keys do not open: in clear, or under other keys."""
+    """Messages that the channel's keys do not decrypt: in clear text, or under other keys."""
     delivered: int
-    """Messages of others that the application will find unread, or has been spared."""
+    """Messages of others that were delivered; the application finds them unread, except with ``as_read``."""
     history: int
     """Messages in the channel's log."""
     parked: int
-    """Messages that wait for others that the archive does not hold."""
+    """Messages that wait for missing ones."""
     missing: int
     """Messages that are cited and not in the archive."""
     caught_up_to_ns: int
@@ -102,7 +102,7 @@ def restore(
         seed=secrets.token_bytes(32),
         encryption=None if keys is None else opened,
     )
-    # Nothing may leave: whatever would is planned anew when the channel is started.
+    # A restore sends nothing: the channel plans its messages when it starts.
     stack.set_connected(False, opened.now_ms)
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     file = SqliteStore(beside)
@@ -131,9 +131,9 @@ def restore(
 
 
 class _Opened:
-    """The messages that a channel's keys open, in order; beside this the hook that gives the core what they open to.
+    """The messages that a channel's keys decrypt, in order; also the encryption hook that returns their plaintext.
 
-    What is refused here never reaches the core: neither its time nor its profile counts.
+    Refused messages do not reach the core: neither their time nor their profile counts.
     """
 
     def __init__(self, messages: Iterator[WakuMessage], open_: Callable[[bytes], bytes] | None) -> None:
@@ -143,7 +143,7 @@ class _Opened:
         self._until_ns = time.time_ns()
         self.refused = 0
         self.latest_ns = 0
-        """The last timestamp so far; no later than now, whatever somebody wrote."""
+        """The last timestamp so far; a timestamp in the future counts as now."""
 
     @property
     def now_ms(self) -> int:
@@ -167,12 +167,12 @@ class _Opened:
         raise ConfigurationError(f"{len(plaintext)} bytes were to be sealed while a store is restored")
 
     def decrypt(self, _ciphertext: bytes, /) -> bytes:
-        """Return what the message that came last opened to."""
+        """Return the plaintext of the last message."""
         return self._plaintext
 
 
 def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> int:
-    """Keep what the core delivers as it receives everything; return how many that were."""
+    """Store the messages that the core delivers, and return their number."""
     number = 0
     unread: list[tuple[int, MessageReceived]] = []
     for effects in received:
@@ -193,7 +193,7 @@ def _delivered(effects: tuple[Effect, ...]) -> list[MessageReceived]:
 
 
 def _submit(store: ChannelStore, write: Write) -> None:
-    """Write something and wait for it, so that no more of it is ever in memory than that."""
+    """Submit a write and wait until it is durable, so that at most one is in memory."""
     done = threading.Event()
     failed: list[StorageError] = []
 

@@ -1,6 +1,6 @@
-"""Tables are described once, in Spark's DDL; here a description becomes names, types, and the same schema in Arrow.
+"""Reads the schema of a table in Spark's DDL: its names and types, and the same schema in Arrow.
 
-Only what the tables of this house need: the types of `_ARROW`, arrays of them, and structs.
+It knows the types that fairway's tables use: those of `_ARROW`, arrays of them, and structs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A Spark session in this process, set up for archives on one machine.
 
-Whoever has a session passes it to the functions of the pipeline, which use it as it is; this module is for
-those who have none. Under ``spark-submit`` the cluster's own settings hold: then nothing is set here but the
-name.
+A program with a session of its own passes it to the functions of the pipeline, which use it unchanged. This module
+starts one for all others. Under ``spark-submit`` it sets only the name, and the cluster's settings hold.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def session_or_own(
     short_job: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Lend the caller's session, or the active one, or one of `create_session` that lasts as long as the block."""
+    """Return the caller's session, or the active one, or a new one that ends with the block."""
     borrowed = spark or SparkSession.getActiveSession()
     session = borrowed or create_session(app_name, short_job=short_job, config=config)
     try:
@@ -89,7 +88,7 @@ def session_or_own(
 
 @contextmanager
 def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Lend a session settings for a block, and put back what was there: it may be somebody else's session."""
+    """Change settings of a session inside a block, and restore them after it: the session may be the caller's."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -110,10 +109,11 @@ def embedded_settings(*, short_job: bool = False) -> dict[str, str]:
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
         "spark.driver.memory": f"{machine.jvm_memory_mib()}m",
         "spark.driver.extraJavaOptions": f"{_JVM_OPTIONS} {_SHORT_JOB_OPTION}" if short_job else _JVM_OPTIONS,
-        # Nobody else's business: without these Spark listens on all interfaces.
+        # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # After 15 s without an answer of its own other half Spark gives the task up, which a busy machine may take.
+        # By default Spark gives a task up after 15 s without an answer of its own worker, which is too short on a busy
+        # machine.
         "spark.python.authenticate.socketTimeout": "10m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

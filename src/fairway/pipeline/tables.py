@@ -1,8 +1,8 @@
-"""The registry of tables: what a run of the pipeline writes, and what is in it.
+"""The registry of the tables that a run of the pipeline writes.
 
-One `Table` for each: name, columns and types as Spark writes them in DDL, the columns that tell rows apart, how its
-files are laid out, and what a row is. docs/pipeline.md has the same list for people. Times are nanoseconds since the
-Unix epoch unless a name ends in ``_ms``; a name or an id is what its sender wrote.
+Each is a `Table`: its name, the columns and types in Spark's DDL, the key columns, the layout of its files, and the
+meaning of a row. docs/pipeline.md has the same list. Times are nanoseconds since the Unix epoch unless a name ends in
+``_ms``; names and ids are those that senders chose.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairway.pipeline.stages.statistics import FIGURES
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
 SCHEMA_VERSION: Final = 2
-"""Goes up when a column changes its meaning or goes away; a run folder of another version is not read."""
+"""Increases when the meaning of a column changes or a column is removed; run folders of other versions are not read."""
 
 _DECODED: Final = ", ".join(
     f"{name} {kind}" for name, kind in types_of(SDS_MESSAGES).items() if name not in {"status", "error"}
@@ -43,7 +43,7 @@ class Table:
     schema: str
     """Columns and types, as Spark's DDL."""
     keys: tuple[str, ...]
-    """The columns that no two rows share."""
+    """The columns in which no two rows are equal."""
     layout: str
     """How its rows are spread over files."""
     meaning: str

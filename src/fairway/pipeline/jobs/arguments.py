@@ -1,4 +1,4 @@
-"""What the jobs share: a word means the same to each, and a `FairwayError` is one line and exit code 2."""
+"""The arguments that all jobs share; a `FairwayError` is printed as one line, with exit code 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULTS: Final = RunOptions()
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
-    """Do something and return its exit code, or say on stderr why it could not be done and return 2."""
+    """Run ``work`` and return its exit code; print a `FairwayError` on stderr and return 2."""
     try:
         return work()
     except FairwayError as error:
@@ -26,13 +26,13 @@ def exit_code_of(work: Callable[[], int]) -> int:
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add what every job takes: the folder, and the keys."""
+    """Add the arguments of every job: the folder and the keys."""
     parser.add_argument("--out", required=True, metavar="DIR", help="a path that driver and executors share")
     parser.add_argument("--keys", metavar="FILE", help="keys of encrypted channels, as JSON; read by the driver")
 
 
 def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Add what decides about the tables of archives: the sources, and the options that a stream has as well."""
+    """Add the arguments of runs and streams: the sources, and the options of the tables."""
     parser.add_argument(
         "--source", action="extend", nargs="+", required=True, metavar="URI", help="one or more [NAME=]SCHEME:WHERE"
     )
@@ -44,7 +44,7 @@ def add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def run_options(given: argparse.Namespace, **more: Any) -> RunOptions:
-    """Return what was given for the words of `add_tables`, and more."""
+    """Return the options that `add_tables` read, and those of ``more``."""
     return RunOptions(
         profile=None if given.profile is None else Profile(given.profile),
         blooms=given.blooms,

@@ -4,13 +4,13 @@
 
     sources -> steps, one table each -> folder: tables/ and manifest.json -> reading, without Spark
 
-`run` does it all (`running`). Its parts, which streams and batches to send share where they do the same:
+`run` carries out all steps (`running`). Streams and `send` use some of its parts too:
 
-- `options`: what decides about the tables; `sources`: the URIs of archives, and whether they are what they were
-- `steps`: which table is made from which, by which stage; `layout`: how sorted tables are spread over files
-- `folder`: tables, the manifest and their invariant; `reading`: the tables of a finished run, without Spark
-- `progress`: what it tells while it works; `summary`: the tables and the balance of rows at its end
-- `failures`: what ended a run, in words of the house
+- `options`: the options of the tables; `sources`: the URIs of archives, and whether their files have changed
+- `steps`: the stage and the inputs of each table; `layout`: how sorted tables are spread over files
+- `folder`: the tables and the manifest; `reading`: the tables of a finished run, without Spark
+- `progress`: the events of a run; `summary`: its tables, and the balance of rows
+- `failures`: the `FairwayError` for an error of Spark
 """
 
 from __future__ import annotations

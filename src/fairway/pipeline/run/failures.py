@@ -1,7 +1,7 @@
-"""What ended a run, in words of the house: Spark tells it as pages of Java and Python, of which one line is the cause.
+"""Turns the errors of Spark, pages of Java and Python with the cause in one line, into a `FairwayError`.
 
-Whatever ends a run, the tables that its manifest names are whole; started again with the same words it goes on from
-there. So an error here says what to mend, and that nothing is lost.
+After any error the tables in the manifest of the run are complete, and the same command continues from there. So the
+text of the error says what to do, and that nothing is lost.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _OF_SOURCES: Final = {
         StoreQueryError,
     )
 }
-"""What a task raises that cannot read its source, or a stream's state; made of a text."""
+"""The errors of a task that cannot read its source, or the state of a stream; each is made from a text."""
 _RAISED: Final = re.compile(r"(?:fairway\.errors\.(\w+)|sqlite3\.OperationalError): (.+)")
 _OF_CONNECT: Final = "pyspark.errors.exceptions.connect"
-"""Where Spark Connect has its errors. It needs grpc, which other Sparks do not; nor is it imported without a server."""
+"""The module of Spark Connect's errors. It needs grpc, which other Sparks do not, so it is not imported here."""
 _UNANSWERED: Final = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
-"""How grpc tells of a call that the server did not answer, in lines of which none is a sentence."""
+"""The text of grpc's error for a call that the server did not answer."""
 _READING: Final = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
 _BUSY: Final = "a source cannot be read while another program has it for itself"
 _AGAIN: Final = "the same command goes on from the last table that is whole"
@@ -70,7 +70,7 @@ def named_failures(folder: Path) -> Iterator[None]:
 
 
 def failure_of(error: Exception, folder: Path) -> FairwayError | None:
-    """Return the `FairwayError` for what ended a run into a folder; None for an unknown kind of failure."""
+    """Return the `FairwayError` for the error that ended a run into a folder; None for an unknown error."""
     if isinstance(error, FairwayError):
         return None
     if isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
@@ -109,7 +109,7 @@ def failure_said(said: str, folder: Path, what: str, again: str) -> FairwayError
 
 
 def unusable(folder: Path, error: OSError) -> FairwayError:
-    """Return the error for a folder that cannot be taken for a run."""
+    """Return the error for a folder that a run cannot use."""
     if error.errno in _NO_ROOM:
         return _no_room(folder)
     return ConfigurationError(
@@ -118,7 +118,7 @@ def unusable(folder: Path, error: OSError) -> FairwayError:
 
 
 def _is_told_by_server(error: Exception) -> bool:
-    """Return whether an error is one of Spark Connect, which has no Java process here that could tell it."""
+    """Return whether an error is one of Spark Connect, which has no Java process on this machine."""
     connect = sys.modules.get(_OF_CONNECT)
     return connect is not None and isinstance(error, connect.SparkConnectException)
 
@@ -128,7 +128,7 @@ def _no_room(folder: Path, again: str = _AGAIN) -> StoreFullError:
 
 
 def _last_cause(said: str) -> str:
-    """Return the innermost cause of a Java exception, in one line, with the file at which it arose if that is told."""
+    """Return the innermost cause of a Java exception, in one line, with its file if the text names one."""
     causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)$", said, re.MULTILINE)
     cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
     file = _READING.search(said)

@@ -1,4 +1,4 @@
-"""The folder of a run: tables, and a manifest that says which of them are whole.
+"""`RunFolder`: the folder of a run: its tables, and a manifest of the complete ones.
 
 ::
 
@@ -6,12 +6,12 @@
     DIR/tables/NAME/      one table
     DIR/work/             what is being written, and what only later stages need
 
-Invariant: a table that the manifest names is whole. It is written below ``work`` under a name that nobody had before,
-moved to its place in one step, and named after that, each step durable before the next; so whatever a killed run leaves
-behind is either whole and named or is thrown away by the next. (A table in the format of Iceberg cannot be moved, for
-its metadata hold full paths: it is written in its place and counts from when it is named.)
+Invariant: a table in the manifest is complete. It is written below ``work`` under a new name, moved to its place in one
+step, and then added to the manifest; each step is durable before the next. So a table of a killed run is either in the
+manifest, or the next run removes it. (A table in the format of Iceberg cannot be moved, because its metadata contain
+full paths: it is written in its place.)
 
-One process works on a folder at a time; a lock that dies with its process sees to that.
+One process works on a folder at a time: a lock ensures it, which ends with the process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fairway.storage.store_lock import StoreLock
 
 MANIFEST: Final = "manifest.json"
 SALT_BYTES: Final = 16
-"""Of what the digest of the keys in a manifest is made with."""
+"""Length of the salt for the digest of the keys in a manifest."""
 
 _MOVABLE: Final = frozenset({"parquet", "delta"})
 _RUN_KIND: Final = "run"
@@ -47,20 +47,20 @@ _RUN_KIND: Final = "run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableResult:
-    """A table that is whole."""
+    """A complete table."""
 
     name: str
     rows: int
     files: int
     bytes: int
     seconds: float
-    """How long it took to write."""
+    """Time to write it."""
     work: bool = False
-    """Whether only later stages need it; it is removed when these are done."""
+    """Whether only later steps need it; it is removed after them."""
 
 
 def make_folder(path: Path, keys: ChannelKeys | None) -> None:
-    """Make a folder if it is not there; with keys only its owner may look into it, for what they open will be there."""
+    """Create a folder if it is missing; with keys only its owner may read it, because it gets decrypted messages."""
     path.mkdir(mode=0o777 if keys is None else 0o700, parents=True, exist_ok=True)
 
 
@@ -77,7 +77,7 @@ class RunFolder:
     def open_for(
         cls, path: Path, described_sources: list[dict[str, Any]], options: Mapping[str, Any], keys: ChannelKeys | None
     ) -> RunFolder:
-        """Take a folder for a run: go on with what is there if it is of the same run, else begin anew.
+        """Open a folder for a run; keep the tables of the same run, and remove those of another.
 
         Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
         run is to begin and the other way round included, or that another run uses.
@@ -103,21 +103,21 @@ class RunFolder:
 
     @property
     def results(self) -> dict[str, TableResult]:
-        """Return the whole tables by name."""
+        """Return the complete tables by name."""
         return {name: TableResult(name=name, **told) for name, told in self._manifest["tables"].items()}
 
     def is_whole(self, name: str) -> bool:
-        """Return whether a table need not be written again."""
+        """Return whether a table is complete."""
         return name in self._manifest["tables"]
 
     def place_of(self, name: str, *, work: bool = False) -> Path:
-        """Return where a table is or will be."""
+        """Return the path of a table."""
         return self.path / ("work" if work else "tables") / name
 
     def write_table(self, name: str, write: Callable[[Path], int | None], *, work: bool = False) -> TableResult:
-        """Let a table be written to a path at which there is nothing, and take it into the folder.
+        """Call ``write`` with an unused path, and add the table that it writes there to the folder.
 
-        ``write`` returns how many rows it has; None counts them in the footers of Parquet files.
+        ``write`` returns the number of rows; for None they are counted in the footers of the Parquet files.
         """
         began_s = time.monotonic()
         place = self.place_of(name, work=work)
@@ -145,23 +145,23 @@ class RunFolder:
         return result
 
     def drop_work(self, name: str) -> None:
-        """Remove a table that nothing needs any more."""
+        """Remove a table that no later step needs."""
         if self._manifest["tables"].pop(name, None) is not None:
             self._save()
         shutil.rmtree(self.place_of(name, work=True), ignore_errors=True)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Note that everything is done, and what came of it."""
+        """Write into the manifest that the run is finished, with its summary."""
         shutil.rmtree(self.path / "work", ignore_errors=True)
         self._manifest |= {"state": "complete", "finished": _now(), **summary}
         self._save()
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the lock of the folder."""
         self._lock.release()
 
     def _begin(self) -> None:
-        """Throw away what an earlier run left unfinished."""
+        """Remove the incomplete tables of an earlier run."""
         tables = self._manifest["tables"]
         for parent, work in (("tables", False), ("work", True)):
             for place in (self.path / parent).glob("*"):

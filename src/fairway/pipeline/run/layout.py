@@ -1,9 +1,8 @@
-"""How the sorted tables of a run are spread over files: by ranges, whose bounds come from a table that is there.
+"""Spreads the sorted tables of a run over files, by ranges of their keys.
 
-Spark's own ``repartitionByRange`` looks for the bounds in the table itself, and for that makes it twice: reads
-contents, hashes and sorts once more, and orders channels in Python once more. Here the bounds come from narrow columns
-of ``sds_messages``. A row's file follows from its keys alone, and files in their order have the rows in theirs; how
-good the sample was only decides how equal the files are.
+Spark's ``repartitionByRange`` samples the bounds of the ranges from the table, and so computes the table twice. Here
+the bounds come from narrow columns of ``sds_messages``, which exists already. The keys of a row determine its file, and
+the files in their order have the rows in theirs. A poor sample only makes files of different sizes.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _clock() -> Column:
 
 
 def _file_of(bounds: list[_Bound], first: int) -> Column:
-    """Return in which file a row belongs: the one before the first bound above it, found by halving."""
+    """Return the number of the file that a row belongs to, by a binary search among the bounds."""
     if not bounds:
         return F.lit(first)
     middle = len(bounds) // 2

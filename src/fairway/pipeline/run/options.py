@@ -1,4 +1,4 @@
-"""What decides about the tables of a run, beside its sources and keys."""
+"""`RunOptions`: the options of a run, beside its sources and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS: Final = ("parquet", "delta", "iceberg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run. Raises `ConfigurationError` for what cannot be."""
+    """Options of a run. Raises `ConfigurationError` for invalid values."""
 
     profile: Profile | None = None
     """The wire of all channels; None decides for each message, by its ``meta``."""
@@ -29,13 +29,13 @@ class RunOptions:
     rate_limit: int | None = None
     """Transmissions that a sender is allowed in an epoch; None when that is not known."""
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate
-    """Parity segments per data segment, as the channels' participants have it: lost ones are told from missing messages
-    by it."""
+    """Parity segments per data segment in the options of the participants; it tells lost parity segments from missing
+    messages."""
     max_channel_bytes: int = MAX_CHANNEL_BYTES
     """Ids and citations that a worker takes to order a channel with gaps; beyond, it is ordered by timestamp alone."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigurationError` for what cannot be."""
+        """Raise `ConfigurationError` for invalid values."""
         if self.format not in FORMATS:
             raise ConfigurationError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         for name in ("epoch_ms", "rate_limit", "max_channel_bytes"):

@@ -1,4 +1,4 @@
-"""How far a run is: it tells of each table when it begins to write it, and when that is whole."""
+"""`RunProgress`: the events of a run, one when it begins a table and one when the table is complete."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class RunProgress:
     step: str
     """The table that is written."""
     number: int
-    """Of the step, from 1."""
+    """Number of the step, from 1."""
     total: int
     result: TableResult | None
-    """What came of it; None when it begins."""
+    """The complete table; None when the step begins."""
     resumed: bool = False
-    """Whether the table was there from an earlier attempt."""
+    """Whether an earlier attempt wrote the table."""
 
 
 Progress = Callable[[RunProgress], None]
-"""Is told each step at its beginning and its end."""
+"""Called at the beginning and the end of each step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps into one folder: writes what is not whole, and tells of everything."""
+    """The steps of a run: writes the tables that are not complete, and reports all of them."""
 
     folder: RunFolder
     names: tuple[str, ...]
-    """Of all steps, in their order."""
+    """The names of all steps, in their order."""
     progress: Progress | None
 
     def take(self, name: str, write: Callable[[Path], int | None], *, work: bool = False) -> None:
-        """See that a table is whole; for ``write`` and ``work`` see `RunFolder.write_table`."""
+        """Write a table unless it is complete; for ``write`` and ``work`` see `RunFolder.write_table`."""
         if self.folder.is_whole(name):
             self.keep(name)
             return
@@ -46,7 +46,7 @@ class Steps:
         self._tell(name, self.folder.write_table(name, write, work=work))
 
     def keep(self, name: str) -> None:
-        """Tell of a table that is whole from an earlier attempt."""
+        """Report a table that an earlier attempt completed."""
         self._tell(name, self.folder.results[name], resumed=True)
 
     def _tell(self, name: str, result: TableResult | None, *, resumed: bool = False) -> None:

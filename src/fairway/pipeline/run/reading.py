@@ -1,4 +1,4 @@
-"""The tables of a finished run, read without Spark: batch by batch, and only the columns that are asked for."""
+"""`RunTables`: reads the tables of a finished run without Spark, batch by batch and only the wanted columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
-"""Columns by their names, or under names of one's own what is computed of them."""
+"""Names of columns, or expressions over columns under new names."""
 
 
 class RunTables:
@@ -46,7 +46,7 @@ class RunTables:
 
     @property
     def balance(self) -> Balance:
-        """Return what became of the rows of the input."""
+        """Return the balance of the rows of the input."""
         return balance_from(self.manifest["balance"])
 
     def rows(self, name: str) -> int:
@@ -69,7 +69,7 @@ class RunTables:
             yield from ds.dataset(file, format="parquet").to_batches(columns=wanted, filter=where, batch_size=size)
 
     def all(self, name: str, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return all rows of a table that is known to be small."""
+        """Return all rows of a small table."""
         return [row for batch in self.batches(name, columns) for row in batch.to_pylist()]
 
     def head(

@@ -1,9 +1,8 @@
 """A run: whole archives through all stages, into a folder of tables.
 
-`run` writes one table after the other, each read by later steps from where it was written: memory is bounded by what
-Spark is given, whatever the size of the input, and a run that was killed goes on with the table it was at when it is
-started again. A run with other sources, options or keys begins anew. When all tables are there, the rows of the input
-are held against what became of them: see `Balance`.
+`run` writes one table after the other; later steps read it from its files. So memory is bounded by what Spark is given,
+whatever the size of the input, and a killed run, started again, continues with the table that it was writing. A run
+with other sources, options or keys begins again. At the end `Balance` accounts for every row of the input.
 """
 
 from __future__ import annotations
@@ -76,13 +75,13 @@ def run(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
-    """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return what came of it.
+    """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return the summary.
 
     ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Uses ``spark`` as it is, or the
     session that is active, or one of its own that ends with the run. On a cluster ``out`` must be a path that the
-    driver and all executors share. Raises `ConfigurationError` for sources, options or a folder that cannot be, and
-    what a source raises that cannot be read; `StoreFullError` without room for the tables, `StorageError` if something
-    else keeps them from being written, and `PipelineError` if Spark itself does not go on.
+    driver and all executors share. Raises `ConfigurationError` for invalid sources, options or an unusable folder, the
+    errors of a source that cannot be read, `StoreFullError` if there is no room for the tables, `StorageError` if they
+    cannot be written for another reason, and `PipelineError` for other errors of Spark.
     """
     options = RunOptions(
         profile=profile,
@@ -155,7 +154,7 @@ class _Run:
         )
 
     def table(self, name: str) -> DataFrame:
-        """Return a table that is whole."""
+        """Return a complete table."""
         result = self.folder.results[name]
         place = str(self.folder.place_of(name, work=result.work))
         if result.work or self.options.format == "parquet":

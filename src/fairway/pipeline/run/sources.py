@@ -1,9 +1,8 @@
-"""The sources of a run: their URIs, what may be shown of these, and whether they are what they were.
+"""`RunSource`: a source of a run: its URI, the URI without secrets, and a fingerprint of its files.
 
-A URI is ``scheme:rest``, with a label in front if the store should have a name: ``a=sqlite:store.db``. A run that is
-started again goes on only if its sources are the same, which size and time of change tell for files; of what is behind
-a network address nothing is known but the address, so that a run over it which was broken off goes on with what it
-read.
+A URI is ``scheme:rest``, with a label in front to name the store: ``a=sqlite:store.db``. A run that is started again
+continues only if its sources are the same. For files, size and modification time decide; for network addresses only the
+address, so that an interrupted run continues with the rows that it has read.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _PARQUET: Final = "parquet"
 _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76})
 _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
-"""Another file system of Spark's, such as ``hdfs:`` or ``s3a:``; two letters at least, so that a drive is a path."""
+"""A file system of Spark, such as ``hdfs:`` or ``s3a:``; at least two letters, so that a drive letter is a path."""
 _KEYED_SCHEMES: Final = frozenset({_SQLITE})
-"""Where a message hash is a primary key, so that no row comes twice."""
+"""Schemes of archives in which the message hash is a primary key, so that no row comes twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +39,11 @@ class RunSource:
     """The store's name in ``sources`` and ``store_completeness``; None for a table that has names of its own."""
     scheme: str
     rest: str
-    """What stands behind the scheme; for files the path."""
+    """The URI without its scheme; for files the path."""
 
     @classmethod
     def parse(cls, text: str) -> RunSource:
-        """Return the source of a URI; raise `ConfigurationError` for what is none."""
+        """Return the source of a URI; raise `ConfigurationError` for an invalid one."""
         match = _URI.fullmatch(text)
         if match is None:
             raise ConfigurationError(
@@ -64,16 +63,16 @@ class RunSource:
 
     @property
     def shown(self) -> str:
-        """Return the URI for people: without label, user, password and query."""
+        """Return the URI without label, user, password and query, for display."""
         return f"{self.scheme}:{_without_secrets(self.rest)}"
 
     @property
     def has_unique_hashes(self) -> bool:
-        """Return whether no message hash comes twice from it."""
+        """Return whether the source has each message hash once."""
         return self.scheme in _KEYED_SCHEMES
 
     def fingerprint(self) -> list[list[Any]]:
-        """Return what changes when the source does, as JSON knows it: name, size and time of change of each file."""
+        """Return name, size and modification time of each file, as values for JSON."""
         states: list[list[Any]] = []
         for path in self._paths():
             try:
@@ -83,15 +82,15 @@ class RunSource:
         return states
 
     def size_bytes(self) -> int:
-        """Return the size of its files; 0 for what is no file."""
+        """Return the size of its files; 0 for a network address."""
         return sum(size for _, size, _ in self.fingerprint())
 
     def described(self) -> dict[str, Any]:
-        """Return what the manifest says about it."""
+        """Return the description of the source in a manifest."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
 
     def _paths(self) -> list[Path]:
-        """Return the files and folders of it on this machine, none for what is elsewhere or only Spark can find."""
+        """Return its files and folders on this machine; none if it is elsewhere, or only Spark can list them."""
         if self.scheme not in _FILE_SCHEMES:
             return []
         if self.scheme == _LIP76:

@@ -1,9 +1,9 @@
-"""The steps of a run: which table is made from which, by which stage.
+"""The steps of a run: the stage and the inputs of each table.
 
-Every step reads tables that earlier steps wrote and writes one, so that memory is bounded by what Spark is given and a
-run that was broken off goes on at the step it was in. Two of the tables are only for later steps and are removed when
-these are done: ``decoded``, with decodable and undecodable messages side by side, and ``reassembled``, from which
-messages and incomplete sets come. With bloom filters there is ``bloom_evidence`` as well.
+Every step reads tables of earlier steps and writes one, so that memory is bounded by what Spark is given and an
+interrupted run continues with the same step. Two tables are only for later steps and are removed after them:
+``decoded`` has decodable and undecodable messages, and ``reassembled`` has complete messages and incomplete sets. With
+bloom filters there is ``bloom_evidence`` too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairway.pipeline.tables import TABLES
 
 
 class Materials(Protocol):
-    """What steps are made of."""
+    """The inputs of the steps."""
 
     spark: SparkSession
     sources: tuple[RunSource, ...]
@@ -45,14 +45,14 @@ class TableStep:
     name: str
     make: Callable[[Materials], DataFrame]
     reads_payloads: bool = False
-    """Whether it reads whole messages, of which one may be as large as a batch of others."""
+    """Whether the step reads whole messages, each of which may be as large as a batch of other rows."""
     needed_by: tuple[str, ...] = ()
-    """The steps that read a table which is not kept; empty for one that is."""
+    """For a table that is not kept, the steps that read it; else empty."""
     schema: str
 
     @property
     def work(self) -> bool:
-        """Return whether the table is removed when the run no longer needs it."""
+        """Return whether the table is removed once no later step needs it."""
         return bool(self.needed_by)
 
 

@@ -1,4 +1,4 @@
-"""What a run tells at its end: the tables, and what became of every row."""
+"""`RunSummary`: the result of a run: its tables, and the `Balance` of all rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fairway.pipeline.run.folder import TableResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What became of the rows of the input. The classes are disjoint, and together they are all rows.
+    """Counts the rows of the input in disjoint classes, which together are all rows.
 
     In short, see `formula`: rows in = delivered + parked + quarantined + duplicates.
     """
 
     rows_in: int
-    """Rows that the sources gave."""
+    """Rows of the sources."""
     duplicates: int
     """Rows with the hash of another row, of the same store or of another."""
     quarantined: int
@@ -39,15 +39,15 @@ class Balance:
 
     @property
     def adds_up(self) -> bool:
-        """Return whether no row was lost on the way, and none was counted twice."""
+        """Return whether every row is in exactly one class."""
         return self.rows_in == self.accounted_for
 
     @property
     def formula(self) -> dict[str, int]:
         """Return the rows that came ``in``, and the four terms that add up to them.
 
-        ``delivered`` includes sync messages, which have served their purpose, and ``duplicates`` retransmissions;
-        ``parked`` is what belongs to messages that cannot be read yet.
+        ``delivered`` includes sync messages, and ``duplicates`` includes retransmissions; ``parked`` are the segments
+        of incomplete messages.
         """
         return {
             "in": self.rows_in,
@@ -65,15 +65,15 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What a finished run left."""
+    """The result of a finished run."""
 
     folder: Path
     tables: tuple[TableResult, ...]
     balance: Balance
     seconds: float
-    """Of this attempt, from before the first table to after the last; the start of Spark is not in it."""
+    """Time of this attempt, from the first table to the last, without the start of Spark."""
     resumed: int
-    """Tables that were there from an earlier attempt."""
+    """Tables that an earlier attempt wrote."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON knows it."""
@@ -95,7 +95,7 @@ def balance_json(balance: Balance) -> dict[str, Any]:
 
 
 def balance_from(told: Mapping[str, Any]) -> Balance:
-    """Return the balance that a manifest tells; what follows from the classes need not be there."""
+    """Return the balance in a manifest, from its classes alone."""
     return Balance(**{field.name: told[field.name] for field in fields(Balance)})
 
 

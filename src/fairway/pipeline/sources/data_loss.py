@@ -1,7 +1,7 @@
-"""Whether an archive dropped messages that a reader has not yet seen (Kafka's ``failOnDataLoss``).
+"""Checks whether an archive may have removed messages before they were read (Kafka's ``failOnDataLoss``).
 
-Stores drop the oldest messages first. So while anything at or before the place that a reader reached is still there,
-nothing behind it is gone; when nothing is, messages may be, and nobody can tell (so it may be a false alarm).
+Stores remove the oldest messages first. So while the archive has a message at or before the cursor of a reader, it has
+all messages after it. If it has none, messages may be lost; this cannot be decided, so it may be a false alarm.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source: str, *, fail: bool) -> None:
-    """Raise `StoreQueryError`, or warn, if messages behind ``reached`` may have been dropped.
+    """Raise `StoreQueryError`, or warn, if messages after ``reached`` may have been removed.
 
-    A place that is no message, such as the beginning of a time range, says nothing.
+    A cursor that is none of a message, such as the beginning of a time range, is not checked.
     """
     if reached.message_hash in {b"", LARGEST_HASH}:
         return

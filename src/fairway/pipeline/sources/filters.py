@@ -1,7 +1,7 @@
-"""Conditions on columns that an archive can be asked for, taken out of a query's WHERE clause.
+"""Pushes conditions of a query's WHERE clause down to the archive.
 
-Invariant: what is taken away here is exactly what the narrowed selection leaves out; whatever an archive can only
-approximate, or not be asked, stays for Spark to check.
+Invariant: a condition is removed from the query only if the narrowed selection is equivalent to it. Spark checks all
+other conditions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
 
 _NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp",)}
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-"""Stands in a topic for bytes that are no text; an archive compares the bytes."""
+"""Replaces invalid bytes in the text of a topic; an archive compares the bytes."""
 
 
 def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:

@@ -1,4 +1,4 @@
-"""A read of a LIP-76 folder: whole archives to a task each, or several, since an archive is in no order of its own."""
+"""`Lip76Scan`: a read of a LIP-76 folder; a task reads one or several whole archives, because these are not sorted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTITIONS_PER_CORE: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lip76Scan(MessageScan):
-    """See the module's text. Archives that lie outside of the wanted time, by what the index says, are not opened."""
+    """A read of a LIP-76 folder. Archives that the index places outside the wanted time are not opened."""
 
     archive: Lip76Archive
     source: str

@@ -1,8 +1,8 @@
-"""Any archive as a DataFrame, by its URI.
+"""`open_source`: returns an archive as a DataFrame, by its URI.
 
-The same rows as ``spark.read.format("waku")`` gives. The difference is who plans: for a source in Python, Spark starts
-three more interpreters to ask it for its schema and its partitions, which takes longer than reading a small archive.
-Here the archive is split by the program itself, and its tasks are told which part is theirs.
+The rows are those of ``spark.read.format("waku")``. For that format Spark starts three more interpreters, which ask the
+source for its schema and its partitions; this takes longer than reading a small archive. Here the program itself splits
+the archive and gives each task its part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS = {
     "timestamp": _INTEGERS,
     "version": _INTEGERS,
 }
-"""What columns of a table may be; a time of Spark's, or bytes as text, would be taken for something else silently."""
+"""The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
 
 
 def open_source(
@@ -52,9 +52,9 @@ def open_source(
     - ``lip76:DIR``: the files ``data`` and ``index`` of LIP-76;
     - ``http://127.0.0.1:8645``: a node with nwaku's REST API, itself a store or, with ``?peerAddr=``, in front of one.
 
-    ``label`` is what the column ``source`` says; otherwise the place without credentials. No message is read until the
-    frame is used, and then by the executors: files must lie where all of them see them under the same path. Raises
-    `ConfigurationError` for a URI that is not understood, and at once what the archive raises if it cannot be read.
+    ``label`` is the value of the column ``source``; the default is the place without credentials. Messages are read
+    when the frame is used, by the executors: all of them must see a file under the same path. Raises
+    `ConfigurationError` for an invalid URI, and the errors of an archive that cannot be opened.
     """
     if uri.startswith(PARQUET):
         table = _parquet(spark, uri.removeprefix(PARQUET), label)
@@ -86,10 +86,10 @@ def _parquet(spark: SparkSession, path: str, label: str | None) -> DataFrame:
 
 
 def conformed(table: DataFrame, place: str, label: str | None) -> DataFrame:
-    """Return what somebody's table, or stream, has of ``waku_messages``, under these names and types.
+    """Return a table or stream of messages with the columns and types of ``waku_messages``.
 
-    ``place`` names it in errors, and in ``source`` where neither ``label`` nor a row does. Raises `ConfigurationError`
-    for a table that lacks a column without which nothing can be made of it, or has something else under its name.
+    ``place`` names the table in errors, and in ``source`` if neither ``label`` nor a row does. Raises
+    `ConfigurationError` if a necessary column is missing, or has another type.
     """
     lacking = ", ".join(name for name in _NEEDED if name not in table.columns)
     if lacking:

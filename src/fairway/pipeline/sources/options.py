@@ -1,7 +1,7 @@
-"""The options of the data source ``waku``: from text to values, all checked before anything is opened.
+"""The options of the data source ``waku``, parsed and checked before an archive is opened.
 
-Names are Kafka's where Kafka has one. Invariant: an option that is unknown, or says what it cannot, is a
-`ConfigurationError` that names it; nothing is ignored silently.
+The names are Kafka's where Kafka has one. Invariant: an option that is unknown or invalid raises a `ConfigurationError`
+that names it; no option is ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
 
 DEFAULT_SETTLE_MS: Final = 30_000
-"""Nodes relay messages that are up to 20 s old (64/WAKU2-NETWORK); after 30 s a store has what it will have."""
+"""Nodes relay messages that are up to 20 s old (64/WAKU2-NETWORK); after 30 s a store has all that will arrive."""
 
 _NAMES: Final = (
     "path",
@@ -41,14 +41,14 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a user asked of the source; see `fairway.pipeline.sources.waku` for what each option means."""
+    """The options of a read; `fairway.pipeline.sources.waku` describes each."""
 
     uri: str
     label: str | None
     selection: Selection
-    """Without the starting offset."""
+    """The wanted messages, apart from the starting offset."""
     starting: ArchiveCursor | str
-    """A place, or `EARLIEST` or `LATEST`."""
+    """The starting offset: a cursor, or `EARLIEST` or `LATEST`."""
     min_partitions: int | None
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool

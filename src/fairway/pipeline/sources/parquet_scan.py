@@ -1,8 +1,8 @@
-"""A read of Parquet tables of messages without Spark's own reader: a row group, or several, to a task.
+"""`ParquetScan`: reads Parquet tables of messages in Python; a task reads one or several row groups.
 
-For ``format("waku")``, where Spark asks Python for every row; `open_source` lets Spark itself read the files, which is
-faster. Invariant: both give the same rows under the same names (`fairway.pipeline.sources.open_source.conformed`), but
-that text and payload which a row lacks are empty here, and null there.
+``format("waku")`` uses it, because there Python supplies every row. `open_source` lets Spark read the files, which is
+faster. Invariant: both give the same rows and names (`fairway.pipeline.sources.open_source.conformed`), except that
+missing text and payloads are empty here and null there.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _KINDS: Final = {
     "timestamp": _INTEGERS,
     "version": _INTEGERS,
 }
-"""What columns may be; a time, or bytes as text, would be taken for something else silently."""
+"""The accepted types of each column. Other types, such as times or text for bytes, would be misread silently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetScan(MessageScan):
-    """See the module's text. Row groups without a wanted timestamp, by their statistics, are not read."""
+    """A read of Parquet tables. Row groups without a wanted timestamp, by their statistics, are not read."""
 
     path: str
     """A file, or a folder of them, ``name=value`` folders in it being columns; a local path or a URI of pyarrow's."""
     source: str
     is_labelled: bool
-    """Whether ``source`` holds for all rows, also for those that name their own."""
+    """Whether ``source`` replaces the source that rows name themselves."""
     selection: Selection = field(default_factory=Selection)
 
     def plan(self, partitions: int | None = None) -> list[tuple[Any, ...]]:
@@ -88,7 +88,7 @@ class ParquetScan(MessageScan):
         return dataset
 
     def _times(self, schema: pa.Schema) -> ds.Expression | None:
-        """Return the wanted times as statistics can tell them; what lacks one is looked at."""
+        """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
         if not pa.types.is_signed_integer(schema.field("timestamp").type):
             return None
         column, part = ds.field("timestamp"), self.selection.part

@@ -1,7 +1,7 @@
-"""From a URI to a read of what it names: the one place that knows which archive is behind which scheme.
+"""`scan_of`: returns the read of the archive at a URI, by the scheme of the URI.
 
-`_SCHEMES` is the table; another kind of archive is another line in it. Invariant: a URI that is not understood is a
-`ConfigurationError` that shows the ones which are, and credentials never become part of a name.
+The table `_SCHEMES` has a line for each kind of archive. Invariant: an invalid URI raises a `ConfigurationError` with
+examples of valid ones, and names never contain credentials.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fairway.storage.postgres_session import place_without_credentials
 from fairway.waku.rest import RestStoreClient
 
 PARQUET: Final = "parquet:"
-"""Scheme of what Spark can read by itself as well."""
+"""Scheme of tables that Spark can also read by itself."""
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
-"""Two letters at least, so that a drive is a path."""
+"""At least two letters, so that a drive letter is a path."""
 
 
 def scan_of(uri: str, selection: Selection, label: str | None = None) -> MessageScan:
     """Return the read of the archive at a URI; a path alone is a SQLite archive.
 
-    ``label`` is what the column ``source`` says, otherwise the place. Nothing is opened yet, except that a path must be
-    there. Raises `ConfigurationError` for a URI that is not understood.
+    ``label`` is the value of the column ``source``; the default is the place. The archive is not opened yet, but a file
+    must exist. Raises `ConfigurationError` for an invalid URI.
     """
     for prefix, make in _SCHEMES.items():
         if uri.startswith(prefix):
@@ -46,7 +46,7 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
 
 
 def check_scheme(uri: str) -> None:
-    """Raise `ConfigurationError` for a URI whose scheme no archive has: before a session is started for it."""
+    """Raise `ConfigurationError` for a URI with an unknown scheme, before a session is started for it."""
     if not uri.startswith(tuple(_SCHEMES)):
         raise not_understood(uri)
 
@@ -111,7 +111,7 @@ _SCHEMES: Final[dict[str, Callable[[str, Selection, str | None], MessageScan]]] 
     "http:": _http,
     "https:": _http,
 }
-"""By prefix: what makes a read of a URI."""
+"""The function that makes the read of a URI, by its prefix."""
 
 EXAMPLES: Final = (
     "sqlite:store.sqlite3",

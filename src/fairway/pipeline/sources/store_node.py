@@ -1,8 +1,8 @@
-"""A store node as an archive: what `fairway.waku.rest.StoreClient` gets page by page, in the order of archives.
+"""`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.waku.rest.StoreClient`.
 
-Invariant: a message is in a slice because of its own timestamp and hash, whatever order or range the node keeps to, so
-slices neither miss nor repeat what the node has. How many messages it has, a node does not tell: slices are of equal
-time up to the present, and what claims to be from later is one more.
+Invariant: the timestamp and hash of a message decide which slice it is in, whatever order and range the node uses. So
+slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
+equal lengths of time up to the present, and messages dated in the future are one more slice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StoreNodeArchive(ReadableArchive):
         return None
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
-        """Split what the node has of a slice into at most ``count`` slices of equal time."""
+        """Split a slice into at most ``count`` slices with equal lengths of time."""
         part = part or time_slice()
         first, last = self.nth(1, part), self.last(part)
         if first is None or last is None:
@@ -91,9 +91,9 @@ class StoreNodeArchive(ReadableArchive):
             yield tuple(page)
 
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind message ``number`` (1 for the first) of a slice, None if it holds fewer.
+        """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer.
 
-        That takes reading them: nodes tell no timestamps without messages.
+        The messages must be read for it, because nodes give no timestamps without them.
         """
         places: list[ArchiveCursor] = []
         for answer in self._answers(part, "", ()):
@@ -103,7 +103,7 @@ class StoreNodeArchive(ReadableArchive):
         return None
 
     def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the place behind the last message of a slice, None if there is none."""
+        """Return the position after the last message of a slice; None if it is empty."""
         for answer in self._answers(part, "", (), newest_first=True):
             places = [place for entry in answer.entries if part.holds(place := _place(entry))]
             if places:

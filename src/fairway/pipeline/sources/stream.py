@@ -1,13 +1,12 @@
 """The stream of an archive: micro-batches along the order (timestamp, message hash).
 
-An offset is a place in that order, so a restart goes on behind the very message at which the checkpoint ended, and a
-micro-batch that is replayed reads the same range again: no message is skipped or doubled.
+An offset is a cursor in that order. So a restart continues after the last message of the checkpoint, and a repeated
+micro-batch reads the same range: no message is skipped or repeated.
 
-Timestamps are the senders' claims, and a message reaches a store a little after the time that it bears. A stream would
-run past a message that is still on its way, and one that claims to be from next year would carry it past all others.
-So it never goes beyond the present minus ``settleMs``: what is from the future waits until its time has come. A store
-that receives older messages than that afterwards (one that synchronises with others after an outage) has them to give
-only in a batch read.
+Senders choose timestamps, and a message arrives at a store a little after its timestamp. A stream could pass a message
+that has not arrived yet, and one dated next year would take it past all others. So a stream reads only up to the
+present minus ``settleMs``; a message dated in the future waits until then. A store may receive still older messages
+later, for instance when it synchronises with others after an outage; these are only in a batch read.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: ArchiveCursor | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
-        """Return where a stream without a checkpoint begins."""
+        """Return the offset at which a stream without a checkpoint begins."""
         starting = self._options.starting
         if isinstance(starting, ArchiveCursor):
             return offset_of(starting)
@@ -60,12 +59,12 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(wanted.after if starting == EARLIEST else max(wanted.after, self._settled()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - as Spark calls it
-        """Return how far one micro-batch may go."""
+        """Return the limit of a micro-batch."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
-        """Return where the next micro-batch ends: at a message, or at ``start`` if there is none."""
+        """Return the end of the next micro-batch: the cursor of a message, or ``start`` if there is none."""
         reached = place_of(start)
         ahead = ArchiveSlice(reached, self._end())
         with self._scan.open() as archive:

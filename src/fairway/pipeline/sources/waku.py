@@ -9,20 +9,20 @@ Options (their names in any case):
 - ``path``, also ``uri`` and the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
   alone, ``postgresql://...``, ``parquet:DIR``, ``lip76:DIR``, ``http://...``); files must be the same on the driver and
   every executor.
-- ``label``: what the column ``source`` says; otherwise the place without credentials.
+- ``label``: the value of the column ``source``; the default is the place without credentials.
 - ``startingTimestamp``, ``endingTimestamp``: the first and last timestamp wanted, nanoseconds, both included.
 - ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
   ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
 - ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.
 - ``contentTopics``: only messages of these content topics, separated by commas.
 - ``pubsubTopic``: only messages of this shard.
-- ``channels``: only messages in which one of these channel ids, separated by commas, stands in the clear. The source
-  decodes nothing: this is a first sieve, for channels without encryption; ``channel_id`` of ``sds_messages`` is exact.
-- ``minPartitions``: how many parts the archive, or a micro-batch, is split into (default: what suits size and cores).
-- ``maxOffsetsPerTrigger``: how many messages of the archive one micro-batch goes on at most.
-- ``failOnDataLoss``: whether to stop (default), or warn, when a store may have dropped messages behind the offset (it
+- ``channels``: only messages that contain one of these channel ids, separated by commas, in clear text. The source
+  decodes nothing: this is a first filter, for channels without encryption; ``channel_id`` of ``sds_messages`` is exact.
+- ``minPartitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
+- ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
+- ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it
   may be a false alarm: `fairway.pipeline.sources.data_loss`).
-- ``settleMs``: how long a stream waits before it reads a message, by its timestamp (default 30,000).
+- ``settleMs``: age by its timestamp at which a stream reads a message, in milliseconds (default 30,000).
 
 A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives, Parquet into row groups; each
 part is read by the executor that owns it, and nothing passes through the driver. `fairway.pipeline.sources.stream` says
@@ -79,7 +79,7 @@ class ArchivePartition(InputPartition):
 
 
 class WakuDataSource(DataSource):
-    """See the module's text for options, schema and partitions."""
+    """The data source; the docstring of the module describes options, schema and partitions."""
 
     @classmethod
     def name(cls) -> str:
@@ -108,7 +108,7 @@ class WakuDataSource(DataSource):
 
 
 class PushdownWakuDataSource(WakuDataSource):
-    """The same for sessions in which sources in Python may take conditions."""
+    """The data source for sessions in which Spark pushes conditions down to sources in Python."""
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - a source has one schema
         """Return the reader of one query."""
@@ -147,13 +147,13 @@ class PushdownWakuReader(WakuReader):
     """A reader that also takes conditions from the query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - as Spark calls it
-        """Narrow the read by what the archive can be asked for and return what is left for Spark."""
+        """Narrow the read by the conditions that the archive supports, and return the others for Spark."""
         self._selection, left = push_filters(self._selection, filters)
         return left
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``waku`` known to a session, for reading and writing; again does no harm.
+    """Make the format ``waku`` known to a session, for reading and writing. Can be called twice.
 
     Call it again after `PUSHDOWN_CONF` was changed.
     """

@@ -1,7 +1,7 @@
 """``waku_messages``: the table that every source gives, and how an archive is read into it, part by part.
 
-Pure of Spark: what plans runs on the driver, what reads runs on the executors, which open the archive themselves.
-Memory is bounded by one page of each part that is being read.
+The code needs no Spark. The driver plans the parts; the executors open the archive and read them. Memory is bounded by
+one page of each part that is being read.
 """
 
 from __future__ import annotations
@@ -39,34 +39,33 @@ ARROW_SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
 _MAX_VERSION: Final = 2**31 - 1
 _PARTITIONS_PER_CORE: Final = 2
 _MIN_PARTITION_MESSAGES: Final = 5_000
-"""A task for less costs more than it gains: about half a second to start, of which 5,000 messages are a tenth."""
+"""Messages that make a task worth while: it takes about half a second to start, ten times as long as they take."""
 _CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
-"""Field 3 of the SDS specification and field 4 of nim-sds: where a channel's id stands in a message."""
+"""The protobuf tags of the channel id: field 3 in the SDS specification, field 4 in nim-sds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which messages of an archive are wanted; everything by default."""
+    """The wanted messages of an archive; all by default."""
 
     start_ns: int | None = None
     """First timestamp wanted."""
     end_ns: int | None = None
     """Last timestamp wanted."""
     after: ArchiveCursor | None = None
-    """Only messages behind this place."""
+    """Only messages after this cursor."""
     through: ArchiveCursor | None = None
-    """Only messages up to and including this one."""
+    """Only messages up to and including this cursor."""
     pubsub_topic: str | None = None
     content_topics: tuple[str, ...] = ()
-    """Empty for all."""
+    """Only messages of these content topics; empty: all."""
     channels: tuple[str, ...] = ()
-    """Only payloads with one of these channel ids in the clear, at least; empty for all. Nothing is decoded for it: an
-    id is looked for as the bytes that an SDS message has it in. So no message of these channels is left out unless it
-    is encrypted, and one of another channel that quotes those bytes gets through."""
+    """Only payloads that contain one of these channel ids in the encoding of SDS messages; empty: all. Nothing is
+    decoded, so that encrypted messages are left out, and a message of another channel with the same bytes is not."""
 
     @property
     def part(self) -> ArchiveSlice:
-        """Return the slice in which all wanted messages lie."""
+        """Return the slice that contains all wanted messages."""
         times = time_slice(self.start_ns, self.end_ns)
         return ArchiveSlice(
             times.after if self.after is None else max(times.after, self.after),
@@ -74,7 +73,7 @@ class Selection:
         )
 
     def chosen(self, messages: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
-        """Yield those whose payload may be of the wanted channels."""
+        """Yield the messages whose payload may belong to the wanted channels."""
         if not self.channels:
             yield from messages
             return
@@ -84,7 +83,7 @@ class Selection:
                 yield message
 
     def wants(self, message: ArchivedMessage) -> bool:
-        """Return whether time, place and topics are wanted: for archives that cannot be asked for them."""
+        """Return whether a message is wanted by time, cursor and topics, for archives that cannot select these."""
         return (
             self.part.holds(message.cursor)
             and (self.pubsub_topic is None or message.pubsub_topic == self.pubsub_topic)
@@ -96,7 +95,7 @@ class MessageScan(ABC):
     """One read of one archive: planned on the driver, pickled to the executors, which read its parts."""
 
     source: str
-    """What the column ``source`` says; never credentials."""
+    """The value of the column ``source``, without credentials."""
 
     @abstractmethod
     def plan(self, partitions: int | None = None) -> list[Any]:
@@ -109,7 +108,7 @@ class MessageScan(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveScan(MessageScan):
-    """A read of an archive that has the order (timestamp, message hash)."""
+    """A read of an archive that is ordered by (timestamp, message hash)."""
 
     open: Callable[[], ReadableArchive] = field(repr=False)
     """Opens the archive, on the driver and in every task; may hold credentials."""
@@ -135,7 +134,7 @@ class ArchiveScan(MessageScan):
 
 
 def even_runs(pieces: Sequence[Any], sizes: Sequence[int], most: int) -> list[tuple[Any, ...]]:
-    """Return pieces in their order as at most so many runs of about equal size, at least one, which may be empty."""
+    """Return pieces, in their order, as at most ``most`` runs of about equal size; at least one run, perhaps empty."""
     share = sum(sizes) / max(1, most)
     runs: list[list[Any]] = [[]]
     reached = 0

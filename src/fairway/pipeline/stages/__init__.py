@@ -8,12 +8,12 @@
           store_completeness    quarantine      reassembled -+-> delivered   | bloom_evidence, of waku_messages
                                                              +-> incomplete
 
-    and from these sender_stats -> channel_stats, bandwidth, rate_utilisation; what reassembled computed from parity
-    is not missing, and nobody waits for it in sds_ordered
+    and from these sender_stats -> channel_stats, bandwidth, rate_utilisation; segments that reassembled computed from
+    parity are not missing, and no message waits for them in sds_ordered
 
-None of them starts a job, touches ``sparkContext`` or knows where its input came from. What works on bytes is a pure
-function over Arrow batches, so it can be tested, and used, without Spark. `fairway.pipeline.tables` says what is in
-each table.
+No stage starts a job, uses ``sparkContext`` or depends on the kind of its source. Code that works on bytes is a pure
+function over Arrow batches, which can be tested, and used, without Spark. `fairway.pipeline.tables` describes each
+table.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""From ``unique_messages`` to ``acknowledgements``: who has which message of somebody else, and how we know.
+"""From ``unique_messages`` to ``acknowledgements``: which participants have which messages of others, by what evidence.
 
-A participant acknowledges a message by citing it in a causal history; or by a bloom filter that holds it together with
-the citation of a causal descendant; or, when two participants do so, by a bloom filter alone. Citations
-are in ``sds_messages``; for the filters `bloom_evidence` reads ``waku_messages`` again, and where that is not done the
-result is a lower bound. Own messages never acknowledge themselves.
+A participant acknowledges a message by citing it in a causal history; or by a bloom filter that contains it, together
+with the citation of a causal descendant; or, when two participants do so, by a bloom filter alone. Citations are in
+``sds_messages``. For the filters `bloom_evidence` reads ``waku_messages`` again; without it the result is a lower
+bound. A sender does not acknowledge its own messages.
 
-Times are the senders' own timestamps, so a latency holds the difference of two clocks; one that comes out negative is
-counted as 0.
+Times are the timestamps of the senders, so that a latency includes the difference of two clocks; a negative latency
+counts as 0.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def acknowledgements(
 ) -> DataFrame:
     """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`).
 
-    ``bloom_evidence`` is what the stage of that name gives. Of several kinds of evidence the earliest counts; a filter
-    alone counts from as many participants as the threshold says.
+    ``bloom_evidence`` is the result of the stage of that name. The earliest evidence counts; evidence by filters alone
+    counts once ``possible_acks_threshold`` participants give it.
     """
     cited = citations(unique_messages).select(
         *_KEY,
@@ -86,7 +86,7 @@ def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> Data
     heard = acknowledgements.groupBy(*_KEY).agg(
         F.count("*").cast("int").alias("ackers"), F.min(F.struct("at", "acknowledged_by")).alias("first")
     )
-    # Timestamps are whatever their senders wrote; a difference that no integer holds is no latency.
+    # Senders choose timestamps; a difference that does not fit an integer is no latency.
     latency_ns = F.greatest(F.lit(0), F.try_subtract("first.at", "sent_at"))
     latency_ms = F.floor(latency_ns / NS_PER_MS).cast("bigint")
     return sent.join(heard, [*_KEY], "left").select(

@@ -1,4 +1,4 @@
-"""From ``sds_messages`` to ``bandwidth``: where the bytes of each channel went.
+"""From ``sds_messages`` to ``bandwidth``: the bytes of each channel, by their purpose.
 
 Every byte of the payload of every decodable WakuMessage is counted once, so that the parts add up to the whole:
 
@@ -34,7 +34,7 @@ def bandwidth(sighted: DataFrame) -> DataFrame:
         "bloom": F.col("bloom_bytes"),
         "repair": F.col("repair_bytes"),
     }
-    # An entry in an unusual encoding can come out larger than it was; then the envelope takes the blame.
+    # The computed size of an entry in an unusual encoding can be too large; then the envelope is smaller by as much.
     envelope = whole - sum((told[name] for name in told), F.lit(0))
     sizes = {
         **{name: F.when(first, told[name]) for name in told},

@@ -1,9 +1,9 @@
-"""From ``waku_messages`` to what bloom filters tell: who has which message without having cited it.
+"""From ``waku_messages`` to ``bloom_evidence``: acknowledgements of messages by bloom filters.
 
-A pass of its own over ``waku_messages``, for the filters are most of the bytes of an archive and nothing else needs
-them. Each channel is read in the order of SDS by one task, as a stream: `ChannelWitness` keeps a window over the newest
-content messages and asks every filter about those that its sender has not acknowledged yet. A message that leaves the
-window unacknowledged stays so. Memory is bounded by the windows, whatever the size of a channel.
+The stage reads ``waku_messages`` once more, because the filters are most of the bytes of an archive and no other stage
+needs them. One task reads each channel in the order of SDS: `ChannelWitness` keeps a window of the newest content
+messages, and tests every filter for those that its sender has not acknowledged yet. A message that leaves the window is
+not tested any more. Memory is bounded by the windows, whatever the size of a channel.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _FILTERS: Final = (
 _FILTER_SCHEMA: Final = arrow_schema(_FILTERS)
 _EVIDENCE_SCHEMA: Final = arrow_schema(BLOOM_EVIDENCE)
 _WINDOW: Final = 1_024
-"""Newest content messages of a channel that every filter is asked about."""
+"""Newest content messages of a channel that are tested in every filter."""
 _MAX_PARTICIPANTS: Final = 4_096
-"""Participants of a channel of whom it is remembered what they acknowledged; the one silent longest is forgotten."""
+"""Participants of a channel whose acknowledgements are kept; beyond it the one that was silent longest is dropped."""
 _MAX_FILTER_SIZES: Final = 4
 """Sizes of filters in one channel; those of further sizes are not read."""
 
@@ -97,7 +97,7 @@ def evidence_mapper(config: SdsConfig) -> Callable[[Iterator[pa.RecordBatch]], I
 
 
 class Heard(NamedTuple):
-    """What one message tells."""
+    """One message, with its filter and citations."""
 
     message_id: str
     sender_id: str
@@ -108,7 +108,7 @@ class Heard(NamedTuple):
 
 
 class _Positions:
-    """Where the messages of the window would be in filters of one size."""
+    """The bit positions of the window's messages in filters of one size."""
 
     def __init__(self, parameters: BloomParameters) -> None:
         self.parameters = parameters
@@ -127,14 +127,14 @@ class _Positions:
 
 
 class _Told(NamedTuple):
-    """What a participant has told about the slots of the window."""
+    """The messages of the window that a participant has acknowledged."""
 
     certain: NDArray[np.bool_]
     possible: NDArray[np.bool_]
 
 
 class ChannelWitness:
-    """The newest messages of one channel, and who is known to have them."""
+    """The newest messages of one channel, and the participants that have acknowledged them."""
 
     def __init__(self, channel_id: str, config: SdsConfig) -> None:
         self.channel_id = channel_id
@@ -209,7 +209,7 @@ class ChannelWitness:
         self._sequence += 1
 
     def _move_base(self, base: int) -> None:
-        """Let go of what lies before the window, so that the sets stay small."""
+        """Remove the messages before the window, so that the sets stay small."""
         shift = base - self._base
         self._base = base
         shifted = ((message_id, mask >> shift) for message_id, mask in self._ancestors.items())

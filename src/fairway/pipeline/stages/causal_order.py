@@ -1,10 +1,9 @@
-"""The log of one channel: an order that respects causality, and who waits for what is missing. Pure, over integers.
+"""The causal order of one channel's messages, and which of them wait for missing ones; pure functions over integers.
 
-Messages are numbered from 0 in the order that SDS gives them, (Lamport timestamp, message id); an edge says that one
-cites another. Where every message is numbered behind what it cites, that is the order. Senders with broken clocks, and
-forgers, make others: then each message comes as early as it can once everything that it cites has come, equal chances
-going to the lower number. Messages that cite each other in a circle have no such order: what they cite of each other is
-passed over, and nothing else.
+Messages are numbered from 0 in the order of SDS, (Lamport timestamp, message id); an edge says that one cites another.
+If every message has a higher number than the messages that it cites, the numbers are the order. Senders with broken
+clocks, and forgers, break this. Then the next message is always the one with the lowest number whose cited messages
+have all come. Messages that cite each other in a circle have no such order: their citations of each other are ignored.
 
 Work and memory are linear in messages and citations (the heap of the order adds a logarithm), whatever is cited.
 """
@@ -23,12 +22,12 @@ Numbers = npt.NDArray[np.int64]
 """A column of numbers."""
 
 NOTHING: Final = -1
-"""In place of a number: there is none."""
+"""No number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edges:
-    """Who cites whom: two columns of the same length."""
+    """Citations: two columns of the same length, the citing and the cited message."""
 
     child: Numbers
     parent: Numbers
@@ -38,7 +37,7 @@ class Edges:
         return Edges(child=self.child[~dropped], parent=self.parent[~dropped])
 
     def and_these(self, other: Edges) -> Edges:
-        """Return the edges of both."""
+        """Return the edges of this and of ``other``."""
         return Edges(
             child=np.concatenate([self.child, other.child]), parent=np.concatenate([self.parent, other.parent])
         )
@@ -94,7 +93,7 @@ def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
     if not seeded.size:
         return found
     children, marks = _Children(count, edges), _view(found)
-    # The greatest first: whoever is reached later has a greater one already, so that each is visited once.
+    # The greatest first: a message that is reached again has a greater one already, so that each is visited once.
     for start in seeded[np.argsort(-seeds[seeded], kind="stable")].tolist():
         if marks[start] != NOTHING:
             continue

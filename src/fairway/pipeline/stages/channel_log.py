@@ -1,7 +1,7 @@
-"""The log of one channel that has gaps or broken clocks, as a function from Arrow tables to one; without Spark.
+"""`channel_log`: the log of one channel with gaps or broken clocks, a function over Arrow tables; without Spark.
 
-`sds_ordered` gives it the channels that SQL cannot answer for. It sees ids and who cites them, never content. See
-`fairway.pipeline.stages.causal_order` for the order.
+`sds_ordered` calls it for the channels that SQL cannot order. It reads ids and citations, but no content.
+`fairway.pipeline.stages.causal_order` describes the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOG_COLUMNS: Final = (
     "message_hash",
     "segment_hash",
 )
-"""What ``sds_ordered`` keeps of a message."""
+"""The columns of a message in ``sds_ordered``."""
 
 SDS_ORDERED: Final = (
     "channel_id string, message_id string, sender_id string, lamport bigint, timestamp bigint, message_hash binary,"
@@ -41,14 +41,14 @@ _ARROW_SCHEMA: Final = arrow_schema(SDS_ORDERED)
 
 
 class DependencyStatus(Enum):
-    """What a live participant who heard all of the archive would do with a message."""
+    """The state in which a live participant that received the whole archive would have a message."""
 
     COMPLETE = "complete"
-    """Deliver it: whatever it depends on, directly or through others, is there or was computed from parity."""
+    """Delivered: all its dependencies, direct or not, are there or were computed from parity."""
     WAITING = "waiting"
-    """Park it until something that it depends on is given up as lost."""
+    """Parked, until a dependency is given up as lost."""
     CIRCULAR = "circular"
-    """Park it likewise: it is in a circle of messages that cite each other, which only a forger makes."""
+    """Parked: it is in a circle of messages that cite each other, which only a forger makes."""
     NOT_COMPUTED = "not-computed"
     """Unknown: its channel has gaps or broken clocks, and is too large for one worker."""
 
@@ -76,7 +76,7 @@ def channel_log(messages: pa.Table, absent: pa.Table) -> pa.Table:
     gaps = _places(cited, missing.column("message_id"))
     is_missing = gaps != NOTHING
     lost = np.where(parents == NOTHING, _places(cited, rebuilt.column("message_id")), NOTHING)
-    # Of a segment that was computed the id may be a guess: then it is missing, and nobody waits for it.
+    # The id of a computed segment may be a guess: then it is missing, but no message waits for it.
     open_gaps = is_missing & (lost == NOTHING)
     newest = np.full(count, NOTHING, np.int64)
     np.maximum.at(newest, citing[open_gaps], gaps[open_gaps])
@@ -101,16 +101,17 @@ def _citations(parents: pa.ListArray) -> tuple[Numbers, pa.Array]:
 
 
 def _places(ids: pa.Array | pa.ChunkedArray, among: pa.Array | pa.ChunkedArray) -> Numbers:
-    """Return for each id its place among others, `NOTHING` if it is not there."""
+    """Return for each id its index in ``among``, or `NOTHING`."""
     return _numbers(pc.fill_null(pc.index_in(ids, value_set=among), NOTHING))
 
 
 def _through_rebuilt(citing: Numbers, lost: Numbers, told_by: Numbers) -> Edges:
-    """Return edges to stand for those over segments that were computed from parity.
+    """Return edges that replace those to segments that were computed from parity.
 
-    ``lost`` tells for each citation which of them it is of, and ``told_by`` for each of them a message. What such a
-    segment cited itself was never read. But all segments of a message are sent in one go, so that the first one that
-    came tells what was sent before. Itself it waits for no segment of its own message.
+    ``lost`` has for each citation the number of the computed segment that it cites, and ``told_by`` for each of these a
+    segment of the same message that was read. The citations of a computed segment are unknown. But all segments of a
+    message are sent together, so that the first segment that was read cites the messages sent before it. That segment
+    waits for no other segment of its message.
     """
     is_lost = lost != NOTHING
     child, parent = citing[is_lost], told_by[lost[is_lost]]

@@ -1,6 +1,6 @@
-"""One batch of ``waku_messages`` to one batch of decoded rows: what `sds_messages` runs on the executors.
+"""`Decoder`: decodes a batch of ``waku_messages``, on the executors, for the stage `sds_messages`.
 
-Pure of Spark. Whatever a payload holds, its row comes out; see `Status` for what may have become of it.
+It needs no Spark. Every input row gives an output row, whatever the payload; its `Status` says whether it was decoded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
-"""The columns of ``waku_messages`` that are looked at."""
+"""The columns of ``waku_messages`` that are read."""
 
 _MAX_LAMPORT: Final = 2**63 - 1
 
 
 class Status(Enum):
-    """What became of a message in this stage."""
+    """The result of decoding a message."""
 
     OK = "ok"
     NOT_FOR_US = "not-for-us"
-    """No key opened it, or it is not of the channel whose key did, or its channel has a key that did not."""
+    """No key decrypts it; or the key of another channel does; or its channel has a key that does not."""
     NOT_SDS = "not-sds"
     """It is no SDS message of the profile's wire."""
     NO_ID = "no-id"
@@ -157,7 +157,7 @@ class BatchDecoder:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Hold the garbage collector back for a batch, which makes some thousand objects and no cycle: it takes a tenth."""
+    """Pause the garbage collector for a batch: it takes a tenth of the time, and a batch makes no cycles of objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:

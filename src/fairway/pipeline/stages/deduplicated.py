@@ -1,9 +1,8 @@
-"""To ``waku_messages``: each message once, and which stores had it.
+"""From ``waku_messages`` to the same table with each message once, and the stores that had it.
 
-The same message is in several stores, and a store node asked page by page may give it twice. Its hash
-(14/WAKU2-MESSAGE, "Deterministic message hashing") tells that it is the same, for the hash covers everything but
-``version``. Should a store show something else under a hash, the row that comes first in the order of all its columns
-stands, whatever the order in which rows come.
+A message may be in several stores, and a store node may give it on two pages. Rows with the same message hash
+(14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``.
+If rows under one hash differ, the first in the order of all columns is kept, whatever the order of the input.
 """
 
 from __future__ import annotations

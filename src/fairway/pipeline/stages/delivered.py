@@ -1,8 +1,8 @@
-"""To ``delivered`` and ``incomplete``: what an application would have seen, and what it would not.
+"""To ``delivered`` and ``incomplete``: the messages that an application would have received, and the incomplete ones.
 
-A logical message is what an application sent: one SDS message whose content is no segment, or a set of segments that
-reassembles. Its id is the lower-case hex SHA-256 of its payload, which may repeat: saying "ok" twice is
-two deliveries.
+A message of an application is one SDS message whose content is no segment, or a set of segments that can be
+reassembled. Its message id is the lower-case hex SHA-256 of its payload. Message ids may repeat: "ok" sent twice is
+delivered twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The segments that a complete message lacks, by their SDS ids: what they held is known, so nobody lost anything.
+"""The SDS message ids of the lost segments of a complete message, whose content was computed from parity.
 
-Which ids those are follows from the rule by which the sender made them: worked out for segments that are there, it must
-give their ids, and then it gives those of the lost ones too, parity included. Of a sender that makes ids by a rule of
-its own, the order of sending tells: a segment cites the ones before it, newest last. That is a guess, which a forger
-can lead astray. The live core goes by the same (`fairway.protocol.incoming.lost_segments`).
+The ids follow from the rule by which the sender makes them. If a rule gives the ids of the segments that are there, it
+gives those of the lost ones too, also of parity segments. For a sender with a rule of its own the citations are used: a
+segment cites the segments before it, newest last. That is a guess, which a forger can influence. The live core uses the
+same rules (`fairway.protocol.incoming.lost_segments`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segm
 from fairway.wire.segment import SegmentFormat
 
 SIBLINGS_CITED: Final = SdsConfig().causal_history_size
-"""Entries at the end of a segment's causal history that are taken for segments of the same message."""
+"""Entries at the end of a segment's causal history that are assumed to be segments of the same message."""
 
 _KNOWN_RULES: Final = (IdRule.UNIQUE, IdRule.PAYLOAD)
-"""Rules that depend on nothing but what an archive tells."""
+"""Rules whose inputs are all in an archive."""
 _LAMPORT_END: Final = 2**64
 _HALF: Final = 0.5
 
@@ -37,7 +37,7 @@ class Cited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A segment as the archive has it."""
+    """A segment in the archive."""
 
     sds_id: str
     lamport: int
@@ -48,19 +48,19 @@ class Seen:
     cited: tuple[Cited, ...]
 
     def order(self, data_count: int) -> int:
-        """Return the chunk order: data segments from 0, then parity segments."""
+        """Return the index of the segment: data segments from 0, then parity segments."""
         return self.index + (data_count if self.is_parity else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """A complete message, and what of it is there."""
+    """A complete message, with the segments that are in the archive."""
 
     sender_id: str
     payload: bytes
     data_count: int
     parity_count: int | None
-    """None if no segment told, as data segments of SEGMENTATION do not."""
+    """Number of parity segments; None if no segment names it, as data segments of SEGMENTATION do not."""
     seen: Sequence[Seen]
     segment_format: SegmentFormat
 
@@ -70,9 +70,9 @@ class LackingSegments:
     """What a complete message lacks."""
 
     rebuilt: tuple[str, ...] = ()
-    """Ids, in the order of sending."""
+    """Their known ids, in the order of sending."""
     guessed: tuple[str, ...] = ()
-    """What seem to be ids of lost segments."""
+    """Ids that are probably those of lost segments."""
 
 
 def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
@@ -82,7 +82,7 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     first, last = min(places), max(places)
     base = places[first].lamport - first
     if last < len(parts) and 0 <= base <= base + len(parts) < _LAMPORT_END:
-        # All segments of a message are made in one go, so that their timestamps are consecutive.
+        # All segments of a message are made together, so that their Lamport timestamps are consecutive.
         for rule in _KNOWN_RULES:
             if all(_made(rule, whole, base, parts[place]) == places[place].sds_id for place in (first, last)):
                 lost = (part for part in parts if part.chunk_index not in places)
@@ -91,7 +91,7 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
 
 
 def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[SegmentPart, ...]:
-    """Return the segments as they must have been sent, or nothing if that does not follow from what is there."""
+    """Return all segments as they were sent; empty if that does not follow from the segments that are there."""
     last = whole.data_count - 1  # the one segment that may be shorter than the others
     piece = next((seen for place, seen in places.items() if place != last), None)
     if piece is None:
@@ -123,7 +123,7 @@ def _made(rule: IdRule, whole: Whole, base: int, part: SegmentPart) -> str:
 
 
 def _guessed(whole: Whole, places: dict[int, Seen]) -> Iterator[str]:
-    """Yield what segments cite where their lost siblings must stand."""
+    """Yield the ids that segments cite in the positions of their lost siblings."""
     total = whole.data_count + (whole.parity_count or 0)
     senders = {None, "", whole.sender_id}
     found: dict[str, set[int]] = {}
@@ -135,5 +135,5 @@ def _guessed(whole: Whole, places: dict[int, Seen]) -> Iterator[str]:
                 break
             if sibling is None and place < total:
                 found.setdefault(entry.message_id, set()).add(place)
-    # What seems to stand in two places stands in none.
+    # An id that is found in two positions is not used.
     yield from (message_id for message_id, at in found.items() if len(at) == 1)

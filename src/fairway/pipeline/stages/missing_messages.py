@@ -1,8 +1,8 @@
-"""From ``unique_messages`` to ``missing_messages``: what is cited in a causal history and is not in the archive.
+"""From ``unique_messages`` to ``missing_messages``: messages that are cited and not in the archive.
 
-Exact, without a join and without a hash of the ids: ids are chosen by whoever sends, so a crafted collision could hide
-a gap. Citations and messages are put into one table and grouped by id; an id is missing when no message has it. The
-work is spread by (channel, id), so one busy channel is no hot spot.
+The result is exact. Ids are not hashed, because a sender could hide a gap with a crafted collision. Citations and
+messages are put into one table and grouped by id, without a join; an id is missing if no message has it. The work is
+spread by (channel, id), so that a busy channel is not the work of one task.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fairway.protocol.sds.message_id import SYNC_PREFIX
 
 
 def citations(unique_messages: DataFrame) -> DataFrame:
-    """Return one row for each entry of a causal history: who cites which message of the channel, and when.
+    """Return one row for each entry of a causal history: the citing and the cited message, and the time.
 
     Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages").
-    Nobody waits for what can never come: a message that cites itself, an empty id, or a sync message, which nobody
-    needs to have (`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
+    Citations of messages that no participant waits for are left out: of the message itself, of an empty id, of a sync
+    message (`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
     """
     return (
         unique_messages.where("kind <> 'ephemeral'")
@@ -37,16 +37,16 @@ def citations(unique_messages: DataFrame) -> DataFrame:
 
 
 def can_be_missed(cited: Column, citing: Column) -> Column:
-    """Return whether a message with the id ``citing`` waits for ``cited`` if that is not there."""
+    """Return whether a message with the id ``citing`` waits for ``cited`` if that is missing."""
     return (cited != citing) & (cited != "") & ~cited.startswith(SYNC_PREFIX)
 
 
 def missing_messages(unique_messages: DataFrame) -> DataFrame:
     """Return one row for each message that is cited and not there.
 
-    Columns: channel_id, message_id, sender_id (its author, if anybody told), retrieval_hint (likewise), cited_by (how
-    many messages cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by and last_cited_by (who
-    did: participants who had it). All of them could not be told in a bounded row: anybody may cite under any name.
+    Columns: channel_id, message_id, sender_id (its author, if a citation names it), retrieval_hint (likewise), cited_by
+    (the number of messages that cite it), first_cited and last_cited (timestamps, nanoseconds), first_cited_by and
+    last_cited_by (their senders, which had the message). A row does not list all senders: any number may cite it.
     """
     cited = citations(unique_messages).select(
         "channel_id",
@@ -85,6 +85,6 @@ def missing_messages(unique_messages: DataFrame) -> DataFrame:
 
 
 def without_rebuilt(missing_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
-    """Return those missing messages whose content is gone: without the lost segments that Reed-Solomon filled in."""
+    """Return the missing messages without the lost segments that Reed-Solomon computed."""
     rebuilt = reassembled.select("channel_id", F.explode("rebuilt_ids").alias("message_id"))
     return missing_messages.join(rebuilt, ["channel_id", "message_id"], "left_anti")

@@ -1,4 +1,4 @@
-"""To ``quarantine``: what could not be decoded, and what is forged. The payloads are in ``waku_messages``, by hash."""
+"""To ``quarantine``: messages that cannot be decoded or are forged. ``waku_messages`` has their payloads, by hash."""
 
 from __future__ import annotations
 

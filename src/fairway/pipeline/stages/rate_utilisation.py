@@ -1,9 +1,9 @@
-"""From ``sds_messages`` to ``rate_utilisation``: who came how near to the rate limit.
+"""From ``sds_messages`` to ``rate_utilisation``: the transmissions of each sender in each epoch of the rate limit.
 
-Every transmission is charged, retries and sync included, to the epoch of its own timestamp, as validators of RLN do;
-epochs are aligned to the Unix epoch. The limit is that of a membership, and an archive does not tell whose that is:
-several senders may share a node, and a repair is transmitted by another than the author of the message. What is charged
-here goes to the author, and equal sender ids of several channels count as one.
+Every transmission, also of a retry or a sync message, counts in the epoch of its timestamp, as for validators of RLN;
+epochs are aligned to the Unix epoch. The limit is that of a membership, which an archive does not show: several senders
+may share a node, and another participant than the author transmits a repair. Here the author is charged, and equal
+sender ids in several channels count as one sender.
 """
 
 from __future__ import annotations

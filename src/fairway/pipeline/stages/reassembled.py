@@ -1,14 +1,13 @@
-"""From ``unique_messages`` to ``reassembled``: put segments together, each sending of a payload by one sender once.
+"""From ``unique_messages`` to ``reassembled``: reassembles segments, each sending of a payload by one sender once.
 
-Segments are grouped by channel, sender and the hash that they promise (the hash alone would let anybody spoil a
-stranger's message), and each group goes through the very reassembler that a live channel uses, Reed-Solomon and the
-check of the Keccak-256 included; the profile tells in which format. An archive is complete, so nothing expires here,
-and data goes before parity: ``recovered`` means that lost segments had to be computed, not that parity happened to
-come first.
+Segments are grouped by channel, sender and the payload hash in their headers (with the hash alone, another participant
+could spoil a message). Each group goes through the reassembler of a live channel, with Reed-Solomon and the check of
+the Keccak-256; the profile determines the segment format. An archive is complete, so nothing expires here, and data
+segments go before parity segments: ``recovered`` means that lost segments had to be computed.
 
-A lost segment that was computed is no loss. Where its very id is known it stands in ``rebuilt_ids``, so that a message
-cited and not found can be told from a message that is gone; where it is a guess, in ``guessed_ids``: such a message is
-still looked for, but nobody waits for it. See `fairway.pipeline.stages.lost_segments`.
+A lost segment that was computed is no loss. If its id is known, it is in ``rebuilt_ids``, so that its citation is not
+counted as a missing message. If the id is a guess, it is in ``guessed_ids``: it counts as missing, but no message waits
+for it (`fairway.pipeline.stages.lost_segments`).
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ ARCHIVE_SEGMENTATION: Final = SegmentationConfig(
     max_buffered_bytes_per_sender=2**31 - 1,
     max_buffered_bytes=2**31 - 1,
 )
-"""A group is in memory as a whole, so the quotas of a live channel have nothing to protect; and whatever size a sender
-chose is read."""
+"""Without the quotas of a live channel, because a group is in memory anyway, and for segments of any size."""
 
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
@@ -80,7 +78,7 @@ def reassembled(
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
 ) -> DataFrame:
     """Return ``reassembled`` (`REASSEMBLED`). Without a ``profile`` each message is read by its column of that name."""
-    # A group has to fit in memory, so of one payload no more segments are taken than the reassembler can tell apart.
+    # A group has to fit in memory, so it has at most as many segments of a payload as the reassembler can distinguish.
     # The order of the window is the order in which the segments reach it.
     keys = [*_GROUP, *(["profile"] if profile is None else [])]
     group = Window.partitionBy(*keys)
@@ -102,7 +100,7 @@ def reassembled(
 
 
 def _newest(history: str) -> Column:
-    """Return what of a causal history is looked at; all of it, of all segments, need not fit in memory."""
+    """Return the newest entries of a causal history, because all entries of all segments may not fit in memory."""
     excess = F.size(history) > SIBLINGS_CITED
     newest = F.when(excess, F.slice(history, -SIBLINGS_CITED, SIBLINGS_CITED)).otherwise(F.col(history))
     return newest.alias(history)
@@ -125,7 +123,7 @@ def group_mapper(
 
 
 def _excess(row: dict[str, Any], held: int) -> dict[str, Any]:
-    """Return the row of the segments of a group that were not looked at."""
+    """Return the row for the segments of a group that were not read."""
     told = (*_GROUP, "lamport", "first_seen", "last_seen")
     return {
         **{name: row[name] for name in told},
@@ -140,7 +138,7 @@ def _excess(row: dict[str, Any], held: int) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class _Sending:
-    """What is known of one sending of the payload."""
+    """One sending of a payload: its segments and its outcome."""
 
     outcome: str = "incomplete"
     is_disputed: bool = False
@@ -216,10 +214,10 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
 
 
 def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
-    """Count parity that stands alone as surplus of a sending that ended, if that lacks it; return the other sendings.
+    """Add parity segments without data to an ended sending that lacks them; return the other sendings.
 
-    A sender that made it later than the reassembler expects has not sent the payload once more: then there would be
-    data, too. Nobody waits for what a sending needs that is complete, or whose hash is wrong.
+    Such parity comes from a sender that sent it later than the reassembler expects, not from another sending of the
+    payload: that would have data segments too. A sending that is complete, or whose hash is wrong, needs no parity.
     """
     with_data = [any(not seen.is_parity for seen in sending.seen) for sending in sendings]
     ended = [sending for sending, is_so in zip(sendings, with_data, strict=True) if is_so and sending.outcome in _ENDED]
@@ -231,7 +229,7 @@ def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
 
 
 def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
-    """Put a parity segment with the nearest sending that lacks it; return whether there is one."""
+    """Add a parity segment to the nearest sending that lacks it; return False if there is none."""
     lacking = [
         sending for sending in ended if not any(seen.is_parity and seen.index == parity.index for seen in sending.seen)
     ]
@@ -260,7 +258,7 @@ def _lost(
 
 
 def _told_parity(sending: _Sending, segment_format: SegmentFormat, config: SegmentationConfig) -> int | None:
-    """Return how many parity segments the headers tell; None if they do not, as data segments of SEGMENTATION."""
+    """Return the parity count in the headers; None if these have none, as data segments of SEGMENTATION."""
     if sending.parity_count or segment_format.self_describing:
         return sending.parity_count
     # Where the data was enough, parity was not looked at.

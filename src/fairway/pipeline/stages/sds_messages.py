@@ -1,12 +1,11 @@
-"""From ``waku_messages`` to ``sds_messages``: open, decode, and read the segment header, in one pass.
+"""From ``waku_messages`` to ``sds_messages``: decrypts, decodes, and reads the segment header, in one pass.
 
-One row in, one row out, whatever the payload: a message that cannot be decoded has a ``status`` other than ``ok`` and
-says why in ``error``. A mapper that raised would fail its task, be tried again and end the job, and anybody on the
-network could write such a message.
+Every input row gives one output row: a message that cannot be decoded has another ``status`` than ``ok``, and ``error``
+says why. A mapper that raised an error would end the job, and any participant could cause that with a bad message.
 
-Bloom filters (18 kB each) stay behind: what needs them reads ``waku_messages`` again. ``content`` is what SDS carried,
-so for a segment the whole encoded segment; its header is in columns of its own, so that completeness is known without
-shuffling payloads.
+Bloom filters (18 kB each) are left out: the stage that needs them reads ``waku_messages`` again. ``content`` is the
+content of the SDS message, for a segment the whole encoded segment. Its header has columns of its own, so that later
+stages need not shuffle payloads to find complete messages.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ def sds_messages(
 ) -> DataFrame:
     """Return ``sds_messages`` (`SDS_MESSAGES`).
 
-    Without a ``profile`` each message is read as its ``meta`` says. One ``encryption`` opens everything, or ``keys``
-    open what belongs to their channels; both must survive being pickled, for executors use them.
+    Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
+    those of their channels; both must be picklable for the executors.
     """
     mapper = sds_mapper(profile, encryption=encryption, keys=keys, max_total_segments=max_total_segments)
     remembered = "sources" in waku_messages.columns

@@ -1,13 +1,12 @@
-"""From ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and who waits for what.
+"""From ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and which messages wait.
 
-The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It agrees with causality
-wherever senders keep their clocks as the specification says, and SQL finds where they do not: some message cites
-another whose timestamp is not below its own. There, and only there, a message comes later than its timestamp says:
-behind everything that it cites.
+The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It is causal if senders
+keep their clocks as specified. SQL finds the channels in which a message cites another whose timestamp is not below its
+own; only there a message may come later than its timestamp says, after all messages that it cites.
 
-Whether a message waits depends on all of its ancestors, and a chain of them is as long as the channel: that is not for
-SQL. In a channel without gaps nothing waits. Those with gaps or broken clocks go to Python, one channel to one worker
-(`channel_log`), unless the channel is too large for that: then its rows say so, and nothing else changes.
+Whether a message waits depends on all its ancestors, of which there may be as many as the channel has messages: SQL
+cannot compute that. In a channel without gaps no message waits. Each channel with gaps or broken clocks goes to one
+Python worker (`channel_log`). If it is too large, its rows have the status ``not-computed`` instead.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from fairway.pipeline.stages.channel_log import ABSENT_COLUMNS, LOG_COLUMNS, SDS
 from fairway.pipeline.stages.missing_messages import can_be_missed
 
 MAX_CHANNEL_BYTES: Final = 536_870_912
-"""What one worker takes of a channel: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
+"""Largest channel for one worker: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
 
 _ROW_BYTES: Final = 160
-"""Of a message beside its id and its causal history: hashes, times and the sender's name."""
+"""Size of a message without its id and its causal history: hashes, times and the sender id."""
 _KEY: Final = ("channel_id", "message_id")
 
 
@@ -42,8 +41,8 @@ def sds_ordered(
     it cites are missing; ``status`` is one of `DependencyStatus`; ``waits_for`` is, of all missing messages that it
     depends on, the one that was first cited last, and so is the last that a live participant gives up; null for none.
 
-    Give the ``missing_messages`` of `without_rebuilt`, and ``reassembled``, which tells what lost segments stand for
-    that were computed; without it nobody waits behind those. Raises `ConfigurationError` for a limit below 1.
+    ``missing_messages`` is the result of `without_rebuilt`. ``reassembled`` has the lost segments that were computed;
+    without it no message waits for messages that these cite. Raises `ConfigurationError` for a limit below 1.
     """
     if max_channel_bytes < 1:
         raise ConfigurationError(f"max_channel_bytes must be positive, not {max_channel_bytes}")
@@ -111,7 +110,7 @@ def _absent(missing_messages: DataFrame, reassembled: DataFrame | None) -> DataF
 
 
 def _by_lamport(routed: DataFrame, missing_messages: DataFrame) -> DataFrame:
-    """Order channels by timestamp alone: those in which that is all there is to it, and those too large for more."""
+    """Order channels by timestamp alone: those without gaps or broken clocks, and those too large for a worker."""
     gaps = (
         routed.where("NOT fits")
         .select("channel_id", F.col("message_id").alias("citing_id"), F.explode("parents").alias("message_id"))

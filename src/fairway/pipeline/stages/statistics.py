@@ -1,7 +1,7 @@
-"""To ``sender_stats`` and ``channel_stats``: what each participant, and each channel, sent and lost.
+"""To ``sender_stats`` and ``channel_stats``: the counts of messages sent and lost by each participant and channel.
 
-Everything there is to count, from all tables, is put into one and grouped by channel and sender; a channel's figures
-are the sums of its participants'. So the work is spread by both, and one busy channel is no hot spot.
+The rows to count, from all tables, are put into one and grouped by channel and sender; the counts of a channel are the
+sums of its participants. So the work is spread by both, and a busy channel is not the work of one task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From ``waku_messages`` to ``store_completeness``: how much of everything each store had."""
+"""From ``waku_messages`` to ``store_completeness``: the share of all messages that each store had."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORE_COMPLETENESS: Final = "source string, messages bigint, of bigint, missing 
 def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) -> DataFrame:
     """Return ``store_completeness`` (`STORE_COMPLETENESS`) of what `deduplicated` gives, one row for each store.
 
-    ``stores`` names those that were asked, so that one which had nothing has a row as well.
+    ``stores`` names all stores that were read, so that an empty one has a row too.
     """
     # Which stores had a message takes few values, so that what is exploded is small.
     together = deduplicated.groupBy("sources").agg(F.count("*").alias("messages"))

@@ -1,13 +1,11 @@
 """From ``sds_messages`` to ``unique_messages``: each SDS message once.
 
-A message is in an archive several times, since every retry is a new WakuMessage with the same SDS message inside, and
-nothing keeps others from repeating it. The sighting with the lowest (timestamp, message hash) stands for all, whatever
-the order in which rows come.
+An SDS message may be in an archive several times, because every retransmission is a new WakuMessage, and because any
+participant may repeat it. The row with the lowest (timestamp, message hash) is kept, whatever the order of the input.
 
-Nor does anything keep others from putting something else under the id of a message. A message is its id and what it
-says, as in the live core: the one whose id is a digest of it is true, and where no id can be checked the one that is
-there first. What says otherwise under the same id is `forged`: it is no sighting of the message, and stands in the
-quarantine.
+A participant may also send other content under the id of a message. As in the live core, the message whose id is a
+digest of its content is the true one; if no id can be checked, the first one is. Others under the same id are `forged`:
+they are no copies of the message, and are in the quarantine.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 
 def sighted(sds_messages: DataFrame) -> DataFrame:
-    """Return the decodable messages that are not forged, and which sighting of its SDS message each is.
+    """Return the decodable messages that are not forged, with the number of each copy of its SDS message.
 
-    Columns: those of ``sds_messages``, ``sightings`` (how often the SDS message is in the archive) and ``sighting``
-    (the how-manieth this is, from 1). The key is message_hash; (channel_id, message_id) where ``sighting = 1``.
+    Columns: those of ``sds_messages``, ``sightings`` (copies of the SDS message in the archive) and ``sighting`` (the
+    number of this copy, from 1). The key is message_hash, or (channel_id, message_id) where ``sighting = 1``.
     """
     same = Window.partitionBy("channel_id", "message_id")
     in_time = same.orderBy("timestamp", "message_hash")
@@ -57,8 +55,8 @@ def forged(decoded: DataFrame, sighted: DataFrame) -> DataFrame:
 def unique_messages(sds_messages: DataFrame) -> DataFrame:
     """Return one row for each (channel_id, message_id) of decodable messages.
 
-    Columns: those of ``sds_messages`` and ``sightings``, how often the message is in the archive. Takes the result of
-    the stage ``sds_messages`` or of `sighted`.
+    Columns: those of ``sds_messages`` and ``sightings``, the number of copies in the archive. The input is the result
+    of the stage ``sds_messages`` or of `sighted`.
     """
     numbered = sds_messages if "sighting" in sds_messages.columns else sighted(sds_messages)
     return numbered.where("sighting = 1").drop("sighting")
@@ -69,12 +67,12 @@ def _content() -> Column:
 
 
 def _said() -> Column:
-    """Return what tells a message from another one under the same id: its sender and its content."""
+    """Return the columns that distinguish messages under one id: the sender and the content."""
     return F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), _content()), 256)
 
 
 def _proven() -> Column:
-    """Return whether an id is a digest of its message, by a rule that needs nothing else (`fairway.protocol.sds`)."""
+    """Return whether the id is a digest of the message, by a rule with no other inputs (`fairway.protocol.sds`)."""
     lamport = F.unhex(F.lpad(F.hex(F.coalesce("lamport", F.lit(0))), 16, "0"))
     unique = F.sha2(F.concat(F.col("sender_id").cast("binary"), F.lit(b"\0"), lamport, _content()), 256)
     is_digest = (F.col("message_id") == unique) | (F.col("message_id") == F.sha2(_content(), 256))
