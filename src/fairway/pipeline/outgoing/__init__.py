@@ -1,13 +1,12 @@
-"""Payloads out, in bulk: segment, SDS, encrypt, schedule over the epochs of the rate limit, dispatch.
+"""Sends payloads in bulk: segmentation, SDS, encryption, a schedule over the epochs of the rate limit, dispatch.
 
 ::
 
     payloads -> composed -+-> outgoing_messages -> scheduled -> dispatch -> receipts
                           +-> refused
 
-`send` does it all, with tables in a folder (`fairway.pipeline.outgoing.tables`). The stages are functions from
-DataFrame to DataFrame as those of `fairway.pipeline.stages` are, and what `scheduled` gives can be written through the
-sink ``waku`` as well.
+`send` carries out all stages, with tables in a folder (`fairway.pipeline.outgoing.tables`). The stages are functions
+from DataFrame to DataFrame, as in `fairway.pipeline.stages`. The sink ``waku`` can send the result of `scheduled` too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a batch begins: what its sender knows of the channel before the first message.
+"""`ChannelState`: the state of a sender in a channel before the first message of a batch.
 
-Invariant: a batch that begins where a channel stands cites the channel's newest messages, holds them in its bloom
-filter and has a Lamport clock beyond theirs, so that it continues the log and does not contradict it (SDS spec,
-"Participant state"). Without a past the clock begins at the time of the batch, as a live channel's does.
+Invariant: a batch with the state of a channel cites the channel's newest messages, has them in its bloom filter, and
+has a Lamport clock above theirs, so that it continues the log (SDS, "Participant state"). Without a state the clock
+begins at the time of the batch, as in a new live channel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LARGEST_CLOCK: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
-    """What is needed to go on sending in a channel. Pickles, so that Spark executors can use it."""
+    """The state that is needed to continue sending in a channel. Can be pickled, for Spark executors."""
 
     lamport: int
     sequence: int = 0
@@ -43,7 +43,7 @@ class ChannelState:
 
 
 def sending_config(options: ReliableChannelOptions) -> SdsConfig:
-    """Return the SDS options of one who only sends: nothing is kept for repair, since nobody is there to ask."""
+    """Return the SDS options of a sender that does not receive: it keeps no messages for repair."""
     return replace(options.sds, repair=replace(options.sds.repair, enabled=False))
 
 
@@ -65,9 +65,9 @@ def open_channel(
 
 
 def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = ()) -> MessageChannel:
-    """Return a channel that goes on like this one with only the newest of its log, which bounds its memory.
+    """Return a copy of a channel with only the ``keep`` newest messages of its log, which bounds its memory.
 
-    ``without`` are messages that shall never have been: they are not cited, and the bloom filter is made anew.
+    The messages of ``without`` are removed: they are not cited, and the bloom filter is computed without them.
     """
     newest = islice(channel.history, max(0, len(channel.history) - keep), None)
     other = MessageChannel(channel.channel_id, channel.sender_id, channel.config, now_ms=0, profile=channel.profile)
@@ -90,7 +90,7 @@ def _fill_bloom(channel: MessageChannel, records: Sequence[HistoryRecord]) -> No
 def state_of_store(
     path: str | PathLike[str], channel_id: str, sender_id: str, content_topic: str, options: ReliableChannelOptions
 ) -> ChannelState:
-    """Return where a live channel stands that keeps its state in a file; nothing in the file changes.
+    """Return the state of a live channel from its store, which is not changed.
 
     Raises `ConfigurationError` if there is no such file or it has never been used, and a `StorageError` if it is in
     use, or of another channel, sender or topic.
@@ -119,9 +119,9 @@ def state_of_store(
 def states_of_run(
     tables: RunTables, channels: Collection[str], options: ReliableChannelOptions, now_ms: int
 ) -> dict[str, ChannelState]:
-    """Return where channels stand at the end of an archive, by the tables of a run, as far as it knows them.
+    """Return the states of channels at the end of an archive, from the tables of a run; unknown channels are left out.
 
-    The clock follows the archive's no further than a live channel's would (`SdsConfig.lamport_tolerance_ms`).
+    The clock follows that of the archive as far as a live channel would (`SdsConfig.lamport_tolerance_ms`).
     """
     wanted = ds.field("channel_id").isin(list(channels))
     newest: dict[str, list[HistoryRecord]] = {}

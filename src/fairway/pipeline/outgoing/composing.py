@@ -1,10 +1,10 @@
-"""One sender's payloads to sealed messages: segment, SDS, encrypt, by the very protocol core of a live channel.
+"""`Composer`: makes the sealed messages of one sender's payloads, with the protocol core of a live channel.
 
-Invariant: what comes out depends on the payloads, the options, the keys, the state that the batch begins with and the
-time that it begins at, and on nothing else: doing it again gives the same bytes under the same ids. A payload gives all
-of its messages or none; one that gives none leaves no trace in those of others.
+Invariant: the result depends only on the payloads, the options, the keys, and the state and time at the start of the
+batch: a repetition gives the same bytes with the same ids. A payload gives all its messages or none; a refused payload
+has no effect on the messages of others.
 
-Messages cite each other without retrieval hint: that is the hash of a WakuMessage, which is stamped when it leaves.
+Citations have no retrieval hint, because that is the hash of a WakuMessage, which gets its timestamp when it is sent.
 Memory is bounded by one payload and a part of the log.
 """
 
@@ -25,16 +25,16 @@ from fairway.wire.topics import ContentTopic, autoshard, default_topic
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
 KEPT_RECORDS: Final = 10_000
-"""Of the log, beyond what is cited; at twice as many the older half is forgotten."""
+"""Messages of the log that are kept beside the cited ones; at twice as many the older half is removed."""
 _LONGEST_WAIT_MS: Final = 366 * 86_400_000
-"""A time further off is a mistake, and would carry the Lamport clock of the whole channel along."""
+"""Longest time between the batch and a message; a later one is a mistake, and would advance the channel's clock."""
 _LATEST_STAMP_NS: Final = 2**62
 """Any timestamp takes as many bytes on the wire as this, or fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What is to be sent."""
+    """A payload to send."""
 
     seq: int
     data: bytes
@@ -61,12 +61,12 @@ class Composed:
     meta: bytes | None
     ephemeral: bool
     release_ms: int
-    """It must not leave earlier."""
+    """Earliest time to send the message, in Unix milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where messages on one content topic go, and how they are sealed."""
+    """The pubsub topic and the sealer of one content topic."""
 
     content_topic: str
     pubsub_topic: str
@@ -101,10 +101,10 @@ class Composer:
         self._latest_ms = start_ms + _LONGEST_WAIT_MS
 
     def compose(self, payload: Payload) -> list[Composed]:
-        """Return the messages of the next payload, in the order in which they are to be sent.
+        """Return the messages of the next payload, in the order of sending.
 
-        Raises `FairwayError` for a payload that cannot be sent: empty, too large, on a topic that is none, or without
-        a key. Then it is as if it had not been given.
+        Raises `FairwayError` for a payload that cannot be sent: empty, too large, on an invalid topic, or without a
+        key. The state of the composer is then unchanged.
         """
         place = self._place(payload.content_topic or default_topic(self._sds.channel_id))
         parts = self._parts(payload)
@@ -205,7 +205,7 @@ class Composer:
 
 
 def check_options(options: ReliableChannelOptions) -> None:
-    """Raise `ConfigurationError` for options that a batch cannot keep."""
+    """Raise `ConfigurationError` for options that a batch does not support."""
     if options.sds.id_rule is IdRule.PAYLOAD:
         raise ConfigurationError(
             "a batch needs ids that tell equal payloads apart: leave sds.id_rule at the profile's own, not PAYLOAD"
@@ -215,7 +215,7 @@ def check_options(options: ReliableChannelOptions) -> None:
 def _cited_by_first(
     made: list[SdsMessage], parts: tuple[SegmentPart, ...], chunk_index: int
 ) -> tuple[HistoryEntry, ...]:
-    """Return what a segment cites because the first one does, which may be lost; as a live channel does it."""
+    """Return the citations that a segment repeats from the first one, which may be lost; as in a live channel."""
     if not 0 < chunk_index <= len(parts) - parts[0].data_count:
         return ()
     return made[0].causal_history

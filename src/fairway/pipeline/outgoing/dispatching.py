@@ -1,16 +1,16 @@
-"""Send what is scheduled, epoch by epoch, each message once.
+"""`Dispatch`: sends the scheduled messages, epoch by epoch, each message once.
 
-A sender's messages leave one after the other, those of several senders at once. What is scheduled is a plan; the clock
-may have gone on, because the batch was stopped for a day or the node is slow. So an epoch's messages leave in the epoch
-that it is when their turn comes, and those of the next epoch not before the next one begins: whatever happens, no epoch
-of the clock sees more than the rate limit.
+The messages of one sender are sent one after the other, those of several senders in parallel. The schedule is a plan:
+the clock may be ahead of it, because the batch was stopped for a day or the node is slow. So the messages of a planned
+epoch are sent in the present epoch, and those of the next planned epoch not before the next one begins. In this way no
+epoch of the clock exceeds the rate limit.
 
-All of them leave through one node, which has one membership: they share its limit. An ephemeral message whose epoch is
-over, or in whose epoch there is no room, is dropped.
+All messages are sent through one node with one membership, and share its limit. An ephemeral message whose epoch has
+passed, or has no room, is dropped.
 
-Invariant: nothing leaves that the ledger says has left; a sender's messages leave in their order, so the first that the
-node does not take stops its sender, and all that follow wait for the next attempt. A message that the node refuses for
-good stops nothing.
+Invariant: a message that was sent according to the ledger is not sent again. The messages of a sender are sent in their
+order: the first that the node does not accept stops the sender, and all further ones wait for the next attempt. A
+message that the node refuses permanently does not stop the sender.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _LONGEST_STEP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchProgress:
-    """How far dispatch is."""
+    """The progress of a dispatch."""
 
     settled: int
-    """Messages that need nothing more, those of earlier attempts included."""
+    """Messages that are finished, also in earlier attempts."""
     total: int
     waits_until_ms: int | None = None
-    """When the next epoch begins that something may leave in; None while messages leave."""
+    """The beginning of the next epoch with room; None while messages are being sent."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,15 +54,15 @@ class Dispatch:
     """One attempt at what is scheduled."""
 
     files: Sequence[Path]
-    """Of the table ``scheduled``."""
+    """The files of the table ``scheduled``."""
     node: WakuNode
     ledger: ReceiptLedger
     rate_limit: int | None = None
     epoch_ms: int = 600_000
     attempts: int = 5
-    """At each message, before its sender is stopped."""
+    """Attempts at a message before its sender is stopped."""
     longest_wait_s: float | None = None
-    """For the next message that may leave; None waits for as long as it takes."""
+    """Longest wait for the next message; None: no limit."""
     tell: Callable[[DispatchProgress], None] = lambda progress: None  # noqa: ARG005 - nobody listens
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     now_ns: Callable[[], int] = time.time_ns
@@ -91,7 +91,7 @@ class Dispatch:
         return outcome
 
     def _unsettled(self) -> dict[int, Counter[str]]:
-        """Return how many messages that may leave each sender has left, by epoch."""
+        """Return the number of messages that remain to be sent, by epoch and sender."""
         left: dict[int, Counter[str]] = {}
         for batch in self._dataset().to_batches(columns=["epoch", "sender_id", "message_hash", "dropped"]):
             for row in batch.to_pylist():
@@ -104,7 +104,7 @@ class Dispatch:
         return left
 
     async def _epoch_has_come(self, epoch: int, count: int) -> bool:
-        """Wait until messages of an epoch may leave, unless that takes longer than it may."""
+        """Wait until messages of an epoch may be sent; return False if that is beyond ``longest_wait_s``."""
         waited_s = 0.0
         while (at_ms := self._when(epoch, count)) is not None:
             left_s = (at_ms - self._now_ms()) / 1_000
@@ -117,7 +117,7 @@ class Dispatch:
         return True
 
     def _when(self, epoch: int, count: int) -> int | None:
-        """Return when messages of an epoch may leave, None if now."""
+        """Return the time at which messages of an epoch may be sent; None: now."""
         now_ms = self._now_ms()
         if now_ms < epoch * self.epoch_ms:
             return epoch * self.epoch_ms

@@ -1,4 +1,4 @@
-"""The tables of a batch, one after the other, each from those that are whole; and the receipts, when it was sent."""
+"""`TableMaker`: writes the tables of a batch, each from the complete ones before it; `write_receipts` the last one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OF_THE_LEDGER: Final = _RECEIPTS_SCHEMA.names[9:]
 
 @dataclass(frozen=True, slots=True)
 class TableMaker:
-    """Makes what is not whole of the tables of one folder."""
+    """Writes the tables of one folder that are not complete."""
 
     run: RunFolder
     source: PayloadSource
@@ -59,7 +59,7 @@ class TableMaker:
     keys: ChannelKeys | None
 
     def make(self, spark: SparkSession | None, progress: Progress | None) -> None:
-        """Write all tables but the receipts; Spark is started only if one of its tables is not there."""
+        """Write all tables except the receipts; Spark is started only if one of its tables is missing."""
         steps = Steps(folder=self.run, names=_STEPS, progress=progress)
         steps.take("payloads", partial(write_payloads, self.source))
         if all(map(self.run.is_whole, _OF_SPARK)):
@@ -110,7 +110,7 @@ class TableMaker:
         return spark.read.schema(schemas[name]).parquet(str(self.run.place_of(name, work=name == _WORK)))
 
     def _states(self) -> dict[str, ChannelState]:
-        """Return where the channels stand that the batch continues; none if it begins new ones."""
+        """Return the states of the channels that the batch continues; none for new channels."""
         if self.options.after is None:
             return {}
         path = Path(self.options.after)
@@ -138,7 +138,7 @@ def scheduled_files(run: RunFolder) -> list[Path]:
 
 
 def write_receipts(run: RunFolder, files: Sequence[Path], ledger: ReceiptLedger) -> None:
-    """Write the table ``receipts`` as the ledger is now, in place of that of an earlier attempt."""
+    """Write the table ``receipts`` from the ledger; it replaces that of an earlier attempt."""
     run.write_table("receipts", partial(_write_receipts, files, ledger))
 
 

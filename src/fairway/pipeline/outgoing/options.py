@@ -1,4 +1,4 @@
-"""What decides about a batch beside its payloads and keys."""
+"""`SendOptions`: the options of a batch, beside its payloads and keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIND: Final = "send"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """Options of a batch. Raises `ConfigurationError` for what cannot be."""
+    """Options of a batch. Raises `ConfigurationError` for invalid values."""
 
     channel_id: str | None = None
     """The channel of payloads that do not name one."""
@@ -28,18 +28,18 @@ class SendOptions:
     channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
     """The options of all channels: profile, segmentation, SDS, sizes."""
     rate_limit: int | None = None
-    """What may leave in an epoch: the limit of the node's membership; None for no limit."""
+    """Transmissions allowed in an epoch, by the node's membership; None: no limit."""
     epoch_ms: int = RateLimitConfig().epoch_ms
     """Length of an epoch."""
     counting: Counting = Counting.SEGMENTS
     """What is charged to the rate limit."""
     start_ms: int | None = None
-    """Time of the batch; None is now, and in a folder that was begun the time that it was begun with."""
+    """Time of the batch in Unix milliseconds; None: now, or in an existing folder the time of its first attempt."""
     after: str | None = None
-    """A live channel's store, or the folder of a run, in which the channels stand where the batch begins."""
+    """The store of a live channel, or the folder of a run, from which the states of the channels are read."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigurationError` for what cannot be."""
+        """Raise `ConfigurationError` for invalid values."""
         check_options(self.channel)
         check_limit(self.rate_limit, self.epoch_ms)
 

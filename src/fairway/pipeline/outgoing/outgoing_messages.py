@@ -1,9 +1,9 @@
-"""From ``payloads`` to ``composed``: every payload becomes messages, or a row that says why not.
+"""From ``payloads`` to ``composed``: every payload becomes messages, or a row with the reason why not.
 
-Spark brings the payloads of each sender in a channel together and into the order of ``seq``, on disk if need be, and a
-mapper goes over them once with one `Composer` for each sender in a channel. (``applyInArrow`` would do the same with
-one group at a time, but keeps no order within one and takes time for each: sorted partitions need neither.) What is in
-memory is an Arrow batch of payloads, one sender's state and an Arrow batch of messages, however many payloads he has.
+Spark sorts the payloads by channel, sender and ``seq``, on disk if necessary, and a mapper reads them once, with one
+`Composer` for each sender in a channel. (``applyInArrow`` processes one group at a time, but keeps no order within it
+and takes time for each.) Memory holds an Arrow batch of payloads, the state of one sender and an Arrow batch of
+messages, whatever the number of payloads.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def composed(
 ) -> DataFrame:
     """Return the messages of ``payloads`` (`PAYLOADS`; all but the first four columns may be left out).
 
-    ``start_ms`` is the time of the batch: the same gives the same messages. ``states`` says where channels stand, by
-    channel; a channel without one has no past. Columns are those of `OUTGOING_MESSAGES` and, for rows that stand for
-    a payload that gave none, ``reason``, ``detail``, ``origin`` and ``size_bytes``. Use `outgoing_messages` and
-    `refused` on the result. Raises `ConfigurationError` for options or columns that cannot be.
+    ``start_ms`` is the time of the batch; the same time gives the same messages. ``states`` has the states of channels;
+    a channel without one is new. The columns are those of `OUTGOING_MESSAGES` and, for refused payloads, ``reason``,
+    ``detail``, ``origin`` and ``size_bytes``. `outgoing_messages` and `refused` split the result. Raises
+    `ConfigurationError` for invalid options or columns.
     """
     options = options or ReliableChannelOptions()
     check_options(options)
@@ -117,8 +117,8 @@ def composing_mapper(
 ) -> BatchMapper:
     """Return the function that turns sorted batches of payloads into batches of messages and refusals.
 
-    Rows must come sorted by channel, sender and seq; of rows with ``copy`` above 1, or which ``differ`` from others
-    with their seq, no message is made.
+    Rows must be sorted by channel, sender and seq. Rows with ``copy`` above 1, or which ``differ`` from others with
+    the same seq, are refused.
     """
 
     def compose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""What a user gives to be sent, as the table ``payloads``: rows of Parquet, lines of JSON, or a folder of files.
+"""`PayloadSource`: reads payloads from rows of Parquet, lines of JSON or a folder of files into the table ``payloads``.
 
-Invariant: every row, line or file is one row of the table, in its order. What cannot be read is a row with a ``fault``,
-which `composed` turns into a refusal; only what concerns all rows, such as a column that is missing, is raised.
+Invariant: every row, line or file is one row of the table, in the same order. One that cannot be read is a row with a
+``fault``, which `composed` refuses. Only faults of all rows, such as a missing column, raise an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DIGEST_BLOCK_BYTES: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadSource:
-    """Where payloads are, and what holds for those that do not say it themselves."""
+    """A place of payloads, and the values for fields that they lack."""
 
     path: Path
     """A ``.parquet`` file, a folder of those, a ``.jsonl`` file, or a folder whose files are the payloads."""
@@ -54,13 +54,13 @@ class PayloadSource:
     """Files in a folder that are larger are not read."""
 
     def described(self) -> list[dict[str, Any]]:
-        """Return the files and the digests of what is in them, by which two batches are told apart."""
+        """Return the files and the digests of their contents, which identify a batch."""
         defaults = {"channel_id": self.channel_id, "sender_id": self.sender_id, "content_topic": self.content_topic}
         files = [{"name": file.name, "sha256": _digest(file)} for file in self.files()]
         return [{"payloads": str(self.path), **defaults}, *files]
 
     def files(self) -> list[Path]:
-        """Return the files that hold the payloads, or are them; raise `ConfigurationError` if there are none."""
+        """Return the files with payloads; raise `ConfigurationError` if there are none."""
         if self.path.is_file():
             return [self.path]
         if not self.path.is_dir():
@@ -74,7 +74,7 @@ class PayloadSource:
         return files
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of ``payloads``; raise `ConfigurationError` if no row could be right."""
+        """Yield the rows of ``payloads``; raise `ConfigurationError` for a fault of all rows."""
         files = self.files()
         if all(file.suffix == ".parquet" for file in files):
             found = _of_parquet(files)
@@ -169,7 +169,7 @@ def _of_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_row(line: bytes) -> dict[str, Any]:
-    """Return the row in a line, or raise `ValueError` that says what is wrong with it."""
+    """Return the row of a line; raise `ValueError` for an invalid line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

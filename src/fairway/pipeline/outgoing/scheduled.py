@@ -1,18 +1,18 @@
-"""From ``outgoing_messages`` to ``scheduled``: when each message leaves, within the rate limit.
+"""From ``outgoing_messages`` to ``scheduled``: the time of sending of each message, within the rate limit.
 
-A batch leaves through one node, and the rate limit is that of the node's membership (17/WAKU2-RLN-RELAY): all senders
-and channels share it. Their messages are put in one order: by the time at which they may leave at the earliest, then by
-how many payloads of their sender came before in their channel, so that senders and channels take turns, and within a
-payload by segment. Each takes the first place that is free in an epoch that has come, and the n-th place of all is in
-epoch n / limit. With ``released`` the first epoch in which a message may leave,
+A batch is sent through one node, and the rate limit is that of the node's membership (17/WAKU2-RLN-RELAY): all senders
+and channels share it. Their messages are ordered by the earliest time of sending, then by the number of payloads of
+their sender before them in the channel, so that senders and channels take turns, and within a payload by segment. Each
+message takes the first free place in an epoch in which it may be sent; place n is in epoch n / limit. With ``released``
+the first epoch in which a message may be sent,
 
     place(i) = i + max over j <= i of (released(j) * limit - j)
 
 which SQL computes in one window. Epochs are aligned to the Unix epoch, as `rate_utilisation` counts them.
 
-Ephemeral messages are not put in that order, for they never wait (RELIABLE-CHANNEL-API, "Ephemeral messages"): they
-leave in the epoch in which they are released, as long as no more of its limit is used than the share from which they
-are dropped; the rest have in ``dropped`` why they do not leave.
+Ephemeral messages are not in that order, because they must not wait (RELIABLE-CHANNEL-API, "Ephemeral messages"). They
+are sent in the epoch of their release until the threshold for dropping them is reached; the column ``dropped`` of the
+others has the reason.
 
 RELIABLE-CHANNEL-API counts every transmission, drafts of LIP-173 the first segment of a message; see `Counting`.
 """
@@ -43,17 +43,17 @@ to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message 
 it."""
 
 NO_ROOM: Final = "the rate limit has no room for it in its epoch"
-"""Why an ephemeral message does not leave."""
+"""The reason why an ephemeral message is not sent."""
 _EPHEMERAL_SHARE: Final = Fraction(str(RateLimitConfig().approached_threshold))
 
 
 class Counting(Enum):
-    """What is charged to the rate limit."""
+    """The transmissions that count for the rate limit."""
 
     SEGMENTS = "segments"
     """Every transmission, as RLN does."""
     MESSAGES = "messages"
-    """The first segment of each message; the others go in the same epoch."""
+    """The first segment of each message; the others are sent in the same epoch."""
 
 
 def scheduled(
@@ -66,9 +66,9 @@ def scheduled(
 ) -> DataFrame:
     """Return ``scheduled`` (`SCHEDULED`): every message with its epoch, its time and its WakuMessage's hash.
 
-    ``rate_limit`` is what may leave in an epoch of ``epoch_ms``, None for no limit. Nothing leaves before
-    ``start_ms``. ``timestamp`` grows with the order of sending: no two messages of a sender share one. Raises
-    `ConfigurationError` for figures that cannot be.
+    ``rate_limit`` is the number of transmissions in an epoch of ``epoch_ms``, None for no limit. No message is sent
+    before ``start_ms``. ``timestamp`` grows with the order of sending, and is unique for each sender. Raises
+    `ConfigurationError` for invalid numbers.
     """
     check_limit(rate_limit, epoch_ms)
     sender = Window.partitionBy("sender_id")
@@ -98,7 +98,7 @@ def scheduled(
 
 
 def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFrame:
-    """Return messages, each of which has in ``epoch`` that of its release, with that in which it leaves."""
+    """Return messages whose ``epoch`` is that of their release with the epoch of their sending instead."""
     so_far = Window.partitionBy("ephemeral").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     table = table.withColumn("charge", F.sum(F.col("counted").cast("bigint")).over(so_far) - 1)
     table = table.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("charge")).over(so_far))
@@ -113,7 +113,7 @@ def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFr
 
 
 def check_limit(rate_limit: int | None, epoch_ms: int) -> None:
-    """Raise `ConfigurationError` for a rate limit that cannot be."""
+    """Raise `ConfigurationError` for an invalid rate limit."""
     if rate_limit is not None and rate_limit < 1:
         raise ConfigurationError(f"rate_limit must be at least 1, not {rate_limit}; leave it out when there is none")
     if epoch_ms < 1:

@@ -1,14 +1,14 @@
-"""Sealing that gives the same bytes for the same message, so that doing a batch again makes no other messages.
+"""`Sealer`: encrypts the same message to the same bytes, so that repeating a batch makes the same messages.
 
-A cipher that draws its nonce at random would turn one SDS message into another WakuMessage, with another hash, each
-time a task is tried again. Here what a cipher draws (nonce, padding) is computed from the key and the message itself:
-HMAC-SHA-256 under a key of its own, derived from the channel's, over the plaintext, stretched as HKDF-Expand does
-(RFC 5869). It is the construction of SIV (RFC 5297, "synthetic initialization vector").
+With a random nonce an SDS message would become another WakuMessage, with another hash, whenever a task is repeated. So
+the random bytes of a cipher (nonce, padding) are computed from the key and the message: HMAC-SHA-256 over the
+plaintext, under a key derived from that of the channel, expanded as in HKDF-Expand (RFC 5869). This is the construction
+of SIV (RFC 5297, "synthetic initialization vector").
 
-Invariant: two messages that differ get nonces that are as independent as random ones, so the bound on messages per key
-of `fairway.protocol.encryption.aead` holds unchanged, together with participants who draw theirs at random. Equal
-nonces mean equal messages, which are sealed to equal bytes and so give away nothing but that they are one message: an
-SDS message has its sender and Lamport timestamp in it.
+Invariant: different messages get nonces that are as independent as random ones, so that the bound on messages per key
+of `fairway.protocol.encryption.aead` holds, also together with participants that use random nonces. Equal nonces mean
+equal messages, which are encrypted to equal bytes and reveal only that they are equal: an SDS message contains its
+sender and Lamport timestamp.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PURPOSE: Final = b"fairway outgoing synthetic nonce v1"
 
 
 class _Synthetic:
-    """A source of bytes that depend on a key, on the message that is being sealed and on nothing else."""
+    """A source of bytes that depend only on a key and on the message to encrypt."""
 
     def __init__(self, key: bytes, context: bytes) -> None:
         self._key = hmac.digest(key, _PURPOSE + context, "sha256")
@@ -39,7 +39,7 @@ class _Synthetic:
     def __call__(self, size: int) -> bytes:
         if self._seed is None:
             raise EncryptionError("there is no message to compute a nonce from")
-        # What is drawn twice for one message, such as padding and nonce, must differ.
+        # Two draws for one message, such as padding and nonce, must differ.
         drawn = b""
         while len(drawn) < size:
             self._count += 1

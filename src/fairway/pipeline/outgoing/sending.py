@@ -1,9 +1,9 @@
-"""Send a batch: payloads through all outgoing stages into a folder of tables, and from there through a node.
+"""`send`: sends a batch: payloads through all outgoing stages into a folder of tables, and from there through a node.
 
-Everything that decides about a message is in the tables before the first one leaves, so starting again after a crash
-sends what is left of the very same messages. The folder is one of `RunFolder`; beside its tables it has
-``receipts.db``, what was sent (`ReceiptLedger`). A folder from which something was sent takes no other batch: its
-messages would be others, and what they carry would be sent twice.
+The tables are complete before the first message is sent, so that a start after a crash sends the rest of the same
+messages. The folder is a `RunFolder`; beside its tables it has ``receipts.db``, the messages that were sent
+(`ReceiptLedger`). After the first message was sent, the folder accepts no other batch, because that could send the same
+payloads again in other messages.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def send(
     planned: Callable[[SendSummary], None] | None = None,
     dispatching: Callable[[DispatchProgress], None] | None = None,
 ) -> SendSummary:
-    """Send the payloads in a file or folder (`PayloadSource`), and return what came of it; goes on with what was begun.
+    """Send the payloads in a file or folder (`PayloadSource`), or continue with that, and return the summary.
 
-    ``node`` is an address as `fairway.connect` takes it; None makes the tables and sends nothing. Each message is tried
-    ``attempts`` times before its sender stops. An epoch further off than ``longest_wait_s`` is left to another attempt.
-    ``planned`` is told the schedule before anything leaves. Uses ``spark`` as it is, or the session that is active, or
-    one of its own for as long as tables are made. Raises `ConfigurationError` for payloads, options or a folder that
-    cannot be, and `NetworkError` if the node cannot be reached.
+    ``node`` is an address for `fairway.connect`; with None the tables are written and nothing is sent. Each message is
+    tried ``attempts`` times before its sender stops. An epoch further off than ``longest_wait_s`` is left to another
+    attempt. ``planned`` is called with the schedule before the first message is sent. Uses ``spark`` unchanged, or the
+    active session, or a new one while tables are written. Raises `ConfigurationError` for invalid payloads or options
+    or an unusable folder, and `NetworkError` if the node cannot be reached.
     """
     options = options or SendOptions()
     if attempts < 1:
@@ -130,7 +130,7 @@ def _start_ms(folder: Path, options: SendOptions) -> int:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a batch, None if the folder has none; raise if it is of something else."""
+    """Return the manifest of a batch, None if the folder has none; raise an error for that of another command."""
     if not (folder / MANIFEST).is_file():
         return None
     manifest = read_manifest(folder)

@@ -1,4 +1,4 @@
-"""What a batch came to: how many payloads, messages and epochs, and what was sent of them."""
+"""`SendSummary`: the counts of a batch: its payloads, messages and epochs, and the messages that were sent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 
 WAITING: Final = "waiting"
-"""The status of a message that nobody has tried to send, and that is not to be dropped."""
+"""The status of a message that has not been tried, and that is not to be dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSummary:
-    """A batch, and how far it came."""
+    """The counts of a batch."""
 
     folder: Path
     payloads: int
@@ -33,9 +33,9 @@ class SendSummary:
     epochs: int
     """Of the rate limit, in which something is planned."""
     starts_ms: int | None
-    """When the first message is planned to leave; None if there is none."""
+    """The planned time of the first message in Unix milliseconds; None if there is none."""
     ends_ms: int | None
-    """When the last one is."""
+    """The planned time of the last message."""
     statuses: dict[str, int]
     """How many messages stand where: a `ReceiptStatus`, or ``waiting``."""
     outcome: DispatchCounts
@@ -43,12 +43,12 @@ class SendSummary:
 
     @property
     def left(self) -> int:
-        """Return how many messages another attempt would take up."""
+        """Return the number of messages that another attempt would try."""
         return self.transmissions - sum(self.statuses.get(each.value, 0) for each in ReceiptStatus if each.is_settled)
 
     @property
     def is_settled(self) -> bool:
-        """Return whether another attempt would do nothing."""
+        """Return whether no message is left for another attempt."""
         return not self.left
 
     @property

@@ -1,4 +1,4 @@
-"""The registry of tables that sending a batch writes; docs/pipeline.md, "Outgoing", has the same list for people."""
+"""The registry of the tables of a batch; docs/pipeline.md, "Outgoing", has the same list."""
 
 from __future__ import annotations
 

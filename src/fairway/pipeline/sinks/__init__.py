@@ -1,4 +1,4 @@
-"""Where messages go: through a Waku node, each once, with a receipt for each (`fairway.pipeline.sinks.waku`)."""
+"""Sends messages through a Waku node, each once, with a receipt for each (`fairway.pipeline.sinks.waku`)."""
 
 from __future__ import annotations
 

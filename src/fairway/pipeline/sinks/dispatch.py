@@ -1,14 +1,14 @@
-"""Send rows through a Waku node, each message once, with the ledger as memory.
+"""`Dispatcher`: sends rows through a Waku node, each message once; a ledger keeps the state of each message.
 
-Invariant: nothing is sent that the ledger says was; what a task that died may have sent is looked for in the node's
-store first; and if it is sent again all the same, it is the same message byte for byte, with the same hash, which
-relays and stores take for the one that they have.
+Invariant: a message that was sent according to the ledger is not sent again. If a task that died may have sent a
+message, the store of the node is queried first. If the message is sent again all the same, it has the same bytes and
+hash, so that relays and stores recognise the copy.
 
-An ephemeral message leaves at once or not at all (RELIABLE-CHANNEL-API, "Ephemeral messages"): it is tried once, not
-after its time, and not again when nobody knows whether it left. Then it is dropped, and its receipt says why.
+An ephemeral message is sent at once or not at all (RELIABLE-CHANNEL-API, "Ephemeral messages"): it is tried once, not
+after its time, and not again if it is unknown whether it was sent. Then it is dropped, and its receipt says why.
 
-Relays and stores refuse messages whose timestamp is old. So one that leaves late may be given a new timestamp, before
-each attempt at it; the ledger knows it by the hash that its row had, and with which hash it left.
+Relays and stores refuse messages with an old timestamp. So a late message may get a new timestamp before each attempt;
+the ledger has both the hash of its row and the hash with which it was sent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fairway.waku.node import RoutedMessage, StoreQuery, WakuNode
 from fairway.wire.waku_message import WakuMessage
 
 FIRST_PAUSE_S: Final = 1.0
-"""Before a message is tried a second time; each further pause is twice as long."""
+"""Pause before the second attempt; each further pause is twice as long."""
 _LONGEST_PAUSE_S: Final = 60.0
 
 _LONGEST_STEP_S: Final = 1.0
-"""Whoever interrupts a wait is heard within this; a clock that is set meanwhile is followed."""
+"""Longest step of a wait, after which an interruption or a change of the clock is noticed."""
 
 REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
-"""What a row must have to be a message; a timestamp because without it each attempt would be another message."""
+"""The columns that a row must have; without a timestamp each attempt would be another message."""
 
 
 @dataclass(slots=True)
@@ -44,13 +44,13 @@ class DispatchCounts:
 
     sent: int = 0
     found: int = 0
-    """Rows whose message was there already, sent before or by another task."""
+    """Rows whose message was sent before, or by another task."""
     refused: int = 0
     failed: int = 0
     later: int = 0
-    """Rows that may not leave yet, by more than the task waits; they have no receipt."""
+    """Rows whose time of sending is further off than the task waits; they have no receipt."""
     dropped: int = 0
-    """Ephemeral messages that could not leave in their time."""
+    """Ephemeral messages that could not be sent in their time."""
 
     def __add__(self, other: DispatchCounts) -> DispatchCounts:
         """Return both together."""
@@ -65,7 +65,7 @@ class DispatchCounts:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """The number of all rows."""
         return self.sent + self.found + self.refused + self.failed + self.later + self.dropped
 
 
@@ -78,13 +78,13 @@ class Dispatcher:
     run: str
     task: int
     shards: Shards = field(default_factory=Shards)
-    """Where a row without a pubsub topic goes."""
+    """Determines the pubsub topic of a row without one."""
     attempts: int = 3
-    """For one message, as long as the node does not refuse it for good; those that come too soon do not count."""
+    """Attempts at a message, unless the node refuses it permanently; those beyond the node's rate do not count."""
     longest_wait_s: float = 3_600.0
-    """For one row whose ``not_before_ms`` has not come, or that a node says comes too soon after others."""
+    """Longest wait for the ``not_before_ms`` of a row, or for the rate limit of the node."""
     restamp_after_ms: int | None = None
-    """The age from which a message gets a new timestamp before it leaves; None leaves all as they are."""
+    """Age at which a message gets a new timestamp before it is sent; None: never."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     now_ns: Callable[[], int] = time.time_ns
 
@@ -126,7 +126,7 @@ class Dispatcher:
         )
 
     def _why_dropped(self, row: Mapping[str, Any], claim: Claim) -> str | None:
-        """Return why an ephemeral message does not leave any more, None if it does."""
+        """Return the reason to drop an ephemeral message; None to send it."""
         if claim is Claim.IN_DOUBT:
             return "it was on its way when a process ended, and may have left"
         not_after_ms = row.get("not_after_ms")
@@ -135,7 +135,7 @@ class Dispatcher:
         return row.get("dropped")
 
     async def _its_time_has_come(self, row: Mapping[str, Any]) -> bool:
-        """Wait for the time before which a row may not leave, unless that is too far off."""
+        """Wait for the ``not_before_ms`` of a row; return False if that is beyond ``longest_wait_s``."""
         not_before_ms = row.get("not_before_ms")
         if not_before_ms is None:
             return True
@@ -149,12 +149,12 @@ class Dispatcher:
         return True
 
     def _as_it_left(self, message: RoutedMessage) -> RoutedMessage:
-        """Return a message as an earlier attempt sent it, if there was one that gave it another timestamp."""
+        """Return a message with the timestamp that an earlier attempt gave it, if one did."""
         stamp = self.ledger.stamp(message.message_hash)
         return message if stamp is None else _stamped(message, stamp)
 
     def _restamped(self, key: bytes, message: RoutedMessage) -> RoutedMessage:
-        """Return a message with the time of now if its own is too old, and write that down first."""
+        """Return a message with the present time if its own is too old; the ledger gets the new timestamp first."""
         now_ns, stamp = self.now_ns(), message.message.timestamp_ns or 0
         if self.restamp_after_ms is None or now_ns - stamp <= self.restamp_after_ms * NS_PER_MS:
             return message
@@ -186,7 +186,7 @@ class Dispatcher:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _arrived(self, message: RoutedMessage) -> bool | None:
-        """Return whether the store has a message, None if it cannot be asked."""
+        """Return whether the store has a message; None if it cannot be queried."""
         if not self.node.status.store:
             return None
         try:
@@ -207,7 +207,7 @@ class Dispatcher:
         )
 
     def _refuse(self, row: Mapping[str, Any], why: str) -> None:
-        """Keep a receipt for a row that makes no message, under a hash of the row."""
+        """Write a receipt for an invalid row, under a hash of the row."""
         key = sha256(repr(sorted(row.items())).encode()).digest()
         topics = (row.get("pubsub_topic") or "", row.get("content_topic") or "")
         if self.ledger.claim(key, *topics, row.get("timestamp"), run=self.run, task=self.task) is not Claim.SETTLED:
@@ -215,7 +215,7 @@ class Dispatcher:
 
 
 def message_of(row: Mapping[str, Any], shards: Shards) -> RoutedMessage:
-    """Return the message that a row makes; raises `ConfigurationError` for one that makes none.
+    """Return the message of a row; raise `ConfigurationError` for an invalid row.
 
     Columns: `REQUIRED_COLUMNS`; ``pubsub_topic``, else the shard of the content topic; ``version``, ``meta`` and
     ``ephemeral`` if they are there; ``message_hash``, if it is there, must be the hash of the message.

@@ -1,9 +1,9 @@
-"""What was sent: a SQLite file with one receipt per message, shared by all tasks and all runs that send.
+"""`ReceiptLedger`: a SQLite file with one receipt per message, which all tasks and runs that send share.
 
-Invariant: a message is claimed before it is sent and settled afterwards, each on disk before the call returns. So a
-message that is settled is never sent again, and only those that were on their way when a task died are in doubt.
+Invariant: a message is claimed before it is sent and settled afterwards; both are on disk before the call returns. So a
+settled message is not sent again, and only the messages that a task was sending when it died are in doubt.
 
-The key is the deterministic hash of the message (14/WAKU2-MESSAGE): rows that make the same message share a receipt.
+The key is the message hash (14/WAKU2-MESSAGE): rows with the same message share a receipt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS receipt (
 )
 """
 _LATER_COLUMNS: Final = {"sent_timestamp": "INTEGER", "sent_hash": "BLOB"}
-"""What files of before lack."""
+"""Columns that older files lack."""
 _CLAIM: Final = """
 INSERT INTO receipt
 (message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, run, task, first_at_ms)
@@ -65,36 +65,36 @@ _READ: Final = f"{_FIND} WHERE number > ? AND number <= ? ORDER BY number"
 
 
 class ReceiptStatus(Enum):
-    """How far a message came."""
+    """The state of a message."""
 
     SENDING = "sending"
-    """On its way; if no task is at work on it, one died and nobody knows."""
+    """A task is sending it, or died while it was."""
     SENT = "sent"
-    """The node passed it on."""
+    """The node accepted it."""
     REFUSED = "refused"
-    """The message itself is at fault: trying again is in vain."""
+    """The message itself is invalid; it is not tried again."""
     FAILED = "failed"
-    """The node could not pass it on, as often as it was tried; another run tries again."""
+    """All attempts failed; another run tries again."""
     DROPPED = "dropped"
-    """An ephemeral message that could not leave in its time; nothing tries again."""
+    """An ephemeral message that could not be sent in its time; it is not tried again."""
 
     @property
     def is_settled(self) -> bool:
-        """Return whether nothing more is done about the message."""
+        """Return whether the message is not tried again."""
         return self not in {ReceiptStatus.SENDING, ReceiptStatus.FAILED}
 
 
 class Claim(Enum):
-    """What a task finds when it wants to send a message."""
+    """The answer of the ledger to a task that wants to send a message."""
 
     MINE = "mine"
     """Send it."""
     IN_DOUBT = "in-doubt"
-    """A task died while it sent it: find out whether it arrived, else send it again."""
+    """A task died while it sent the message: query the store, and send the message if it is not there."""
     SETTLED = "settled"
-    """It was sent, refused or dropped; do nothing."""
+    """The message was sent, refused or dropped; do nothing."""
     ANOTHERS = "anothers"
-    """Another task of this run has the same message; do nothing."""
+    """Another task of this run has claimed the message; do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +108,18 @@ class DispatchReceipt:
     """Nanoseconds."""
     status: ReceiptStatus
     detail: str
-    """Why not, for people."""
+    """The reason if it was not sent."""
     attempts: int
     first_at_ms: int
     settled_at_ms: int | None
     sent_timestamp: int | None = None
-    """The timestamp that it was given instead because its own was too old; None if it left as it was."""
+    """The new timestamp of a message whose own was too old; None if it was sent with its own."""
     sent_hash: bytes | None = None
     """The hash of the message with that timestamp."""
 
 
 class ReceiptLedger:
-    """A context manager over one file, made if it is not there; raises `ConfigurationError` if it cannot be used."""
+    """A context manager over one file, which is created if missing; raises `ConfigurationError` if it is unusable."""
 
     def __init__(
         self, path: str | PathLike[str], *, now_ms: Callable[[], int] = lambda: time.time_ns() // NS_PER_MS
@@ -148,16 +148,16 @@ class ReceiptLedger:
         self.close()
 
     def close(self) -> None:
-        """Close the file; more than once does no harm."""
+        """Close the file. Can be called twice."""
         self._database.close()
 
     def claim(
         self, message_hash: bytes, pubsub_topic: str, content_topic: str, timestamp: int | None, *, run: str, task: int
     ) -> Claim:
-        """Say whether this task shall send a message; if so, it is written down as on its way.
+        """Return whether this task must send a message; if so, write a receipt with the status ``sending``.
 
-        ``run`` names one job and ``task`` a part of it, the same for each attempt at it: a part that is tried again
-        takes up its own messages, and leaves alone those of a part that may still be at work.
+        ``run`` names a job and ``task`` a part of it, the same for each attempt. A task that is repeated continues with
+        its own messages, and leaves those of other tasks that may still run.
         """
         with self._transaction():
             row = (message_hash, pubsub_topic, content_topic, timestamp, run, task, self._now_ms())
@@ -175,17 +175,17 @@ class ReceiptLedger:
             return claim
 
     def settle(self, message_hash: bytes, status: ReceiptStatus, *, detail: str = "", attempts: int = 1) -> None:
-        """Write down what became of a message that was claimed."""
+        """Write the status of a claimed message."""
         with self._transaction():
             self._database.execute(_SETTLE, (status.value, detail, attempts, self._now_ms(), message_hash))
 
     def restamp(self, message_hash: bytes, timestamp: int, sent_hash: bytes) -> None:
-        """Write down with which timestamp, and so which hash, a message leaves that was claimed."""
+        """Write the new timestamp, and so the new hash, of a claimed message."""
         with self._transaction():
             self._database.execute(_RESTAMP, (timestamp, sent_hash, message_hash))
 
     def stamp(self, message_hash: bytes) -> int | None:
-        """Return the timestamp that `restamp` noted for a message, if it did."""
+        """Return the timestamp of a message from `restamp`, or None."""
         row = self._database.execute(
             "SELECT sent_timestamp FROM receipt WHERE message_hash = ?", (message_hash,)
         ).fetchone()
@@ -197,7 +197,7 @@ class ReceiptLedger:
         return None if row is None else _receipt(row)
 
     def attempts_since(self, since_ms: int) -> int:
-        """Return how many messages were claimed or settled since a time: no more than that were sent."""
+        """Return the number of messages that were claimed or settled since a time; at most so many were sent."""
         (count,) = self._database.execute(_ATTEMPTS, (since_ms,)).fetchone()
         return int(count)
 

@@ -1,4 +1,4 @@
-"""The receipts of a sink as a table, one row for each message."""
+"""`read_receipts`: the receipts of a sink as a table, one row for each message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BATCH_RECEIPTS: Final = 5_000
 
 
 def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
-    """Return the receipts in a file as they are now; those of later messages are not among them."""
+    """Return the present receipts of a file, without later ones."""
     absolute = str(Path(path).absolute())
     if not Path(absolute).is_file():
         raise ConfigurationError(f"{absolute}: there is no such file; give the option 'receipts' of the sink")
@@ -46,7 +46,7 @@ def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
 
 
 def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator[pa.RecordBatch]:
-    """Yield the receipts behind one number up to another as batches of `RECEIPTS`."""
+    """Yield the receipts with numbers above ``after`` up to ``through`` as batches of `RECEIPTS`."""
     for start in range(after, through, _BATCH_RECEIPTS):
         found = list(ledger.read(start, min(through, start + _BATCH_RECEIPTS)))
         yield pa.RecordBatch.from_pylist([_row(receipt) for receipt in found], schema=_ARROW_SCHEMA)

@@ -10,22 +10,23 @@ tried once, and dropped after ``not_after_ms``, or where ``dropped`` says why it
 Options (their names in any case):
 
 - ``node``: address of the node, as `fairway.connect` takes it.
-- ``receipts``: a SQLite file, made if it is not there, that remembers what was sent. All tasks need the same file:
-  where they run on several machines, write from one of them (``coalesce(1)``).
-- ``attempts``: how often a message is tried before it has failed (default 3).
-- ``failOnError``: whether a task fails when messages have (default), so that Spark tries those again.
-- ``maxWait``: seconds that a row is waited for (default 3600); one whose time is further off is left to another run.
-- ``restampAfter``: seconds after which a message that has not left is given the time at which it leaves, because relays
-  and stores refuse old ones (default never).
-- ``cluster``, ``shards``: where rows without a pubsub topic go (default 1 and 8, The Waku Network).
+- ``receipts``: a SQLite file, created if it is missing, with the receipts of sent messages. All tasks need the same
+  file: if they run on several machines, write from one of them (``coalesce(1)``).
+- ``attempts``: number of attempts after which a message has failed (default 3).
+- ``failOnError``: whether a task fails if messages fail (default), so that Spark tries those again.
+- ``maxWait``: longest wait for the time of a row, in seconds (default 3600); later rows are left to another run.
+- ``restampAfter``: age in seconds at which an unsent message gets the present time as its timestamp, because relays and
+  stores refuse old ones (default never).
+- ``cluster``, ``shards``: cluster and number of shards for rows without a pubsub topic (default 1 and 8, The Waku
+  Network).
 
 Rows are sent in their order, one after the other in each partition, several partitions at once: one partition for each
 sender keeps a sender's messages in order. Running a job again sends what is not settled and nothing else. Speculative
 execution (``spark.speculation``) must be off.
 
-What was sent cannot be taken back: the sink appends, and refuses the mode ``overwrite``, for a stream ``complete``.
+Sent messages cannot be recalled: the sink appends, and refuses the mode ``overwrite``, for a stream ``complete``.
 
-The receipts are a table, too: `read_receipts`.
+`read_receipts` returns the receipts as a table.
 
 Example::
 
@@ -57,19 +58,19 @@ from fairway.waku.connect import connect
 _LOG: Final = logging.getLogger(__name__)
 _NAMES: Final = ("node", "receipts", "attempts", "failOnError", "maxWait", "restampAfter", "cluster", "shards")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation"})
-"""What Spark hands to the writer of a stream or a table beside the user's options."""
+"""Options that Spark adds to those of the user."""
 
 
 @dataclass(frozen=True)
 class TaskOutcome(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, for the driver."""
 
     outcome: DispatchCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a user asked of the sink; see the module's text."""
+    """The options of the sink; the docstring of the module describes each."""
 
     node: str
     receipts: str
@@ -131,7 +132,7 @@ def _seconds(given: Mapping[str, str], name: str, default: float | None) -> floa
 
 
 class _Sending:
-    """What both writers do; pickled to the tasks, which share the name of the run."""
+    """The common part of both writers; pickled to the tasks, which share the name of the run."""
 
     def __init__(self, options: Mapping[str, str], columns: Collection[str], *, overwrite: bool = False) -> None:
         if overwrite:
@@ -143,7 +144,7 @@ class _Sending:
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutcome:
-        """Send the rows of one task; raises `NetworkError` if messages failed, unless that is accepted."""
+        """Send the rows of one task; raise `NetworkError` if messages failed, unless ``failOnError`` is off."""
         context = TaskContext.get()
         outcome = asyncio.run(self._send(iterator, 0 if context is None else context.partitionId()))
         if outcome.failed and self._options.fail_on_error:
@@ -187,11 +188,11 @@ class WakuWriter(_Sending, DataSourceArrowWriter):
     """Sends a table."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how the rows ended; the receipts were written by the tasks."""
+        """Log the results of the rows; the tasks have written the receipts."""
         self._close_books(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how far it came: what was sent cannot be taken back, and is not sent again."""
+        """Log the results so far: sent messages cannot be recalled, and are not sent again."""
         self._close_books(messages)
 
 
@@ -199,11 +200,11 @@ class WakuStreamWriter(_Sending, DataSourceStreamArrowWriter):
     """Sends a stream; a micro-batch that is tried again sends only what was not settled."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Say how the rows of a micro-batch ended."""
+        """Log the results of the rows of a micro-batch."""
         self._close_books(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Say how far a micro-batch came."""
+        """Log the results of a micro-batch so far."""
         self._close_books(messages)
 
 

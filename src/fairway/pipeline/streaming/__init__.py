@@ -1,4 +1,4 @@
-"""The pipeline as a stream: archives followed as they grow, each message delivered once, as soon as it is complete.
+"""The pipeline as a stream: follows archives as they grow, and delivers each message once, when it is complete.
 
 ::
 

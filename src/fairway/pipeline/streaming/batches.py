@@ -1,8 +1,8 @@
-"""Micro-batches as folders: each appears whole, under its number, once.
+"""`Batches`: micro-batches as folders; each folder appears complete, with the number of its micro-batch, once.
 
-A micro-batch is written aside and moved to its place in one step. Spark repeats the last one when it was killed before
-it noted that it was done: then the folder is there already, and what was repeated is thrown away. So whoever reads
-``.../batch=*/`` sees every row exactly once, with Spark or without.
+A micro-batch is written aside and moved to its place in one step. Spark repeats the last one if it was killed before it
+had recorded its end: then the folder exists already, and the repetition is removed. So a reader of ``.../batch=*/``
+finds every row exactly once, with Spark or without.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Batches:
     """The micro-batches of one table."""
 
     def __init__(self, place: Path, aside: Path) -> None:
-        """Keep them at ``place``; ``aside`` is a folder of the same file system that nobody reads."""
+        """Keep them at ``place``; ``aside`` is a folder of the same file system for incomplete ones."""
         self.place = place
         self._aside = aside
 
@@ -36,13 +36,13 @@ class Batches:
         return sorted(int(name.removeprefix(_PREFIX)) for name in names)
 
     def folder(self, number: int) -> Path:
-        """Return where a micro-batch is or will be."""
+        """Return the folder of a micro-batch."""
         return self.place / f"{_PREFIX}{number}"
 
     def commit(self, frame: DataFrame, number: int, by: Iterable[str] = ()) -> None:
-        """Write a micro-batch, in folders by some columns. One that is there already is computed and thrown away.
+        """Write a micro-batch, in folders by the columns ``by``. An existing one is computed again and not written.
 
-        It is computed because Spark's state moves on with the computation.
+        It must be computed, because the computation changes Spark's state.
         """
         if self.folder(number).exists():
             frame.write.format("noop").mode("overwrite").save()
@@ -50,7 +50,7 @@ class Batches:
         self.put(number, lambda aside: frame.write.options(**_WRITER_OPTIONS).partitionBy(*by).parquet(str(aside)))
 
     def put(self, number: int, write: Callable[[Path], None]) -> None:
-        """Let something be written aside, and make it a micro-batch."""
+        """Call ``write`` with a path aside, and make its result the micro-batch ``number``."""
         self._aside.mkdir(parents=True, exist_ok=True)
         self.place.mkdir(parents=True, exist_ok=True)
         aside = self._aside / f"{self.place.name}-{number}-{secrets.token_hex(4)}"
@@ -64,5 +64,5 @@ class Batches:
         return sum(pq.read_metadata(file).num_rows for file in files if not file.name.startswith((".", "_")))
 
     def clear_aside(self) -> None:
-        """Throw away what was left unfinished."""
+        """Remove incomplete micro-batches."""
         shutil.rmtree(self._aside, ignore_errors=True)

@@ -1,14 +1,13 @@
-"""One channel of a stream: the protocol core over one micro-batch after the other.
+"""`ChannelCore`: the protocol core of one channel of a stream, over successive micro-batches.
 
-A `ChannelCore` is the reassembler that a live channel runs, one for each wire that the channel speaks, with `Gaps` and,
-for each incomplete set of segments, what its delivery will say. All of it is rows (`fairway.protocol.journal`): what a
-micro-batch changed is written, and nothing else, so that its cost does not grow with the channel. Each SDS message must
-be given once; whoever feeds a core sees to that.
+It consists of the reassembler of a live channel, one for each profile of the channel, of `Gaps`, and for each
+incomplete segment set of the data for its delivery. The state is rows (`fairway.protocol.journal`): only changed rows
+are written, so that the cost of a micro-batch does not grow with the channel. The caller must give each SDS message
+once.
 
-Invariant: what is remembered has an end, whatever anybody sends. Incomplete sets: `STREAM_SEGMENTATION`, beyond which
-the oldest set of the sender, or of the one that holds most, is given up. What is given up here is not lost: it is in
-the table of messages, from which the tables are made, and `fairway.pipeline.streaming.settling` delivers what they
-show.
+Invariant: the state is bounded, whatever participants send. Beyond the bounds of `STREAM_SEGMENTATION` the oldest
+incomplete set is dropped: of the sender, or of the sender that holds most. Its messages are still in the recorded
+messages, from which the tables are made; `fairway.pipeline.streaming.settling` delivers what the tables have more.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _SYNC: Final = "sync"
 _TIMES: Final = "times"
 _ASIDE: Final = "aside"
 _MAX_ASIDE: Final = 256
-"""Segments that a channel sets aside; beyond them the oldest is forgotten, and the tables tell in the end."""
+"""Segments that a channel sets aside; beyond it the oldest is dropped, but the tables still have it."""
 _NOW_MS: Final = 0
 """Nothing expires: an archive is read at its own pace."""
 
@@ -81,19 +80,19 @@ class StreamedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreChanges:
-    """What a micro-batch changed."""
+    """The changes of a micro-batch."""
 
     summary: Row
-    """The one row that is written in every micro-batch; it has an end (`fairway.pipeline.streaming.gaps`)."""
+    """The row that is written in every micro-batch; its size is bounded (`fairway.pipeline.streaming.gaps`)."""
     rows: Mapping[str, Row | None]
-    """Rows of incomplete and completed sets by their keys; None for one that is gone."""
+    """Changed rows of incomplete and completed sets by their keys; None: removed."""
 
 
 class ChannelCore:
     """The core of one channel, for one micro-batch."""
 
     def __init__(self, channel_id: str, summary: Row | None, load: Callable[[], Iterable[tuple[str, Row]]]) -> None:
-        """Take up the state: ``summary`` as it was written last, ``load`` to get the rows if they are needed."""
+        """Restore the state: ``summary`` is the last one written, ``load`` returns the rows if they are needed."""
         self._channel_id = channel_id
         self._gaps = Gaps() if summary is None else Gaps(*summary)
         self._times: dict[str, Row] = {}
@@ -106,7 +105,7 @@ class ChannelCore:
     def take(self, arrivals: Iterable[StreamedMessage]) -> Iterator[Row]:
         """Take in a micro-batch and yield rows of `EMITTED`; the state is complete when the last one was taken.
 
-        Whole messages are not kept in memory, segments are.
+        Segments are kept in memory, whole messages are not.
         """
         segments: list[StreamedMessage] = []
         citing: list[tuple[str, str, int, tuple[str, ...]]] = []
@@ -133,7 +132,7 @@ class ChannelCore:
             yield from self._segment(segment)
 
     def changes(self) -> CoreChanges:
-        """Return what must be written so that the next core can take it up."""
+        """Return the changes to write for the core of the next micro-batch."""
         return CoreChanges(
             summary=(self._gaps.seen, self._gaps.missing), rows={key: self._row(key) for key in self._touched}
         )
@@ -200,7 +199,7 @@ class ChannelCore:
             self._touched[key] = None
 
     def _all(self) -> dict[str, Reassembler]:
-        """Return the reassemblers, which are only loaded for a micro-batch that has segments."""
+        """Return the reassemblers; they are loaded only for a micro-batch with segments."""
         if self._reassemblers is None:
             self._reassemblers = {profile.value: self._reassembler(profile) for profile in Profile}
             rows: dict[str, list[tuple[str, Row]]] = {}
@@ -252,5 +251,5 @@ class ChannelCore:
 
 
 def _name(profile: str, key: SetKey) -> str:
-    """Return the key of the row that tells the least Lamport timestamp and the latest timestamp of a set."""
+    """Return the key of the row with the least Lamport timestamp and the latest timestamp of a set."""
     return f"{_TIMES}/{profile}/{key.payload_hash.hex()}/{key.payload_length}/{key.generation}/{key.sender_id}"

@@ -1,4 +1,4 @@
-"""How a stream ends: asked for by a signal, or because Spark gave one of its queries up."""
+"""Ends a stream after a signal, and explains why Spark ended one of its queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _POLL_S: Final = 0.05
 
 @contextmanager
 def ending_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set an event at Ctrl-C or SIGTERM; a second one is as ever. For the main thread, with the session started.
+    """Set an event at Ctrl-C or SIGTERM; a second signal has its usual effect. Call it in the main thread.
+
+    The session must have been started before.
 
     (Spark's own handler, which it sets when a session starts, would raise in the middle of whatever runs.)
     """
@@ -52,7 +54,7 @@ def end_query(query: StreamingQuery) -> None:
 
 
 def failure_of_query(query: StreamingQuery, folder: Path) -> FairwayError | None:
-    """Return why a query of a stream into a folder ended, None if it came to its end."""
+    """Return the error that ended a query of a stream into a folder; None if it ended normally."""
     failure = query.exception()
     if failure is None:
         return None

@@ -1,4 +1,4 @@
-"""How many rows came in and went out: counted in the folders of micro-batches, so that a restart knows them too."""
+"""`Figures`: the counts of a stream, taken from the folders of micro-batches, so that they survive a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamFigures:
         self.update()
 
     def update(self) -> None:
-        """Count the micro-batches that are new."""
+        """Count the new micro-batches."""
         recorded, emitted = self._folder.recorded, self._folder.emitted
         while recorded.folder(self._next_recorded).exists():
             self.recorded += recorded.rows(self._next_recorded)
@@ -42,7 +42,7 @@ class StreamFigures:
             self._next_settled -= 1
 
     def keep(self) -> None:
-        """Note what was counted, so that the next start need not open every file there is."""
+        """Store the counts, so that the next start need not open all files."""
         write_json(
             self._place,
             {
@@ -52,7 +52,7 @@ class StreamFigures:
         )
 
     def news(self, query: StreamingQuery, *, is_record: bool) -> Iterator[StreamProgress]:
-        """Yield the micro-batches of a query that ended since this was asked last."""
+        """Yield the micro-batches of a query that have ended since the last call."""
         for told in query.recentProgress:
             progress: dict[str, Any] = json.loads(told.json)
             run, batch = str(progress["runId"]), int(progress["batchId"])
@@ -74,7 +74,7 @@ class StreamFigures:
     def told(
         self, phase: Phase, batch: int, rows: int, seconds: float, behind_s: float | None = None
     ) -> StreamProgress:
-        """Return where the stream is."""
+        """Return the progress of the stream."""
         return StreamProgress(
             phase=phase,
             batch=batch,
@@ -101,7 +101,7 @@ class StreamFigures:
 
 
 def _behind_s(sources: list[dict[str, Any]]) -> float | None:
-    """Return by how much of the messages' own time the archive that is least far is behind."""
+    """Return how far the stream is behind the archives by the timestamps of messages: the largest difference."""
     lags = [_lag_ns(source.get("endOffset"), source.get("latestOffset")) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return max(known) / NS_PER_S if known else None
@@ -115,7 +115,7 @@ def _lag_ns(reached: Any, latest: Any) -> int | None:
 
 
 def _decoded(offset: Any) -> Any:
-    """Return an offset as a value; Spark tells it as JSON, or as a text of JSON."""
+    """Return an offset as a value; Spark has it as JSON, or as a string with JSON."""
     try:
         return json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

@@ -1,4 +1,4 @@
-"""The folder of a stream: a run folder that is made anew from time to time, and what the stream keeps beside it.
+"""`StreamFolder`: the folder of a stream: a run folder that is replaced at each refresh, and the stream's own files.
 
 ::
 
@@ -10,8 +10,8 @@
     DIR/stream/generations/N/         run folders; ``stream/current`` is a link to the last one
     DIR/stream/aside/                 what is being written
 
-Invariant: whoever opens DIR sees one generation of tables, whole. One link changes, in one step; the generation before
-stays until the next one, for those who are reading it.
+Invariant: a reader of DIR finds one generation of tables, complete. A refresh changes one link in one step; the
+generation before stays until the next refresh, for readers that have opened it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StreamFolder:
     def open_for(
         cls, path: Path, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None
     ) -> StreamFolder:
-        """Take a folder for a stream, a new one or one to go on with.
+        """Open a folder for a stream, a new one or one to continue with.
 
         Raises `ConfigurationError` for a folder that holds something else, belongs to another stream, or is in use.
         """
@@ -80,16 +80,16 @@ class StreamFolder:
         return folder
 
     def checkpoint(self, name: str) -> str:
-        """Return where Spark keeps what it needs to go on with a query."""
+        """Return the folder of Spark's checkpoint of a query."""
         return str(self.own / "checkpoints" / name)
 
     @property
     def next_generation(self) -> Path:
-        """Return the run folder in which the next tables are made."""
+        """Return the run folder for the tables of the next refresh."""
         return self.own / "generations" / "next"
 
     def generation(self) -> dict[str, Any] | None:
-        """Return the manifest of the tables that are shown, None before the first refresh."""
+        """Return the manifest of the present tables, None before the first refresh."""
         try:
             told: dict[str, Any] = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -113,14 +113,14 @@ class StreamFolder:
                 shutil.rmtree(old, ignore_errors=True)
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the lock of the folder."""
         self._lock.release()
 
     def _generations(self) -> list[Path]:
         return [one for one in (self.own / "generations").glob("*") if one.name.isdigit()]
 
     def _begin(self) -> None:
-        """Throw away what was left unfinished, and see that there is something to read."""
+        """Remove incomplete files, and write an empty micro-batch if there is none."""
         self.recorded.clear_aside()
         if not self.recorded.folder(_BEFORE_ALL).exists():
 
@@ -188,7 +188,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _link(place: Path, target: Path) -> None:
-    """Make a name a link, in one step, whatever it was a link to before."""
+    """Create or replace a link in one step."""
     written = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     written.symlink_to(target)
     written.replace(place)

@@ -1,9 +1,9 @@
-"""What of a channel is cited and has not come, as a stream knows it: with a memory that has an end.
+"""`Gaps`: the missing messages of a channel in a stream, with bounded memory.
 
-The table ``missing_messages`` is exact, and needs all of a channel to be so. This is the figure for whoever watches:
-a message counts as missing when it is cited and is none of the last that came. Bounds: `MAX_SEEN` and `MAX_MISSING`
-ids, of eight bytes each; what is cited from farther back counts as missing, and of more missing ones than that the
-oldest are no longer noticed when they come after all.
+The table ``missing_messages`` is exact, but needs the whole channel. Here a message is missing if it is cited and is
+not among the last messages: an estimate for the progress of a stream. It keeps `MAX_SEEN` and `MAX_MISSING` ids of
+eight bytes each. A citation of an older message counts as missing, and the oldest missing messages beyond the bound are
+not noticed when they come after all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CONTENT: Final = "content"
 
 
 class Gaps:
-    """The last messages of a channel, and those that are missing. Bounds hold for what is kept, not within a batch."""
+    """The last messages of a channel, and the missing ones. The bounds hold between two micro-batches."""
 
     __slots__ = ("_missing", "_seen")
 
     def __init__(self, seen: bytes = b"", missing: bytes = b"") -> None:
-        """Take up what `seen` and `missing` gave."""
+        """Restore the state from the results of `seen` and `missing`."""
         self._seen = dict.fromkeys(_split(seen))
         self._missing = dict.fromkeys(_split(missing))
 
@@ -46,7 +46,7 @@ class Gaps:
         return b"".join(islice(self._missing, max(0, len(self._missing) - MAX_MISSING), None))
 
     def came(self, kind: str, message_id: str) -> bool:
-        """Note a message; return whether it had been missing."""
+        """Note a message; return whether it was missing."""
         if kind != _CONTENT:
             return False
         mark = _mark(message_id)
@@ -54,10 +54,10 @@ class Gaps:
         return self._missing.pop(mark, self) is None
 
     def cited(self, kind: str, message_id: str, cited: Iterable[str]) -> list[str]:
-        """Note what a message cites; return what is missing from now on.
+        """Note the citations of a message; return the newly missing messages.
 
-        As in `fairway.pipeline.stages.missing_messages`, nobody waits for what can never come: a message that cites
-        itself, an empty id, a sync message; and what is ephemeral is outside the causal order.
+        As in `fairway.pipeline.stages.missing_messages`, citations of the message itself, of an empty id and of sync
+        messages do not count, and ephemeral messages are outside the causal order.
         """
         if kind == _OUTSIDE_THE_ORDER:
             return []

@@ -1,7 +1,7 @@
-"""A stream from its start to its end: queries, progress, refreshes.
+"""`stream`: a stream from its start to its end: queries, progress, refreshes.
 
-Invariant: whatever ends the process, the next start goes on behind the last micro-batch that is in its folder. Ending
-in good order only adds that everything recorded went through the cores, and that the tables show it.
+Invariant: however the process ends, the next start continues after the last micro-batch in the folder. Before a regular
+end, all recorded messages go through the cores and into the tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def stream(
     stop: threading.Event | None = None,
     signals: bool = False,
 ) -> StreamSummary:
-    """Follow archives into a folder: deliver each message once, as soon as it is complete, and keep the tables.
+    """Follow archives into a folder: deliver each message once, when it is complete, and update the tables.
 
     ``sources`` are URIs as `fairway.pipeline.run.run` takes them, of archives that can be followed: ``sqlite:``,
     ``postgresql:``, ``http:``, and ``parquet:`` for a folder that gains files. Runs until ``stop`` is set, with
@@ -54,8 +54,8 @@ def stream(
     Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the stream. Started again
     with the same sources, options and keys it goes on where it was, however it ended.
 
-    Raises `ConfigurationError` for sources, options or a folder that cannot be, or a folder of another stream;
-    `PipelineError` when Spark gives a query up, after which a new start goes on.
+    Raises `ConfigurationError` for invalid sources or options, or an unusable folder; `PipelineError` when Spark ends a
+    query with an error, after which a new start continues.
     """
     options = options or StreamOptions()
     # In one order, whatever the order in which they are given: Spark tells them apart by their place.
@@ -127,7 +127,7 @@ class _Stream:
             end_query(query)
 
     def _follow(self, running: Sequence[StreamingQuery]) -> None:
-        """Tell how queries go, until one of them ends or the end is asked for."""
+        """Report the progress of queries until one of them ends, or the stop event is set."""
         due_s = time.monotonic() + self.options.refresh_s
         while not self.stop.is_set():
             ended = [query for query in running if not query.isActive]

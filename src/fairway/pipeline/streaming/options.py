@@ -1,4 +1,4 @@
-"""How a stream goes: what belongs to its identity, and what may be other at each start."""
+"""`StreamOptions`: the options of a stream: those that are fixed at the first start, and those of each start."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class StreamOptions:
     """Options of a stream. Those of ``tables`` and ``state_partitions`` hold from its first start on."""
 
     tables: RunOptions = field(default_factory=RunOptions)
-    """What decides about the tables, as for a run; the format is Parquet."""
+    """The options of the tables, as for a run; the format is Parquet."""
     once: bool = False
-    """Whether to end when everything that is there now has been read."""
+    """Whether to end when all messages that are there now have been read."""
     every_s: float = 5.0
-    """How often a micro-batch begins, unless the one before takes longer; no matter with ``once``."""
+    """Time between the beginnings of two micro-batches, unless one takes longer; without effect with ``once``."""
     refresh_s: float = 600.0
-    """How often the tables are made anew while the stream goes on, if anything came; 0 for only at its end. The next
-    time is put off by as long as it took."""
+    """Time between two refreshes of the tables, if messages came; 0: only at the end. A refresh delays the next one by
+    its own duration."""
     rows_per_batch: int = 10_000
-    """How far along each archive a micro-batch goes at most."""
+    """Largest number of rows of each archive in a micro-batch."""
     files_per_batch: int = 8
     """How many recorded files a micro-batch of the cores takes at most; so many rows, times the one above, can be in
     memory. (A limit in bytes is none: what somebody sends may shrink to a thousandth of its size.)"""
     settle_ms: int = DEFAULT_SETTLE_MS
-    """How old a message must be by its own timestamp before it is read (`fairway.pipeline.sources.stream`)."""
+    """Age by its timestamp at which a message is read (`fairway.pipeline.sources.stream`)."""
     fail_on_data_loss: bool = True
-    """Whether to stop when an archive may have dropped messages that were not read."""
+    """Whether to stop when an archive may have removed messages that were not read."""
     state_partitions: int = field(default_factory=lambda: min(max(2, machine.cores()), MAX_STATE_PARTITIONS))
-    """Into how many parts the channels are split. Fixed at the first start: Spark cannot split state anew."""
+    """Number of parts of the channels. Fixed at the first start, because Spark cannot split state again."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigurationError` for what cannot be."""
+        """Raise `ConfigurationError` for invalid values."""
         if self.tables.format != "parquet":
             raise ConfigurationError(
                 f"the tables of a stream are Parquet, not {self.tables.format}: run the pipeline over what it recorded"
@@ -57,7 +57,7 @@ class StreamOptions:
                 raise ConfigurationError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
     def identity(self) -> dict[str, Any]:
-        """Return what must be the same at each start, as JSON knows it."""
+        """Return the options that must be the same at each start, as values for JSON."""
         return self.tables.as_json()
 
     def ending_when_done(self) -> StreamOptions:

@@ -23,9 +23,9 @@ _Emitted: Final = SparkRow(*columns_of(EMITTED))
 
 
 def emitted(sds_messages: DataFrame) -> DataFrame:
-    """Return what the cores of all channels say (`EMITTED`) of a stream of ``sds_messages``.
+    """Return the rows (`EMITTED`) of the cores of all channels for a stream of ``sds_messages``.
 
-    Repeated SDS messages may be among them: the first one to come counts.
+    The input may repeat SDS messages: the first copy counts.
     """
     cited = F.transform("causal_history", lambda entry: entry["message_id"])
     arrivals = (
@@ -53,7 +53,7 @@ class ChannelProcessor(StatefulProcessor):
         rows: Iterator[SparkRow],
         timerValues: Any,  # noqa: ARG002, N803 - as Spark calls it, by name
     ) -> Iterator[SparkRow]:
-        """Take in what a micro-batch has of one channel."""
+        """Process the rows of a micro-batch for one channel."""
         told = self._summary.get()
         core = ChannelCore(key[0], None if told is None else decode_row(bytes(told[0])), self._load)
         for row in core.take(map(_arrival, rows)):

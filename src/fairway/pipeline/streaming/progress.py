@@ -1,4 +1,4 @@
-"""What a stream tells: where it is after each micro-batch, and at its end what came of everything."""
+"""`StreamProgress`: the progress of a stream after each micro-batch; `StreamSummary`: its result."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fairway.pipeline.run.summary import Balance, balance_json
 
 
 class Phase(Enum):
-    """What a line of progress is about."""
+    """The step that a progress event reports."""
 
     RECORDED = "recorded"
-    """A micro-batch of the archives was taken over."""
+    """A micro-batch of the archives was recorded."""
     DELIVERED = "delivered"
-    """A micro-batch of that went through the cores."""
+    """A recorded micro-batch went through the cores."""
     REFRESHING = "refreshing"
-    """The tables are being made anew."""
+    """A refresh of the tables began."""
     REFRESHED = "refreshed"
-    """The tables were made anew."""
+    """A refresh of the tables ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """Where a stream is. All counts but ``rows`` are since its first start."""
+    """The progress of a stream. All counts except ``rows`` are since its first start."""
 
     phase: Phase
     batch: int
@@ -41,7 +41,7 @@ class StreamProgress:
     missing: int
     """Messages that are cited and have not come, as far as the stream remembers; the table is exact."""
     behind_s: float | None = None
-    """By how much of the messages' own time the archives are ahead; None when that cannot be told."""
+    """How far the stream is behind the archives, by the timestamps of messages; None if unknown."""
 
     @property
     def rows_per_s(self) -> float:
@@ -58,7 +58,7 @@ Listener = Callable[[StreamProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary:
-    """What a stream left when it ended."""
+    """The result of a stream."""
 
     folder: Path
     recorded: int
@@ -66,7 +66,7 @@ class StreamSummary:
     delivered: int
     """Messages that were delivered since then."""
     settled: int
-    """Those of them that the cores had given up, and the tables showed to be complete."""
+    """Delivered messages that the cores had dropped as incomplete, and the tables showed as complete."""
     missing: int
     """Rows of ``missing_messages``."""
     balance: Balance

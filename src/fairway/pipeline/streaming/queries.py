@@ -1,9 +1,8 @@
 """The two queries of a stream.
 
-``record`` takes over what the archives give, as it is; ``deliver`` reads that and runs the cores. One query could not
-do both without reading each archive twice, and what an archive gives for the same range may differ from one second to
-the next. What is recorded does not: so tables and deliveries are of the same rows, and each query goes on by itself
-from where it was killed.
+``record`` copies the rows of the archives; ``deliver`` reads the copies and runs the cores. A single query would have
+to read each archive twice, and an archive may give other rows for the same range later. Recorded rows do not change: so
+tables and deliveries come from the same rows, and each query continues by itself after a crash.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _STATE_SETTINGS: Final = {
 
 
 def check_sources(sources: tuple[RunSource, ...]) -> None:
-    """Raise `ConfigurationError` for a source that cannot be followed, and what it raises if it cannot be opened."""
+    """Raise `ConfigurationError` for a source that cannot be followed, and the errors of one that cannot be opened."""
     for source in sources:
         if source.scheme != _PARQUET and source.scheme not in _UNORDERED:
             scan = scan_of(source.uri, Selection(), source.label)
@@ -63,7 +62,7 @@ def check_sources(sources: tuple[RunSource, ...]) -> None:
 def record(
     spark: SparkSession, folder: StreamFolder, sources: tuple[RunSource, ...], options: StreamOptions
 ) -> StreamingQuery:
-    """Start the query that takes over what the archives give."""
+    """Start the query that copies the rows of the archives."""
     register(spark)
     rows = reduce(DataFrame.unionByName, [_followed(spark, source, options) for source in sources])
     return _started(spark, rows, RECORD, folder, options, folder.recorded.commit)
@@ -72,7 +71,7 @@ def record(
 def deliver(
     spark: SparkSession, folder: StreamFolder, options: StreamOptions, keys: ChannelKeys | None
 ) -> StreamingQuery:
-    """Start the query that runs the cores over what was recorded."""
+    """Start the query that runs the cores over the recorded rows."""
     recorded = (
         spark.readStream.schema(f"{WAKU_MESSAGES}, batch int")
         .option("maxFilesPerTrigger", options.files_per_batch)

@@ -1,7 +1,7 @@
-"""The tables of a stream: the steps of a run over what was recorded, shown in one step when all of them are there.
+"""`refresh`: updates the tables of a stream: the steps of a run over all recorded rows, published in one step.
 
-So a stream has the very tables that a run over the same rows would write, however they came. It costs what a run costs:
-the time grows with all that was ever recorded, and not with what is new.
+So a stream has the same tables as a run over the same rows, in any order of arrival. A refresh costs as much as a run:
+its time grows with all recorded rows, not with the new ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def refresh(
     options: StreamOptions,
     keys: ChannelKeys | None,
 ) -> dict[str, Any]:
-    """Make the tables anew, unless nothing was recorded since; return their manifest."""
+    """Update the tables, unless no row was recorded since the last refresh; return their manifest."""
     through = folder.recorded.numbers()[-1]
     shown = folder.generation()
     if shown is not None and shown["stream"]["through"] == through:
@@ -50,7 +50,7 @@ def refresh(
 
 
 def _add_empty_stores(folder: StreamFolder, manifest: dict[str, Any], sources: tuple[RunSource, ...]) -> None:
-    """Give each store that has given nothing its row, as a run does, which knows the stores and not only their rows."""
+    """Add a row to ``store_completeness`` for each store without messages, as a run does."""
     place = folder.next_generation / "tables" / _STORES
     added = place / "part-empty.parquet"
     added.unlink(missing_ok=True)  # of an attempt that was broken off

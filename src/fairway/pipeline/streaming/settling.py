@@ -1,9 +1,8 @@
-"""What the tables show to be complete and no core has delivered: delivered when a stream ends, once.
+"""`settle`: at the end of a stream, delivers the messages that the tables have and no core has delivered, once.
 
-A core forgets segments beyond its bounds, and of two messages under one id it knows the first that came, where the
-tables take the older one. So after the last refresh, when the cores have seen all that the tables were made of, each
-row of ``delivered`` none of whose SDS messages was in a delivery is delivered as well, in a micro-batch with a number
-below zero. The other query leaves out what is in these.
+A core drops segments beyond its bounds, and of two messages under one id it uses the first to arrive, while the tables
+use the older one. So after the last refresh, each row of ``delivered`` without an SDS message in an earlier delivery is
+delivered too, in a micro-batch with a negative number. The query ``deliver`` leaves out the messages of these.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fairway.pipeline.streaming.folder import StreamFolder
 
 
 def settle(spark: SparkSession, folder: StreamFolder) -> int:
-    """Deliver what is left; return how many messages that were. Only while no query runs."""
+    """Deliver the remaining messages and return their number. Must be called while no query runs."""
     table = spark.read.parquet(str(folder.path / "tables" / "delivered"))
     left = undelivered(table, emitted_so_far(spark, folder)).persist()
     try:
@@ -39,7 +38,7 @@ def settle(spark: SparkSession, folder: StreamFolder) -> int:
 
 
 def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
-    """Return what leaves out of a micro-batch that was delivered from the tables before; none is while a query runs."""
+    """Return a filter that removes from a micro-batch the messages that `settle` has delivered before."""
     places = [str(folder.emitted.folder(number)) for number in folder.emitted.numbers() if number < 0]
 
     def leave_out(frame: DataFrame) -> DataFrame:
@@ -54,7 +53,7 @@ def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
 
 
 def emitted_so_far(spark: SparkSession, folder: StreamFolder) -> DataFrame:
-    """Return all rows of `EMITTED` that were ever written, with the number of their micro-batch in ``batch``."""
+    """Return all written rows of `EMITTED`, with the number of their micro-batch in ``batch``."""
     if not folder.emitted.numbers():
         return spark.createDataFrame([], f"{EMITTED}, batch int")
     return spark.read.schema(f"{EMITTED}, batch int").parquet(str(folder.emitted.place))
