@@ -259,5 +259,5 @@ def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:
 
 
 def _options_for(message: WakuMessage) -> ReliableChannelOptions:
-    """Return the defaults of the profile that a message's marker tells."""
+    """Return the default options of the profile that the marker of a message names."""
     return Profile.of_marker(message.meta).options()

@@ -50,7 +50,7 @@ def sending_config(options: ReliableChannelOptions) -> SdsConfig:
 def open_channel(
     channel_id: str, sender_id: str, options: ReliableChannelOptions, state: ChannelState | None, start_ms: int
 ) -> MessageChannel:
-    """Return the SDS channel of a sender at the start of a batch; `ConfigurationError` for names that cannot be."""
+    """Return the SDS channel of a sender at the start of a batch; raise `ConfigurationError` for invalid names."""
     channel = MessageChannel(channel_id, sender_id, sending_config(options), now_ms=start_ms, profile=options.profile)
     if state is not None:
         channel.lamport = max(channel.lamport, state.lamport)

@@ -72,7 +72,7 @@ class Dispatch:
     _total: int = 0
 
     async def run(self) -> DispatchCounts:
-        """Send everything that is not settled, and say how many rows of this attempt ended how."""
+        """Send all messages that are not settled, and return the outcome of this attempt."""
         outcome = DispatchCounts()
         left = self._unsettled()
         for epoch in sorted(left):

@@ -37,9 +37,9 @@ class SendSummary:
     ends_ms: int | None
     """The planned time of the last message."""
     statuses: dict[str, int]
-    """How many messages stand where: a `ReceiptStatus`, or ``waiting``."""
+    """Number of messages by status: a `ReceiptStatus`, or ``waiting``."""
     outcome: DispatchCounts
-    """What this attempt did."""
+    """The result of this attempt."""
 
     @property
     def left(self) -> int:
@@ -67,7 +67,7 @@ def status_without_receipt(row: Mapping[str, Any]) -> str:
 
 
 def summary_of(run: RunFolder, ledger: ReceiptLedger, files: Sequence[Path], outcome: DispatchCounts) -> SendSummary:
-    """Return where a batch stands whose tables are whole."""
+    """Return the summary of a batch whose tables are complete."""
     statuses: Counter[str] = Counter()
     senders: set[str] = set()
     channels: set[str] = set()

@@ -40,7 +40,7 @@ REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp")
 
 @dataclass(slots=True)
 class DispatchCounts:
-    """How many rows ended how."""
+    """The number of rows by result."""
 
     sent: int = 0
     found: int = 0
@@ -53,7 +53,7 @@ class DispatchCounts:
     """Ephemeral messages that could not be sent in their time."""
 
     def __add__(self, other: DispatchCounts) -> DispatchCounts:
-        """Return both together."""
+        """Return the sum of both."""
         return DispatchCounts(
             sent=self.sent + other.sent,
             found=self.found + other.found,
@@ -89,7 +89,7 @@ class Dispatcher:
     now_ns: Callable[[], int] = time.time_ns
 
     async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> DispatchCounts:
-        """Send rows and say how they ended; what became of each stands in the ledger."""
+        """Send rows and return the outcome; the ledger gets a receipt for each."""
         outcome = DispatchCounts()
         for row in rows:
             outcome += await self._send(row)

@@ -99,7 +99,7 @@ class Claim(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchReceipt:
-    """One message and what became of it."""
+    """One message and its state."""
 
     message_hash: bytes
     pubsub_topic: str

@@ -1,4 +1,4 @@
-"""`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.waku.rest.StoreClient`.
+"""`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.waku.rest.RestStoreClient`.
 
 Invariant: the timestamp and hash of a message decide which slice it is in, whatever order and range the node uses. So
 slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
@@ -27,7 +27,7 @@ from fairway.waku.rest.store_messages import MAX_PAGE_SIZE
 
 
 class StoreNodeArchive(ReadableArchive):
-    """A context manager over one node; raises what `RestStoreClient` raises, at the first page."""
+    """A context manager over one node; the first page raises the errors of `RestStoreClient`."""
 
     def __init__(
         self, address: str, *, client: RestStoreClient | None = None, now_ns: Callable[[], int] = time.time_ns

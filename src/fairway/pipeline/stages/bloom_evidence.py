@@ -151,7 +151,7 @@ class ChannelWitness:
         self._told: OrderedDict[str, _Told] = OrderedDict()
 
     def hear(self, heard: Heard) -> list[tuple[str, str, str]]:
-        """Return what a message tells, as (message id, participant, how), and take it into the window."""
+        """Return the acknowledgements of a message as (message id, participant, how), and add it to the window."""
         codec = Profile(heard.profile).codec
         ancestors = 0
         for message_id in heard.cited:

@@ -67,7 +67,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LackingSegments:
-    """What a complete message lacks."""
+    """The lost segments of a complete message."""
 
     rebuilt: tuple[str, ...] = ()
     """Their known ids, in the order of sending."""
@@ -76,7 +76,7 @@ class LackingSegments:
 
 
 def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
-    """Return what a message lacks; ``config.parity_rate`` tells how much parity there was if no segment does."""
+    """Return the lost segments of a message; ``config.parity_rate`` gives the parity count if no segment does."""
     places = {seen.order(whole.data_count): seen for seen in whole.seen}
     parts = _parts(whole, places, config)
     first, last = min(places), max(places)

@@ -243,7 +243,7 @@ def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
 def _lost(
     sending: _Sending, sender_id: str, segment_format: SegmentFormat, config: SegmentationConfig
 ) -> LackingSegments:
-    """Return what a complete sending lacks."""
+    """Return the lost segments of a complete sending."""
     if sending.payload is None or sending.data_count is None:
         return LackingSegments()
     whole = Whole(

@@ -64,7 +64,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class StreamedMessage(NamedTuple):
-    """An SDS message, of a channel that is known."""
+    """An SDS message of the channel."""
 
     message_id: str
     sender_id: str | None

@@ -16,7 +16,7 @@ from fairway.units import MS_PER_S, NS_PER_S
 
 
 class StreamFigures:
-    """The counts of a stream. A micro-batch never changes, so each is counted once, and `keep` notes what was."""
+    """The counts of a stream. A micro-batch never changes, so each is counted once; `keep` stores the counts."""
 
     def __init__(self, folder: StreamFolder) -> None:
         self._folder = folder
