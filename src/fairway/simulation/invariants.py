@@ -1,9 +1,9 @@
 """The invariants of every run, for any faults of the network and the machines.
 
-Each function compares the events of channels with the `Ledger`, and returns a `Violation` with a sentence for people
-for every difference. A message is owed to all participants that were present when it was sent and are present at the
-end, even if they were offline or crashed in between. A message whose sender left for good is owed only if a participant
-that stayed got it, because otherwise none can know of it. Participants that join are owed no earlier messages.
+Each function compares the events of channels with the `Ledger`, and returns a `Violation` with a sentence for every
+difference. A message is owed to all participants that were present when it was sent and are present at the end, even if
+they were offline or crashed in between. A message whose sender left for good is owed only if a participant that stayed
+got it, because otherwise none can know of it. Participants that join are owed no earlier messages.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OPEN_TABLES: Final = (REQUESTS, SEGMENTS, OUTBOX, PARKED, MISSING, ARRIVALS, AW
 
 
 class Invariant(Enum):
-    """What can be violated."""
+    """The name of an invariant."""
 
     DELIVERED = "everybody gets everything"
     ONCE = "nothing comes twice"
@@ -84,7 +84,7 @@ class Violation:
 
     invariant: Invariant
     at_ms: int | None
-    """When it happened, in milliseconds since the world began; None for what is so at the end."""
+    """The time in milliseconds since the world began; None for a fault in the final state."""
     participant: str | None
     request_id: str | None
     sentence: str
@@ -99,7 +99,7 @@ class Checks:
         self._start_ms = start_ms
         self._stayed = {name for name, presence in ledger.presences.items() if presence.left_ms is None}
         self.owed: list[set[str]] = [self._owed_to(sent) for sent in ledger.sent]
-        """Who is owed each message."""
+        """The participants that are owed each message."""
 
     def everything(self) -> Iterator[Violation]:
         """Yield every violation."""
@@ -132,7 +132,7 @@ class Checks:
             yield self._violation(Invariant.RUNS, at_ms, name, None, f"the program of {name} ended with {error!r}")
 
     def healed(self, request_ids: Iterable[str]) -> Iterator[Violation]:
-        """Yield a violation for each send that did not end delivered although nothing goes wrong any more."""
+        """Yield a violation for each send without faults that was not delivered."""
         for sent in map(self._ledger.request, request_ids):
             if not any(isinstance(end, MessageDelivered) for _, end in sent.ends):
                 ends = ", ".join(repr(end) for _, end in sent.ends) or "nothing"
@@ -151,7 +151,7 @@ class Checks:
         return 0 if is_slow else sent.deliveries[name][0] - sent.at_ms
 
     def lacking(self) -> int:
-        """Return how many deliveries are owed and did not happen."""
+        """Return the number of owed deliveries that did not happen."""
         return sum(
             len(names - sent.deliveries.keys()) for sent, names in zip(self._ledger.sent, self.owed, strict=True)
         )
@@ -344,7 +344,7 @@ class Checks:
                 yield self._violation(Invariant.RATE, None, name, None, text)
 
     def _logs(self) -> Iterator[Violation]:
-        """Compare the SDS histories of those who stayed.
+        """Compare the SDS histories of the participants that stayed.
 
         They are equal but for what one may lack: segments of messages that it got all the same, or is not owed.
         """
@@ -392,7 +392,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class TrafficSoFar:
-    """How much was transmitted and asked for until some moment."""
+    """The transmissions and queries up to a time."""
 
     at_ms: int
     transmissions: Counter[Purpose]
@@ -405,7 +405,7 @@ class TrafficSoFar:
 
 
 def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Violation]:
-    """Yield a violation for whatever participants did or kept since some moment that nothing was reason for."""
+    """Yield a violation for each transmission, query or row since ``before`` that has no reason."""
     passed_ms = world.now_ms - before.at_ms
     sent = ledger.transmissions - before.transmissions
     sync = sent.pop(Purpose.SYNC, 0)
@@ -456,7 +456,7 @@ def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Viola
 
 @dataclass(slots=True)
 class Peaks:
-    """The most that any participant ever held, of what has a bound."""
+    """The largest value of each bounded quantity in any participant."""
 
     parked: int = 0
     missing: int = 0
@@ -468,7 +468,7 @@ class Peaks:
     open_requests: int = 0
 
     def note(self, held: StackStatistics) -> None:
-        """Take what a participant holds now."""
+        """Update the largest values with the statistics of a participant."""
         self.parked = max(self.parked, held.parked)
         self.missing = max(self.missing, held.missing)
         self.open_sets = max(self.open_sets, held.reassembly.open_sets)

@@ -1,10 +1,10 @@
-"""The ledger of a world: what in fact happened, seen from outside of all participants.
+"""`Ledger`: records what happens in a world, observed from outside of the participants.
 
-The ledger watches applications and the network from outside. What the channel says (events) and what is so (who was
-handed what, and when) are kept apart, so that `fairway.simulation.invariants` can hold the one against the other.
+The ledger observes the applications and the network. It keeps the events of channels apart from the facts (which
+application received which message, and when), so that `fairway.simulation.invariants` can compare them.
 
-Messages are numbered in the order of sending. A set of messages is an integer whose bit ``n`` stands for message ``n``:
-what a sender knew when it spoke is one such set, which makes causal order cheap to check.
+Messages are numbered in the order of sending. A set of messages is an integer whose bit ``n`` means message ``n``. The
+messages that a sender knew when it sent a message are such a set, so that causal order can be checked cheaply.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedSend:
-    """One send of an application, and what became of it."""
+    """One send of an application, and its results."""
 
     number: int
     request_id: str
@@ -83,30 +83,30 @@ class SimulatedSend:
     size_bytes: int
     at_ms: int
     present: frozenset[str]
-    """Who else was there, online or not, and so shall have it."""
+    """The other participants in the world at that time, online or not: they must get it."""
     asked: frozenset[str]
-    """Whose acknowledgement the sender asked for by name."""
+    """The participants whose acknowledgement the sender asked for by name."""
     known: int
-    """Messages that the sender had sent or been handed before."""
+    """The set of messages that the sender had sent or received before."""
     count: int = 1
     """Number of participants that the sender asked for."""
     asked_more: list[tuple[int, frozenset[str]]] = field(default_factory=list)
-    """Whom the sender asked for later, all together, and when."""
+    """The participants that the sender asked for later, with the time of each call."""
     accepted_ms: int | None = None
-    """When the sender was told that it is kept; None if it never was, as when its program was killed before."""
+    """The time at which the send was accepted; None if it was not, as when the program was killed before."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
     """Ids of its segments that the network took, with whether each is parity."""
     deliveries: dict[str, list[int]] = field(default_factory=dict)
-    """When each participant was handed it as new; more than one time is a fault."""
+    """The times at which each participant received it as new; more than one time is a fault."""
     first_acknowledged_ms: int | None = None
     claimed: set[str] = field(default_factory=set)
-    """Who was said to have a segment of it."""
+    """The participants that an event named as having a segment of it."""
     ends: list[tuple[int, MessageDelivered | DeliveryError]] = field(default_factory=list)
-    """Terminal events, of all lives of the sender; one at most is right."""
+    """Terminal events in all lives of the sender; at most one is right."""
     refused: bool = False
-    """Whether its sender was told that it cannot be sent at all."""
+    """Whether its send was refused."""
     in_vain: tuple[str, ...] = ()
-    """Who had it when its sender was told that it could not be delivered, long enough for the sender to know."""
+    """The participants that had it long enough for the sender to know, when its delivery failed."""
     is_staged: bool = False
     """Whether it is part of a trial after the world was healed, and so tells nothing about how soon messages come."""
     ended_in: int = 0
@@ -116,11 +116,11 @@ class SimulatedSend:
     life: int = 1
     """The life of the sender in which it was first tried."""
     chunks_sent: set[int] = field(default_factory=set)
-    """Data segments that were told as taken by the network."""
+    """Data segments that an event named as sent."""
     chunk_count: int = 0
-    """Data segments that it has, once that was told."""
+    """Number of its data segments, once an event named it."""
     times_sent: Counter[tuple[bool, int]] = field(default_factory=Counter)
-    """How often each segment was told as sent."""
+    """Number of events for each segment that it was sent."""
     too_soon: int | None = None
     """How often the segment that was sent most often had been sent when its sender gave up, if that life began it."""
 
@@ -131,7 +131,7 @@ class SimulatedSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A participant said that it will never have something."""
+    """A participant announced that a message is lost."""
 
     at_ms: int
     participant: str
@@ -146,7 +146,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryClaim:
-    """An event or receipt said that a participant has a message, or some segments of it."""
+    """An event or receipt named a participant as having a message, or some segments of it."""
 
     at_ms: int
     number: int
@@ -159,7 +159,7 @@ class DeliveryClaim:
 
 @dataclass(slots=True)
 class Presence:
-    """When a participant was there, and in what order it was delivered what."""
+    """The time for which a participant was in the world, and its deliveries in their order."""
 
     left_ms: int | None = None
     known: int = 0
@@ -331,7 +331,7 @@ class Ledger(Observer):
     def tried(
         self, at_ms: int, name: str, request_id: str, payload: bytes, asked: Iterable[str] = (), count: int = 1
     ) -> None:
-        """Write down that an application sends something."""
+        """Record that an application sends a message."""
         presence = self.presences[name]
         sent = SimulatedSend(
             number=len(self.sent),
@@ -351,7 +351,7 @@ class Ledger(Observer):
         self._alike.setdefault((name, sent.payload_id), []).append(sent)
 
     def accepted(self, at_ms: int, name: str, request_id: str) -> None:
-        """Write down that a send was accepted: from then on its sender may rely on it."""
+        """Record that a send was accepted: from then on its sender may rely on it."""
         sent = self._by_request[request_id]
         if sent.accepted_ms is None:
             sent.accepted_ms = at_ms
@@ -365,16 +365,16 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} asks {sorted(more)} to have {request_id}\n".encode())
 
     def answered(self, at_ms: int, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
-        """Write down what a receipt said in the end."""
+        """Record the final answer of a receipt."""
         self._by_request[request_id].answers.append((at_ms, delivered_to))
         self._trace.update(f"{at_ms} {name} learns that {request_id} has {delivered_to}\n".encode())
 
     def unknown(self, at_ms: int, name: str, request_id: str) -> None:
-        """Write down that an accepted send is not known to its sender's channel any more."""
+        """Record that the channel of the sender no longer knows an accepted send."""
         self.false_words.append((at_ms, name, request_id, "nothing is known of a send that was accepted"))
 
     def began(self, at_ms: int, name: str) -> None:
-        """Write down that a new life of somebody began, and what the one before should have been told by then."""
+        """Record that a new life of a participant began, and the events that the life before should have had."""
         self._see_what_is_overdue(at_ms, name)
         self._lives[name] += 1
         self._queried.pop(name, None)
@@ -413,7 +413,7 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} takes {message.number} back\n".encode())
 
     def failed(self, at_ms: int, name: str, error: BaseException) -> None:
-        """Write down what no program may end with."""
+        """Record an error that no program may end with."""
         self.failures.append((at_ms, name, error))
 
     @property
@@ -436,7 +436,7 @@ class Ledger(Observer):
         return self._trace.hexdigest()
 
     def published(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down what the network took, and count its bytes."""
+        """Record a message that the network accepted, and count its bytes."""
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
         self.taken_from[name, at_ms // _BY_MINUTE_MS] += 1
@@ -447,18 +447,18 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} publishes {purpose.value} {message.message_hash.hex()}\n".encode())
 
     def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down what the network brings to a participant."""
+        """Record a message that the network delivers to a participant."""
         if name in self.presences:
             self.rules.heard(at_ms, name, message.message_hash)
 
     def lost(self, at_ms: int, name: str, message: RoutedMessage) -> None:
-        """Write down that the network lost a message of which its receiver knew nothing."""
+        """Record that the network lost a message that its receiver did not know."""
         sds_id = self._first.get(message.message_hash)
         if sds_id is not None and name in self.presences:
             self._lost[name, sds_id] = at_ms
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
-        """Write down whose its segments are, and what it notices of what was lost."""
+        """Record the owners of new segments, and the lost messages that a participant notices."""
         self.rules.kept(at_ms, name, changes)
         for change in changes:
             if change.table == REQUESTS and change.row is None:
@@ -485,18 +485,18 @@ class Ledger(Observer):
                 self.noticed_ms.append(at_ms - lost_ms)
 
     def unnoticed(self) -> list[tuple[str, str]]:
-        """Return what was lost on its way to those who stayed, and never noticed: (participant, SDS id)."""
+        """Return the lost messages that participants which stayed never noticed: (participant, SDS id)."""
         return [lost for lost in self._lost if self.presences[lost[0]].left_ms is None]
 
     def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
-        """Write down what of a participant no crash forgets."""
+        """Record the durable state of a participant."""
         self.rules.written(name, write.changes)
         self._durable.update((name, change.key) for change in write.changes if change.row is not None)
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
 
     def miskept(self, at_ms: int, name: str, fault: str) -> None:
-        """Write down what a store did that no store may do."""
+        """Record a fault of a store."""
         self.miskept_by.append((at_ms, name, fault))
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
@@ -512,7 +512,7 @@ class Ledger(Observer):
         self._trace.update(f"{at_ms} {name} hands over {message.message_hash.hex()}\n".encode())
 
     def refused(self, at_ms: int, name: str, message: RoutedMessage, answer_ms: int) -> None:
-        """Write down that a node did not take something."""
+        """Record that a node refused a message."""
         self.rules.refused(at_ms + answer_ms, name, message.message_hash)
 
     def left_alone(self, name: str, before_ms: int) -> list[str]:
@@ -561,7 +561,7 @@ class Ledger(Observer):
             self.overasked.append((at_ms, name, len(recent)))
 
     def told(self, at_ms: int, name: str, event: Event) -> None:
-        """Write down what an application was told."""
+        """Record an event that an application received."""
         self.events[type(event).__name__] += 1
         self._trace.update(f"{at_ms} {name} is told {event!r}\n".encode())
         match event:
@@ -649,7 +649,7 @@ class Ledger(Observer):
                     self.false_words.append((at_ms, name, request_id, text))
 
     def received(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Write down what an application was handed."""
+        """Record a message that an application received."""
         self.events[type(message).__name__] += 1
         # A payload is named by its id, which is its hash.
         self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
@@ -687,12 +687,12 @@ class Ledger(Observer):
             presence.order.append(sent.number)
 
     def raised(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Write down that a handler raised on a message."""
+        """Record that a handler raised on a message."""
         if not message.ephemeral:
             self._raised[name, message.sds_ids] = at_ms, self._lives[name]
 
     def finished(self, at_ms: int, name: str, message: MessageReceived) -> None:
-        """Write down that an application has finished with a message."""
+        """Record that an application has finished a message."""
         self._finished.setdefault((name, message.sds_ids), at_ms)
 
     def dropped(self) -> Iterator[tuple[str, tuple[str, ...]]]:

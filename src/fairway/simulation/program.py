@@ -1,12 +1,11 @@
 """The application of a participant: a small program on a `ReliableChannel`, as users write them.
 
-Each life of it opens the channel with the store that the life before left, reads in one of the three ways that a
-channel offers, and ends when it is killed or when the channel fails; then somebody starts it again. Everything that it
-is told it passes on to whoever watches the world.
+Each life of it opens the channel with the store of the life before, reads in one of the three ways of a channel, and
+ends when it is killed or when the channel fails; then the world starts it again. It passes all events and messages on
+to the `Watcher` of the world.
 
-What it wants to send it keeps on record, as an application that must not forget does: what was not accepted when its
-life ended the next life sends again under the same request id, and of what was accepted it asks the receipt until that
-tells what became of it.
+It records the messages that it wants to send, as an application must that may crash. The next life sends again, with
+the same request id, what was not accepted before, and asks the receipts of accepted sends until they have a result.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from random import Random
 
 _LOOKED_AFTER_S: Final = 5.0
-"""How often a program that waits for handlers to be called looks whether its channel still runs."""
+"""Time between two checks whether the channel still runs, for a program that reads by handlers."""
 _FAILING: Final = 0.1
 _TAKEN_BACK: Final = 0.5
 _ASKED_MORE_S: Final = 120.0
@@ -56,7 +55,7 @@ class Reading(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How a program deals with what it receives."""
+    """How a program handles the messages that it receives."""
 
     reading: Reading = Reading.MESSAGES
     slow_ms: int = 0
@@ -71,21 +70,21 @@ class Habits:
 
 @dataclass(slots=True, kw_only=True)
 class Wish:
-    """Something that an application sends, on its own record until it knows what became of it."""
+    """A message that an application wants to send, on its record until the send has a result."""
 
     payload: bytes
     count: int
     by: frozenset[str]
     is_accepted: bool = False
     more: frozenset[str] = frozenset()
-    """Who is asked for besides, later; nobody if nothing more is asked."""
+    """The participants that are asked for later; perhaps none."""
     when: Asking = Asking.DELIVERED
     """When that is."""
     has_asked_more: bool = False
 
 
 class Watcher(Protocol):
-    """Who watches programs."""
+    """Receives what happens to programs."""
 
     def told(self, name: str, event: Event) -> None:
         """Note an event."""
@@ -118,7 +117,7 @@ class Watcher(Protocol):
         """Note what the receipt of a send says, of the latest that was asked of it; None if it failed."""
 
     def unknown(self, name: str, request_id: str) -> None:
-        """Note that an earlier send, which was accepted, is not known any more."""
+        """Note that the channel no longer knows an earlier send, which it had accepted."""
 
 
 class ApplicationRaised(Exception):  # noqa: N818 - what an application's own code raises is no error of ours
@@ -215,7 +214,7 @@ class Program:
         channel.status  # noqa: B018 - raises why it does not run any more
 
     async def follow(self, request_id: str) -> None:
-        """Send what is wished for, if the channel runs and has not accepted it yet, and await what becomes of it."""
+        """Send a recorded message, if the channel runs and has not accepted it yet, and await its result."""
         wish = self._wishes.get(request_id)
         if self.channel is None or wish is None:
             return
@@ -358,7 +357,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelArguments:
-    """What a life opens its channel with."""
+    """The arguments with which a life opens its channel."""
 
     node: WakuNode
     channel_id: str

@@ -1,8 +1,9 @@
-"""Runs a plan: plays the script, brings all participants back, runs until the world is quiet, and checks it.
+"""`simulate`: plays the script of a plan, brings all participants back, waits until the world is quiet, and checks it.
 
-The network stays as bad as it was until then. A world is quiet when everybody has what is owed and nobody waits for
-anything. Then it is healed, every program is killed and started once more, for what it kept must be what was so; a roll
-call must be delivered to all; and it goes on for a while, since a fault such as a second delivery may come after.
+The network keeps its faults until then. A world is quiet when every participant has all messages that it is owed, and
+none waits for anything. Then the faults end, and every program is killed and started again, because its store must have
+the state that it had. A last message of several participants must be delivered to all. The world runs on for a while,
+because a fault such as a second delivery may come later.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Progress = Callable[[int, int], None]
 """Called now and then with (virtual time passed, virtual time planned), both in milliseconds."""
 
 _SAMPLE_MS: Final = 30_000
-"""How often it is looked at what participants hold."""
+"""Time between two looks at the state of participants."""
 _SLOW_PER_SECOND: Final = 0.5
 """Messages that a slow uplink lets out."""
 _SLOW_MS: Final = 2_000
@@ -117,7 +118,7 @@ _GRACE_MS: Final = 90_000
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Keep off the terminal what a channel logs for its operator: here the report tells."""
+    """Silence the log of channels, because the report has what matters."""
     log = logging.getLogger("fairway")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -128,14 +129,15 @@ def _quiet_log() -> Iterator[None]:
 
 
 def simulate(plan: SimulationPlan, progress: Progress | None = None) -> SimulationReport:
-    """Run a world and return what happened. The same plan gives the same run, in whatever process."""
+    """Run a world and return the report. The same plan gives the same run in every process."""
     return Run(plan).through(progress or (lambda _, __: None))
 
 
 def _patience_ms(plan: SimulationPlan) -> int:
-    """Return how long nothing may come: among forgers longer than anybody waits for what was invented.
+    """Return how long no message may arrive before the world counts as stuck.
 
-    All that time he says that he is syncing, for he cannot know that there is no such message.
+    With forgers it is longer than a participant waits for invented messages: all that time it reports that it is
+    syncing, because it cannot know that there is no such message.
     """
     waited_ms = LONGEST_TURNED_AWAY * plan.lost_timeout_ms + _CLOCK_NOTICED_MS if plan.hostile else 0
     return max(plan.settle_ms, waited_ms)
@@ -305,7 +307,7 @@ class Run:
         )
 
     def _settle(self, progress: Progress) -> bool:
-        """Go on until the world is quiet, or nothing has come for too long; return whether it is quiet.
+        """Run until the world is quiet, or no message has come for too long; return whether it is quiet.
 
         A page of the time away is something, also one that has nothing new. Who walks back through what was said while
         he was away, with no store, takes a while for each step. How long everything took the figures tell.
@@ -325,7 +327,7 @@ class Run:
         return quiet
 
     def _start_all_again(self) -> list[Violation]:
-        """Heal the world, kill every program and start it again; return how what they kept is not what was so."""
+        """End all faults, kill and restart every program; return the differences between stored and true state."""
         self.is_healed = True
         self.world.network.faults = _HEALED
         for participant in self.world.participants.values():
@@ -343,7 +345,7 @@ class Run:
         return self._crash(name)
 
     def _crash(self, name: str) -> list[Violation]:
-        """End a program at once and start it again; return how what it kept is not what was so."""
+        """Kill a program and start it again; return the differences between its stored and its true state."""
         participant = self.world.participants[name]
         channel = participant.channel
         if channel is None or channel.statistics().uncommitted:
@@ -453,7 +455,7 @@ class Run:
         return Violation(invariant=invariant, at_ms=at_ms, participant=name, request_id=None, sentence=sentence)
 
     def _call_the_roll(self) -> list[str]:
-        """Let some say a last word to some others by name; return the request ids."""
+        """Let some participants send a last message to some others by name; return the request ids."""
         world = self.world
         names = sorted(world.participants)
         some = self._dice.sample(names, min(_CALLED, len(names)))
@@ -467,7 +469,7 @@ class Run:
         return called if self.plan.rate_limit is None else []
 
     def _ask_again(self) -> list[Violation]:
-        """Ask each program, which has been started again, what became of its latest sends."""
+        """Ask each restarted program for the results of its latest sends."""
         asked: list[tuple[SimulatedSend, list[tuple[str, ...] | None]]] = []
         for name in self.world.participants:
             ended = [sent for sent in self.ledger.sent if sent.sender == name and sent.ends and not sent.refused]
@@ -899,7 +901,7 @@ class Run:
         return not self._waiting() and self._lacking() == 0
 
     def _to_come(self) -> int:
-        """Return how many deliveries are lacking, and messages known to be missing."""
+        """Return the number of lacking deliveries and of messages known to be missing."""
         running = (each for each in self.world.participants.values() if each.channel is not None)
         return self._lacking() + sum(each.stack.statistics().missing for each in running)
 
@@ -921,7 +923,7 @@ class Run:
         return Checks(self.ledger, self.world, self.start_ms).lacking()
 
     def _waiting(self) -> list[str]:
-        """Return what each participant waits for."""
+        """Return for each participant a sentence on what it waits for."""
         waiting = []
         for name, participant in self.world.participants.items():
             if participant.channel is None:

@@ -1,8 +1,8 @@
-"""Who does what when: everything that participants do in a world, drawn from the seed before it begins.
+"""`write_script`: draws all actions of the participants of a world from its seed, before the world begins.
 
-Who is there follows from the joinings and leavings, so those are drawn first. All times are milliseconds since the
-world's beginning. Actions are sorted by time; no two draws share a generator with the network, so that a change of the
-network's faults leaves what people do as it was.
+Joins and leaves are drawn first, because they decide which participants can act. All times are milliseconds since the
+beginning of the world. Actions are sorted by time. The network has generators of its own, so that other network faults
+do not change the actions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Action:
     at_ms: int
     deed: Deed
     names: tuple[str, ...]
-    """Who does it; several for a partition, nobody for its end."""
+    """The participants that act; several for a partition, none for its end."""
     payload: bytes = b""
     ask_all: bool = False
     """Whether all present participants are asked to acknowledge."""
@@ -95,12 +95,12 @@ class Action:
 
 
 def names_of(plan: SimulationPlan) -> tuple[str, ...]:
-    """Return who is there at the beginning."""
+    """Return the participants at the beginning."""
     return tuple(_name(number) for number in range(plan.participants))
 
 
 def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
-    """Draw everything that happens in a world, in the order of time."""
+    """Draw all actions of a world, in the order of time."""
     rng = random.Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
     asking = random.Random(f"asking/{plan.seed}")  # noqa: S311
     stays = _stays(plan, rng)
@@ -136,7 +136,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
 
 
 def _amid_sends(plan: SimulationPlan, actions: list[Action], stays: dict[str, tuple[int, int]]) -> list[Action]:
-    """Let every other fault of a moment happen soon after somebody sends: that is when something is under way."""
+    """Move every other momentary fault to a time soon after a send, when messages are under way."""
     dice = random.Random(f"amid/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
     sends = sorted(action.at_ms for action in actions if action.deed is Deed.SEND)
     moved = []
@@ -152,7 +152,7 @@ def _amid_sends(plan: SimulationPlan, actions: list[Action], stays: dict[str, tu
 
 
 def _stays(plan: SimulationPlan, rng: random.Random) -> dict[str, tuple[int, int]]:
-    """Return from when to when each participant is there."""
+    """Return for each participant the time of its join and of its leave."""
     latest = max(1, int(plan.duration_ms * _LATEST_JOIN))
     stays = dict.fromkeys(names_of(plan), (0, plan.duration_ms))
     for name in sorted(rng.sample(sorted(stays), plan.leaves)):
@@ -262,7 +262,7 @@ def _forgeries(plan: SimulationPlan, rng: random.Random) -> Iterator[Action]:
 
 
 def _times(rng: random.Random, per_hour: float, first: int, last: int) -> list[int]:
-    """Draw the times of something that happens at random at a rate."""
+    """Draw the times of random events with a rate per hour."""
     times: list[int] = []
     at_ms = float(first)
     while per_hour > 0:

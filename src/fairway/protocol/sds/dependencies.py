@@ -1,8 +1,9 @@
-"""Waiting for what a message cites (SDS, "Receive Message" and "Periodic Incoming Buffer Sweep").
+"""`Dependencies`: parks messages until the messages that they cite are there.
 
-A message is delivered when everything that it cites is in the local history. Until then it is parked, and what it lacks
-is noted as missing and asked for. After the lost timeout the loss is announced and the dependants are delivered
-(docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits for ever).
+SDS, "Receive Message" and "Periodic Incoming Buffer Sweep". A message is delivered when all messages that it cites are
+in the local history. Until then it is parked, and the cited messages that are not here are missing: they are asked for.
+After the lost timeout they are announced as lost, and the parked messages are delivered
+(docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end).
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ SETTLED: Final = "settled"
 WAITED: Final = "waited"
 
 _MAX_SETTLED: Final = 20_000
-"""Ids remembered as needing no waiting for; each was lost, or recovered without being received."""
+"""Ids that no message has to wait for: lost ones, and those recovered without being received."""
 _ENTRY_BYTES: Final = 210
-"""A history entry with hint and short author, and what it costs to wait for it."""
+"""Memory of a missing message: its history entry, with a hint and a short sender id, and its record."""
 _FEW_CITATIONS: Final = 20
 """New missing messages of one citing message that are nothing unusual. What brings more of them may fill only half of
 what may be missing: one forged message invents a thousand citations, and must not crowd out honest ones."""
 _ASKED_AT_ONCE: Final = 60
-"""Missing messages up to which a sweep adds further ones to those that are asked for."""
+"""Missing messages that are asked for at the same time; a sweep adds further ones only below this number."""
 FOR_PROGRESS: Final = 2
-"""How far a message that somebody waits for may exceed the bounds: without it nothing would be released."""
+"""Factor by which a message that parked ones wait for may exceed the bounds; else a full buffer would not empty."""
 _NEXT_SHARE: Final = 4
 """One in so many of the messages that the bounds name is room that is kept for what is next in line."""
 LONGEST_TURNED_AWAY: Final = 4
 """How many lost timeouts a message may be missing that comes and finds no room, while nothing comes in that it waits
 for: anybody can make a message come as often as he likes, and each time cite something else that nobody has."""
 _RELIEVED: Final = 0.9
-"""A bound bites no longer when so much of it, or less, is in use."""
+"""Share of a bound in use below which the bound no longer counts as reached."""
 
 
 class Dependencies:
-    """Parked messages, and what they wait for."""
+    """The parked messages of a channel, and the missing messages that they wait for."""
 
     def __init__(
         self,
@@ -86,15 +87,15 @@ class Dependencies:
         self._deliver = deliver
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return the entries of a message's causal history that are looked at: the newest, a bounded number."""
+        """Return the entries of a message's causal history that count: a bounded number of the newest."""
         history, limit = message.causal_history, self._config.max_causal_history
         return history if len(history) <= limit else history[len(history) - limit :]
 
     def unmet(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
 
-        Nothing is gained by waiting for what can never come: a message that cites itself (js-waku's do when a payload
-        is sent again), or a sync message (nim-sds takes ours for content and cites them).
+        A message does not wait for itself (js-waku's messages cite themselves when a payload is sent again), nor for a
+        sync message (nim-sds treats those of this wire as content, and cites them).
         """
         absent = self._history.missing_from(cited)
         if not absent:
@@ -104,12 +105,12 @@ class Dependencies:
         return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
 
     def has_lost(self, cited: tuple[HistoryEntry, ...]) -> bool:
-        """Return whether a cited message was declared lost and has not come since."""
+        """Return whether a cited message was declared lost and has not arrived since."""
         settled = self.settled
         return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
 
     def came(self, message_id: str) -> None:
-        """Note that a message entered the history: if it was given up, that is void."""
+        """Note that a message entered the history: it no longer counts as lost."""
         if self.settled.pop(message_id, None) is not None:
             self._journal.touch(SETTLED, message_id)
 
@@ -179,7 +180,7 @@ class Dependencies:
     def park(
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
     ) -> None:
-        """Keep a message until what is missing has come. Parked, it is no longer missing itself."""
+        """Park a message until the ``missing`` ones have arrived. It no longer counts as missing itself."""
         self.let_time_pass(now_ms)
         self.incoming.park(message, encoded, hint, missing, self.clock.waited_ms)
         self._journal.touch(PARKED, message.message_id)
@@ -187,7 +188,7 @@ class Dependencies:
             self._journal.touch(MISSING, message.message_id)
 
     def unpark(self, message_id: str) -> None:
-        """Let go of a parked message, for another one is the true one under its id."""
+        """Remove a parked message, because another message is the true one under its id."""
         self.incoming.drop(self.incoming.parked[message_id])
         self._journal.touch(PARKED, message_id)
 
@@ -199,7 +200,7 @@ class Dependencies:
             self._journal.touch(PARKED, message_id)
 
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
-        """Remember what one message cites and is not here, and plan to ask for it."""
+        """Note the cited messages that are not here as missing, and plan to ask for them."""
         outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         entries = tuple(missing)
@@ -319,7 +320,7 @@ class Dependencies:
         return outcomes
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
-        """Declare lost what has been missing for too long, and report what still is missing."""
+        """Declare messages lost that have been missing for too long, and report those that still are missing."""
         outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         waited_ms = self.clock.waited_ms
@@ -430,7 +431,7 @@ class Dependencies:
         return count < self._max_missing and message_id in lacked
 
     def next_loss_at(self) -> int | None:
-        """Return when a sweep is next to look whether something is to be given up."""
+        """Return the time of the next sweep, in Unix milliseconds; None if none is due."""
         timeout = self._config.lost_timeout_ms
         if not timeout:
             return None
@@ -442,12 +443,12 @@ class Dependencies:
         return None
 
     def can_come(self, possible: bool, now_ms: int) -> None:
-        """Say whether what is missing can come from now on; only such time counts before it is given up."""
+        """Note whether missing messages can arrive from now on; only such time counts towards the lost timeout."""
         self.let_time_pass(now_ms)
         self.clock.runs = possible
 
     def let_time_pass(self, now_ms: int) -> None:
-        """Count the time since this was called last, if something waited."""
+        """Add the time since the last call to the waiting time of missing messages."""
         counts = self.segments_wait() or bool(self.incoming.missing or self.incoming.parked)
         if self.clock.advance(now_ms, counts=counts):
             self._journal.touch(WAITED, "")
@@ -479,9 +480,9 @@ class Dependencies:
         return outcomes + self._declare_lost(list(parked.waiting_for), now_ms)
 
     def _release_circles(self, now_ms: int, not_since_ms: int) -> list[SdsOutcome]:
-        """Release messages that cite each other in a circle, for nothing that comes will.
+        """Release messages that cite each other in a circle, because no other message can release them.
 
-        Nobody can cite a message that cites his own, so that only a forger makes one.
+        An honest sender cannot cite a message that cites its own, so that only a forger makes a circle.
         """
         outcomes: list[SdsOutcome] = []
         oldest = next(iter(self.incoming.parked.values()), None)
@@ -499,6 +500,6 @@ def _for_progress(bounds: Mapping[Limit, int], *, is_next: bool) -> dict[Limit, 
 
 
 def _size_of(message: SdsMessage) -> int:
-    """Return about what it costs to park a message."""
+    """Return the approximate memory of a parked message in bytes."""
     entries = len(message.causal_history) + len(message.repair_request)
     return len(message.content or b"") + len(message.bloom_filter or b"") + _ENTRY_BYTES * entries

@@ -1,21 +1,23 @@
-"""Citations beside the newest messages of the history: what else the next message should cite, and why.
+"""`OwedCitations`: the messages that the next message should cite beside the newest of the history.
 
-* A message that nobody has cited yet. When several participants send at once, only the newest few of their messages are
-  ever cited as such (SDS, "Send Message": the last few of the log); whoever misses one of the others would never
-  notice, and once somebody has acknowledged it, its author sends it no more. So each is cited once, by whoever speaks
-  next, and from then on everybody who follows the citations comes upon it. Only what is in the history itself counts as
-  having cited: what still waits is cited by nobody here, so that ours could be delivered elsewhere before either.
-* A message that nobody has cited but later segments of others' messages: parity may stand in for any of them, and tells
-  what a lost one said, not what it cited. So the next message cites it once more, a segmented one with its first
-  segment, whose citations others repeat (`fairway.protocol.outgoing.sending`).
-* A segment that waits, of a message that the application was handed, which waits only for what its first segment does
-  (`fairway.protocol.incoming.delivering`). Else a reply could be delivered before that message, to whoever has only the
-  first. The last such segment suffices, for it cites those before it.
-* A message that came again: its sender plainly does not know that we have it, and a bloom filter is no proof. Copies
-  in a store are old, and a program that starts reads the last ten minutes: whoever waits still repeats himself.
+* A message that no message has cited yet. When several participants send at the same time, only the newest few of their
+  messages are cited by the rule of SDS, "Send Message" (the last few of the log). A participant that misses one of the
+  others would never notice, and once another one has acknowledged it, its sender does not send it again. So the next
+  message cites each of them once, and every participant that follows the citations finds it. Only citations of messages
+  in the history count. A message that still waits is not cited by this participant, so that its own message could be
+  delivered elsewhere before both.
+* A message that only later segments of other participants' messages have cited. Parity may replace such a segment; it
+  restores the content of a lost segment, not its citations. So the next message cites it once more, a segmented one
+  with its first segment, whose citations the others repeat (`fairway.protocol.outgoing.sending`).
+* A segment that waits, of a message that the application has received, because that waits only for the dependencies of
+  its first segment (`fairway.protocol.incoming.delivering`). Otherwise a participant with only the first segment could
+  deliver a reply before that message. The last such segment suffices, because it cites those before it.
+* A message that arrived again: its sender does not know that this participant has it, and a bloom filter is no proof.
+  Copies in a store are old, and a program that starts reads those of the last ten minutes; they are not cited, because
+  a sender that still waits for an acknowledgement sends its message again.
 
-SDS, "Send Message", leaves the number to the application and recommends two. Where participants speak in turn, none is
-added.
+SDS, "Send Message", leaves the number of citations to the application and recommends two. If participants send in turn,
+none is added.
 """
 
 from __future__ import annotations
@@ -32,18 +34,18 @@ from fairway.wire.segment import SegmentFormat
 _T = TypeVar("_T")
 
 _MAX_OWED: Final = 1_000
-"""Ids remembered for each reason; beyond it the oldest are forgotten."""
+"""Ids that are kept for each of these reasons; beyond it the oldest are dropped."""
 _MAX_HEADS: Final = 100
 """Messages without a successor that one content message cites, some 110 bytes each."""
 _MAX_PER_MESSAGE: Final = 20
-"""Messages that came again that one message cites, and heads that a sync message does."""
+"""Repeated messages that one message cites, and messages without a successor that a sync message cites."""
 _LARGE_CONTENT_BYTES: Final = 65_536
 _CITATION_BYTES_BESIDE_LARGE_CONTENT: Final = 24_576
-"""What a full segment of 102,400 bytes and a bloom filter leave of 150 KiB, less what encryption and a proof take."""
+"""Room for citations beside a full segment of 102,400 bytes, a bloom filter, encryption and a proof in 150 KiB."""
 
 
 def fitting_beside(content: bytes | None, cited: tuple[HistoryEntry, ...]) -> tuple[HistoryEntry, ...]:
-    """Return the newest citations that fit: strangers' long names must not make a full segment too large to send."""
+    """Return the newest citations that fit: long sender ids of others must not make a segment too large to send."""
     if content is None or len(content) <= _LARGE_CONTENT_BYTES:
         return cited
     room = _CITATION_BYTES_BESIDE_LARGE_CONTENT
@@ -56,7 +58,7 @@ def fitting_beside(content: bytes | None, cited: tuple[HistoryEntry, ...]) -> tu
 
 
 class OwedCitations:
-    """Ids of messages to cite beside the newest."""
+    """The ids of the messages to cite beside the newest."""
 
     def __init__(self, own_name: str, segments: SegmentFormat) -> None:
         self._own_name = own_name
@@ -70,11 +72,11 @@ class OwedCitations:
         """Segments of messages that were handed over, which have not entered the history yet and are not cited."""
 
     def __len__(self) -> int:
-        """Return how many messages that came again are not cited since."""
+        """Return the number of repeated messages that have not been cited since."""
         return len(self._came_again)
 
     def copy(self) -> OwedCitations:
-        """Return what is owed now, whatever is cited from now on."""
+        """Return an independent copy."""
         other = OwedCitations(self._own_name, self._segments)
         other._came_again, other._uncited = self._came_again.copy(), self._uncited.copy()
         other._cited_amid, other.read = self._cited_amid.copy(), self.read.copy()
@@ -86,20 +88,20 @@ class OwedCitations:
         return tuple(self._uncited)
 
     def came_again(self, message_id: str) -> None:
-        """Note that a copy of a message came that was received before."""
+        """Note that another copy of a received message arrived."""
         _remember(self._came_again, message_id, None)
 
     def handed_over(self, record: HistoryRecord) -> None:
-        """Note a segment that waits although its message was handed to the application."""
+        """Note a segment that waits although the application has received its message."""
         _remember(self.read, record.message_id, record)
 
     def entered(self, message_id: str, author: str) -> None:
-        """Note that a message entered the history, which nobody has cited yet."""
+        """Note that a message entered the history, which no message has cited yet."""
         self.read.pop(message_id, None)
         _remember(self._uncited, message_id, author)
 
     def cited(self, entries: tuple[HistoryEntry, ...], sender_id: str, content: bytes) -> None:
-        """Note what a content message of the history cites, whoever sent it: each is known to have a successor."""
+        """Note the citations of a content message of the history: the cited messages have a successor."""
         heads = [entry[0] for entry in entries if entry[0] in self._uncited or entry[0] in self.read]
         of_others = {message_id for message_id in heads if self._uncited.get(message_id) != sender_id}
         if of_others and not self._segments.is_later_segment(content):
@@ -116,7 +118,7 @@ class OwedCitations:
     def rebuild(
         self, messages: Sequence[SdsMessage], cited_by: Callable[[SdsMessage], tuple[HistoryEntry, ...]]
     ) -> None:
-        """Find out anew what is uncited among content messages of the history, and what only later segments cite."""
+        """Compute again which content messages of the history are uncited, and which only later segments cite."""
         self._uncited.update((message.message_id, message.sender_id) for message in messages)
         for message in messages:
             self.cited(cited_by(message), message.sender_id, message.content or b"")
@@ -146,7 +148,7 @@ class OwedCitations:
         return entries
 
     def _is_enough(self, newest: tuple[HistoryEntry, ...]) -> bool:
-        """Return whether all that is owed is the newest message, as when participants speak in turn."""
+        """Return whether only the newest message is owed, as when participants send in turn."""
         beside = len(self._uncited) - bool(newest and newest[-1].message_id in self._uncited)
         return not self._came_again and not self.read and not beside
 
