@@ -4,8 +4,8 @@
 
     plan -> units -> block -> tables: waku_messages, and the facts that check holds the tables of a run against
 
-`plan` says what an archive is like, `units` draws what somebody says and what becomes of it, `block` encodes a stretch
-of them, `tables` makes all blocks on Spark, `figures` computes tables of figures from the facts, and `check` compares.
+`plan` describes an archive, `units` draws the messages and their losses, `block` encodes a range of units, `tables`
+makes all blocks on Spark, `figures` computes tables of figures from the facts, and `check` compares.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes one block of a generated archive with the real codecs, and knows the truth about it.
+"""`make_block`: makes one block of a generated archive with the real codecs, and the facts about it; without Spark.
 
-Pure and free of Spark. A block begins where the one before it ended, so the last units before it are drawn as well,
-without being put out: their messages are cited. And so are the first units after it, because they may cite messages of
-this block, which decides whether a lost one is missed by anybody.
+The messages of a block cite those of the block before, so the last units before it are drawn too, without output. So
+are the first units after it, because they may cite messages of this block: a lost message is missing only if another
+one cites it.
 
 Invariant: rows and facts of all blocks together do not depend on which process makes which block. Across the border of
 two blocks messages are cited without a retrieval hint, which would depend on all messages before.
@@ -55,13 +55,13 @@ class StoredCopy:
     message_hash: bytes
     payload: bytes
     message: SdsMessage
-    """What was sent; the payload is no longer that if it is damaged."""
+    """The SDS message that was sent; a damaged payload does not decode to it."""
     part: Part
     fate: Fate
 
     @property
     def status(self) -> str:
-        """What the pipeline should make of it."""
+        """The status that the pipeline should give it."""
         return OK if self.fate.damage is None else DAMAGES[self.fate.damage]
 
     def sizes(self, codec: SdsCodec) -> dict[str, int]:
@@ -83,7 +83,7 @@ class MadeBlock:
     carriers: list[StoredCopy] = field(default_factory=list)
 
     def rows(self) -> Iterator[GeneratedRow]:
-        """Yield what the stores have."""
+        """Yield the messages of the stores."""
         maker = self.maker
         for carrier in self.carriers:
             stores = carrier.fate.stores
@@ -100,7 +100,7 @@ class MadeBlock:
                 )
 
     def facts(self) -> Iterator[dict[str, Any]]:
-        """Yield what is true of the block, as rows of the table of facts (`fairway.pipeline.generator.FACTS`)."""
+        """Yield the rows of the table of facts for the block (`fairway.pipeline.generator.FACTS`)."""
         yield from self._carrier_facts()
         # An id that depends on the sender's clock does not follow from what the stores have.
         is_rebuildable = self.maker.id_rule is not IdRule.KECCAK_TIMESTAMP
@@ -136,7 +136,7 @@ class MadeBlock:
             } | (carrier.sizes(self.maker.profile.codec) if is_ok else {})
 
     def _outcome(self, unit: Unit) -> dict[str, Any] | None:
-        """Return what comes of a unit's payload; None if no store has anything of it."""
+        """Return the fact about the payload of a unit; None if no store has a message of it."""
         seen = [(index, at) for index, part in enumerate(unit.parts) if (at := part.seen_at) is not None]
         if not seen:
             return None
@@ -214,7 +214,7 @@ def make_block(plan: GeneratorPlan, number: int) -> MadeBlock:
 
 
 class _Log:
-    """The content messages of a channel so far, as far as anybody cites them."""
+    """The newest content messages of a channel, which later ones may cite."""
 
     def __init__(self, history: int) -> None:
         self._history = history
@@ -232,7 +232,7 @@ class _Log:
             del self._parts[: -(self._history + 2 * MAX_PARTS)]
 
     def citations(self, unit: Unit) -> Iterator[tuple[Part, Sequence[Part]]]:
-        """Yield each part of the next unit with what it cites, oldest first, and note that it does."""
+        """Yield each SDS message of the next unit with the messages that it cites, oldest first, and note these."""
         parts = self._parts
         known = parts[: len(parts) - self._last_count] if unit.is_concurrent else parts
         visible = list(known)
@@ -268,7 +268,7 @@ def _message(maker: Maker, part: Part, cited: Sequence[Part]) -> SdsMessage:
 
 
 def _units_before(maker: Maker, block: Block) -> list[Unit]:
-    """Return the last units before a block, oldest first: whatever its own can cite."""
+    """Return the last units before a block, oldest first: all that its own units can cite."""
     units: list[Unit] = []
     count = 0
     for at in range(block.first - 1, -1, -1):
@@ -282,7 +282,7 @@ def _units_before(maker: Maker, block: Block) -> list[Unit]:
 
 
 def _look_ahead(maker: Maker, block: Block, log: _Log) -> None:
-    """Note who cites messages of a block after its end. Those messages are not made: they have neither id nor hint."""
+    """Note the citations of a block's messages after its end. The citing messages are not made, and have no ids."""
     before = log.appended
     for at in range(block.end, block.channel_end):
         if log.appended - before >= maker.plan.history + MAX_PARTS:

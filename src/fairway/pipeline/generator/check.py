@@ -1,8 +1,8 @@
-"""Holds the tables of a run over a generated archive against the truth about it, row by row and on Spark.
+"""`differences`: compares the tables of a run over a generated archive with the facts about it, row by row on Spark.
 
-Nothing is collected but counts, so that it serves archives of any size: the rows of a table count plus one, those that
-the facts say it should have minus one, and whatever does not cancel out is a difference. The facts are the rows of some
-tables as they stand; what those of figures should hold is computed from them (`fairway.pipeline.generator.figures`).
+Only counts are collected, so that it serves archives of any size. The rows of a table count plus one, the expected rows
+minus one; a row whose sum is not 0 is a difference. Some tables are compared with the facts themselves; the expected
+tables of figures are computed from the facts (`fairway.pipeline.generator.figures`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fairway.pipeline.generator.figures import told as figures_told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A table that is not what it should be."""
+    """A table that differs from the facts."""
 
     table: str
     excess: int
-    """Rows that it has and should not have."""
+    """Rows that are not expected."""
     lacking: int
-    """Rows that it should have and has not."""
+    """Expected rows that are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What the tables of figures must hold for a generated archive, told by the facts alone.
+"""The expected tables of figures for a generated archive, computed from the facts alone.
 
 Latency of acknowledgements, participants, channels, bytes, the rate limit, stores: each is computed from the facts by
-formulas of its own, none of the stages', so that a mistake there is not made here as well. Nothing is collected.
+formulas of its own and not by the stages, so that a mistake of a stage is found. Nothing is collected.
 
 Invariant: what `told` returns has the columns of the table, and equals it row by row. Percentiles of latencies are the
 one figure that the pipeline approximates, as `percentile_approx` does: from some thousand latencies on their ranks are

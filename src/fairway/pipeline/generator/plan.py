@@ -1,8 +1,8 @@
-"""What a generated archive is to be like: one value, from which, seed included, every byte of it follows.
+"""`GeneratorPlan`: describes a generated archive; the plan and its seed determine every byte.
 
-A channel is a sequence of units, each one send of one participant or one sync message. Channels are cut into blocks of
-units, and each block can be made by itself, on any machine: what is drawn for a unit depends on the seed, the channel
-and the number of the unit alone. So the largest channel is no task of its own.
+A channel is a sequence of units, each one send of one participant or one sync message. Channels are split into blocks
+of units. Each block can be made by itself, on any machine, because the draws for a unit depend only on the seed, the
+channel and the number of the unit. So several tasks make the largest channel.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class GeneratorPlan:
     """One archive. Shares lie in 0..1."""
 
     messages: int = 100_000
-    """How many SDS messages are made, about; lost ones included, retransmissions and other stores' copies not."""
+    """Approximate number of SDS messages, with lost ones, without retransmissions and copies in other stores."""
     seed: int = 1
     """The same plan with the same seed gives the same rows."""
     channels: int = 100
     skew: float = 1.0
     """Channel ``n``, counted from 1, has a share in proportion to ``1 / n ** skew``; 0 makes all alike."""
     largest_share: float = 0.0
-    """Share of the first channel, if it is to have another one than ``skew`` gives it; 0 for that one."""
+    """Share of the first channel; 0: the share by ``skew``."""
     senders: int = 5
     """Participants of each channel; they take turns."""
     logos_share: float = 0.0
-    """Share of channels that speak the Logos wire."""
+    """Share of channels with the profile Logos."""
     history: int = 2
     """Messages that each message cites."""
     content_bytes: int = 200
@@ -75,7 +75,7 @@ class GeneratorPlan:
     ephemeral_share: float = 0.0
     """Share of units that are ephemeral SDS messages, which careless senders have stored; on the Waku wire only."""
     concurrent_share: float = 0.05
-    """Share of units whose sender had not yet heard of the unit before: the two have equal Lamport timestamps."""
+    """Share of units whose sender had not received the unit before: the two have equal Lamport timestamps."""
     loss: float = 0.02
     """Share of WakuMessages that no store has."""
     corruption: float = 0.002
@@ -130,7 +130,7 @@ class GeneratorPlan:
         )
 
     def profile_of(self, channel: int) -> Profile:
-        """Return which wire a channel speaks; those of the Logos wire are spread evenly."""
+        """Return the profile of a channel; channels with the profile Logos are spread evenly."""
         share = self.logos_share
         return Profile.LOGOS if int((channel + 1) * share) > int(channel * share) else Profile.WAKU
 
@@ -148,10 +148,10 @@ class Block:
 
 
 class Layout:
-    """How many units each channel has, and into which blocks they fall. The largest channels come first."""
+    """The number of units of each channel, and their blocks. The largest channels come first."""
 
     def __init__(self, plan: GeneratorPlan) -> None:
-        """Lay an archive out; ask `layout_of` instead, which remembers."""
+        """Compute the layout of an archive; use `layout_of`, which caches it."""
         weights = [1 / (channel + 1) ** plan.skew for channel in range(plan.channels)]
         if plan.largest_share and plan.channels > 1:
             others = sum(weights[1:])
@@ -182,7 +182,7 @@ class Layout:
 
 @lru_cache(maxsize=4)
 def layout_of(plan: GeneratorPlan) -> Layout:
-    """Return how an archive is laid out."""
+    """Return the layout of an archive."""
     return Layout(plan)
 
 

@@ -1,11 +1,11 @@
-"""Archives of any size, made on Spark itself, and the truth about them.
+"""Generates archives of any size on Spark, and the facts about them.
 
 `generate` gives the table ``waku_messages`` of a `GeneratorPlan`: channels of very different sizes, one wire or both,
 losses, retransmissions, rows that come twice, several stores, segments with parity, messages that cannot be decoded.
-`truth` gives what a pipeline must find in it. Both are made by the executors, block by block, with the codecs of live
-channels; nothing is collected, and the same plan gives the same tables wherever they are made.
+`truth` gives the facts that a pipeline must find in it. The executors make both, block by block, with the codecs of
+live channels. Nothing is collected, and the same plan gives the same tables on every machine.
 
-Encryption is left out, and bloom filters are empty: nobody acknowledges anything by them.
+There is no encryption, and bloom filters are empty: they acknowledge nothing.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _FACT_SCHEMA: Final = arrow_schema(FACTS)
 def generate(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
     """Return ``waku_messages`` (`WAKU_MESSAGES`) of a generated archive, in no particular order.
 
-    It is made anew whenever it is used; write it, or persist it, if it is to be used more than once.
+    It is computed again at each use; write or persist it to use it more than once.
     """
     return _stripes(spark, plan).mapInArrow(rows_mapper(plan, _task_count(plan)), WAKU_MESSAGES)
 
 
 def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
-    """Return what is true of a generated archive: the table of facts (`FACTS`), in no particular order.
+    """Return the table of facts (`FACTS`) of a generated archive, in no particular order.
 
-    It is made anew whenever it is used, like `generate`.
+    It is computed again at each use, like `generate`.
     """
     return _stripes(spark, plan).mapInArrow(facts_mapper(plan, _task_count(plan)), FACTS)
 
@@ -121,7 +121,7 @@ def facts_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
 
 
 def _blocks(plan: GeneratorPlan, stripes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[MadeBlock]:
-    """Make every block of each stripe: its number, and every so many after it, so that all stripes are alike."""
+    """Make every block of each stripe; stripe n has each ``stripes``-th block from n on, for equal work."""
     for batch in batches:
         for stripe in batch.column(_BLOCKS).to_pylist():
             for number in range(stripe, layout_of(plan).block_count, stripes):

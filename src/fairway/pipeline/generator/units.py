@@ -1,7 +1,7 @@
-"""What is drawn for a unit of a generated archive: who says what, and what becomes of it on its way into the stores.
+"""`Maker`: draws the units of a generated archive: their senders, contents, losses and damages; without Spark.
 
-Pure and free of Spark. A unit depends on the plan, the channel and its own number alone. Its fate is drawn before its
-content, so that whoever asks only what becomes of it need not make it.
+A unit depends only on the plan, the channel and its own number. Its losses are drawn before its content, so that the
+content need not be made to know them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ EPHEMERAL: Final = "ephemeral"
 
 
 class Fate(NamedTuple):
-    """What becomes of one WakuMessage."""
+    """Losses, copies and damage of one WakuMessage."""
 
     timestamp_ns: int
     stores: tuple[int, ...]
-    """Which stores have it; none if it is lost."""
+    """The stores that have it; none if it is lost."""
     repeats: int
-    """How often the first of those has it besides."""
+    """Number of further copies in the first of these."""
     damage: int | None
-    """Which of `DAMAGES` it took; None if it is whole."""
+    """Index of its damage in `DAMAGES`; None if it is undamaged."""
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class Maker:
             )
 
     def fill(self, unit: Unit, rng: random.Random) -> None:
-        """Draw a unit's content and work its ids out."""
+        """Draw the content of a unit, and compute its ids."""
         kind = unit.parts[0].kind
         if kind == SYNC:
             unit.parts[0].message_id = f"{SYNC_PREFIX}{rng.randbytes(8).hex()}"

@@ -1,4 +1,4 @@
-"""What a run found, for people and for programs, from its tables and without Spark.
+"""The report of a run, as text, HTML or JSON, from its tables and without Spark.
 
 `findings` reads the tables of a run folder into values (`archive_report`); `terminal` shows them as tables, `html` as
 one page, `as_json` as JSON.

@@ -1,6 +1,6 @@
-"""What `fairway.pipeline.report` finds out about an archive: values, without a session behind them.
+"""`ArchiveReport`: the findings of `fairway.pipeline.report` about an archive, as plain values.
 
-Counts are over the whole archive. Lists are cut, and the counts beside them say how long they would be.
+Counts are over the whole archive. Lists are shortened; counts beside them have their full length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ChannelReport:
     sync: int
     ephemeral: int
     repeats: int
-    """Further sightings of the same SDS messages: retries, repairs, or somebody's replays."""
+    """Further copies of the same SDS messages: retries, repairs, or replays."""
     senders: int
     acknowledged: int
     """Content messages that at least one other participant cites. A lower bound of what was acknowledged: a bloom
@@ -45,11 +45,11 @@ class SenderReport:
 
     channel_id: str
     sender_id: str | None
-    """None stands for missing messages whose author nobody told."""
+    """The sender id; None for missing messages whose author no citation names."""
     content: int
     sync: int
     acknowledged: int
-    """Content messages of this sender that somebody else cites."""
+    """Content messages of this sender that another participant cites."""
     delivered: int
     incomplete: int
     missing: int
@@ -95,9 +95,9 @@ class MissingMessage:
     channel_id: str
     message_id: str
     sender_id: str | None
-    """Its author, if a citation told."""
+    """Its author, if a citation names it."""
     retrieval_hint: bytes | None
-    """Message hash to ask another store for, if a citation told."""
+    """Its message hash for a query of another store, if a citation has it."""
     cited_by: int
     """Messages that cite it."""
     first_cited_ns: int

@@ -38,7 +38,7 @@ class WaitingCount:
 
 
 def report_of(tables: RunTables, limit: int = 20) -> ArchiveReport:
-    """Return what a run found out about its sources; ``limit`` bounds the lists of it."""
+    """Return the report of a run; its lists have at most ``limit`` entries."""
     first_ns, last_ns = tables.range_of("waku_messages", "timestamp")
     channels = [_known(ChannelReport, row) for row in tables.all("channel_stats", _names(ChannelReport))]
     quarantined, unreadable_bytes = _quarantined(tables)
@@ -70,7 +70,7 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
 
 
 def senders_of(tables: RunTables, limit: int) -> tuple[SenderReport, ...]:
-    """Return senders, those first of whom most was lost, and of equals the busiest."""
+    """Return senders, those with the most lost messages first, and of equals the busiest."""
     columns = {name: ds.field(name) for name in _names(SenderReport)}
     columns["lost"] = ds.field("missing") + ds.field("incomplete")
     order = [
@@ -84,7 +84,7 @@ def senders_of(tables: RunTables, limit: int) -> tuple[SenderReport, ...]:
 
 
 def waiting_of(tables: RunTables) -> list[WaitingCount]:
-    """Return the channels in which messages wait, or may, those first in which most do."""
+    """Return the channels in which messages wait, or may wait, those with the most first."""
     waiting: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     is_incomplete = ds.field("status") != DependencyStatus.COMPLETE.value

@@ -1,4 +1,4 @@
-"""Which channel is worse than another: by the share lost that is certain, so that few messages weigh less than many."""
+"""Orders channels from the worst to the best: by the lost share that is certain, so that few messages weigh less."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Z: Final = 1.96
 
 
 def least_share(part: int, whole: int) -> float:
-    """Return the share that a part surely has of a whole, after Wilson, so that 1 of 1 is not worse than 90 of 100."""
+    """Return the lower bound of a share (Wilson score interval, 95 %), so that 1 of 1 is not worse than 90 of 100."""
     if not whole:
         return 0.0
     share, slack = part / whole, _Z * _Z / whole

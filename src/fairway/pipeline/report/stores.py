@@ -1,8 +1,8 @@
-"""What each of several stores lacked of what any of them had: by content topic, and over time.
+"""`store_lacks`: the messages that each store lacks and another store has, by content topic and over time.
 
-One pass over the topics, timestamps and stores of ``waku_messages``, never over payloads. Memory is bounded by the
-number of stores and stretches of time, and by `MOST_TOPICS`: strangers name topics, so that those which come after
-that many are counted together.
+One pass over the topics, timestamps and stores of ``waku_messages``, without payloads. Memory is bounded by the number
+of stores and time intervals, and by `MOST_TOPICS`: any sender can invent topics, so that further ones are counted
+together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The page of a report: text that is safe in HTML, tables, sections, and the style sheet.
 
-Invariant: what comes from strangers (names, ids, errors) enters a page through `text` or `name` alone. Both escape it,
-show what cannot be seen (control characters, marks that turn the direction of writing), and keep it apart from the
-direction of the text around it. The page asks nobody for anything: no script, font, image or style from elsewhere.
+Invariant: text from the network (names, ids, errors) enters a page only through `text` or `name`. Both escape it, show
+invisible characters (control characters, marks that change the direction of writing), and isolate its direction from
+the text around it. The page loads nothing: no script, font, image or style.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def shortened(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
 
 
 def text(told: object) -> str:
-    """Return what somebody wrote as HTML, whole up to a bound."""
+    """Return text from the network as HTML, up to a bound of its length."""
     return f"<bdi>{escape(_told(told)[:_TOOLTIP])}</bdi>"
 
 

@@ -1,4 +1,4 @@
-"""The section of an HTML report that tells whose messages were lost."""
+"""The section of an HTML report on senders whose messages were lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.pipeline.run.reading import RunTables
 
 
 def senders(tables: RunTables) -> tuple[str, ...]:
-    """Return of whom most was lost."""
+    """Return the senders with the most lost messages."""
     total = tables.rows("sender_stats")
     told = [sender for sender in senders_of(tables, ROWS) if sender.missing or sender.incomplete]
     if not told:
