@@ -119,3 +119,19 @@ def test_nothing_is_given_up_while_what_it_waits_for_comes_in_however_slowly(
         now_ms += 50 * A_MINUTE
     assert ready(outcomes) == [message.message_id for message in chain]
     assert not [o for o in outcomes if isinstance(o, DependenciesLost)]
+
+
+def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_and_then_at_once(
+    new_channel, a_message, start
+):
+    bob = new_channel("bob")
+    bob.receive(a_message("m3", "m2"), None, start)
+    bob.receive(a_message("sync-1", "m1", content=None), None, start)
+    bob.refused(a_message("m2", "m1"), start + 1)
+    for second in range(60):
+        bob.sweep_incoming(start + 1_000 * second)
+        assert asked_for(bob) == {"m1"}, "there is room here, but not where it was refused"
+    bob.receive(a_message("m1"), None, start + AN_HOUR)
+    bob.sweep_incoming(start + AN_HOUR + 1)
+    assert asked_for(bob) == {"m2"}
+    assert bob.repair.next_request_at() == start + AN_HOUR + 1

@@ -404,7 +404,7 @@ class MessageChannel:
 
     def refused(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Note that the layer above has no room for a message, which so was not received; it can come again."""
-        return self.dependencies.turned_away(message, now_ms, waits=False)
+        return self.dependencies.turned_away(message, now_ms, refused=True)
 
     def set_aside(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
         """Note that the layer above set a segment aside, which so was not received; others may make it fit."""

@@ -222,12 +222,15 @@ class Dependencies:
                 outcomes.append(RepairScheduled(message_id=entry.message_id, at_ms=at_ms))
         return outcomes
 
-    def turned_away(self, message: SdsMessage, now_ms: int, *, waits: bool = True) -> list[SdsOutcome]:
+    def turned_away(
+        self, message: SdsMessage, now_ms: int, *, waits: bool = True, refused: bool = False
+    ) -> list[SdsOutcome]:
         """Note that a message came and found no room; ask for what it cites, if messages here wait for it.
 
         It finds room once nothing that it cites is lacking; and maybe nobody else cites that. It can come again, so
         that it is waited for as though it were missing from now on; if it ``waits`` for what it lacks or for room in
-        the incoming buffer, it is not asked for before either is there (`_ask_again`).
+        the incoming buffer, it is not asked for before either is there (`_ask_again`). If it was ``refused`` by the
+        layer above, room in this one is of no use.
         """
         missing = self.incoming.missing.get(message.message_id)
         if missing is None:
@@ -239,6 +242,7 @@ class Dependencies:
             self._led_on.add(message.message_id)
         missing.turned_away = True
         missing.is_next = False
+        missing.is_refused = refused
         self._begin_anew(missing)
         # What it cites last comes last.
         lacks = unmet[-1].message_id if waits and unmet and missing.lacks is None else None
@@ -247,7 +251,8 @@ class Dependencies:
         if lacks is not None:
             if lacks in self.incoming.missing or lacks in self.incoming:
                 self._repair.forget(message.message_id)
-                self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
+                if not refused:
+                    self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
             else:
                 # For what nobody keeps track of it would wait for ever.
                 missing.lacks = None
@@ -369,12 +374,14 @@ class Dependencies:
         room = self._room(is_next=False) - len(asked)
         for missing, lacks in reversed(waiting):
             is_met = lacks in self._history or lacks in self.settled
-            if is_met or room > 0:
+            if is_met or (room > 0 and not missing.is_refused):
                 self._ask_for_next(missing, now_ms, at_once=is_met)
                 asked.append(missing.entry.message_id)
                 room -= 1
         room = min(self._room(is_next=True), _ASKED_AT_ONCE) - len(asked)
-        unasked = (missing for missing in self._line(asked, followers) if missing.lacks is not None)
+        # Behind what was refused all is refused.
+        welcome = {lacks: [each for each in line if not each.is_refused] for lacks, line in followers.items()}
+        unasked = (missing for missing in self._line(asked, welcome) if missing.lacks is not None)
         for place, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
             # One after the other, so that they come in this order.
             self._ask_for_next(missing, now_ms + place, at_once=True)

@@ -50,6 +50,8 @@ class MissingDependency:
     lacks: str | None = None
     """What it waits for itself and so found no room, or probably would; it need not come before that has, or there is
     room."""
+    is_refused: bool = False
+    """Whether it was the layer above that had no room."""
     is_next: bool = False
     """Whether it is asked for after it lacked something, since it has a place now."""
 
