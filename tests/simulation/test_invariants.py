@@ -357,6 +357,17 @@ def test_more_transmissions_than_an_epoch_allows_are_found(tell_a_story):
     assert (Invariant.RATE, "alice") in story.found()
 
 
+@pytest.mark.parametrize(("lives", "is_too_much"), [(1, True), (5, False)])
+def test_what_one_life_hands_to_a_node_that_takes_none_of_it_is_found(story, lives, is_too_much):
+    """A program that begins does not know what the node said to the one before."""
+    (message,) = list(story.world.network.stored())[:1]
+    for _ in range(lives):
+        story.ledger.began(story.world.now_ms, "alice")
+        for _ in range(150 // lives):
+            story.ledger.handed_over(story.world.now_ms, "alice", message)
+    assert ((Invariant.BUDGET, "alice") in story.found()) == is_too_much
+
+
 def test_a_delivery_that_lacks_something_is_found_unless_a_loss_was_announced(story):
     story.world.cut_off("carol")
     story.say("alice", b"one")

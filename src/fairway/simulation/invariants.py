@@ -123,8 +123,8 @@ class Checks:
         for at_ms, name, count in self._ledger.reread:
             text = f"{name} asked the store for the same page more than {count} times in five minutes"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)
-        for (name, minute), offered in self._ledger.offered.items():
-            taken = self._ledger.taken_from[name, minute]
+        for (name, life, minute), offered in self._ledger.offered.items():
+            taken = self._ledger.taken_from[name, life, minute]
             if offered - taken > max(_REFUSED, _REFUSED_SHARE * taken):
                 text = f"{name} handed {offered} messages in a minute to a node that took {taken} of them"
                 yield self._violation(Invariant.BUDGET, minute * 60_000, name, None, text)

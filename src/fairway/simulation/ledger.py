@@ -277,9 +277,9 @@ class Ledger(Observer):
         """Whether hints must lead to what the network took; a store may bring a message in a carrier of its own."""
         self.queries: Counter[str] = Counter()
         """Pages that each participant asked the store for."""
-        self.offered: Counter[tuple[str, int]] = Counter()
-        """What each participant handed to its node in each minute."""
-        self.taken_from: Counter[tuple[str, int]] = Counter()
+        self.offered: Counter[tuple[str, int, int]] = Counter()
+        """What each life of a participant handed to its node in each minute: one that begins knows of no answers."""
+        self.taken_from: Counter[tuple[str, int, int]] = Counter()
         """What the network took from it."""
         self._handed_over: set[bytes] = set()
         """Hashes of all that was handed to a node, of which its sender may not know whether it went any further."""
@@ -439,7 +439,7 @@ class Ledger(Observer):
         """Record a message that the network accepted, and count its bytes."""
         purpose, content, bloom = self._purpose_of(at_ms, name, message)
         self.transmissions[purpose] += 1
-        self.taken_from[name, at_ms // _BY_MINUTE_MS] += 1
+        self.taken_from[name, self._lives[name], at_ms // _BY_MINUTE_MS] += 1
         self._taken.add(message.message_hash)
         self.rules.taken(message.message_hash)
         rest = len(message.encoded) - content - bloom
@@ -501,7 +501,7 @@ class Ledger(Observer):
 
     def handed_over(self, at_ms: int, name: str, message: RoutedMessage) -> None:
         """Record a message that a participant hands to its node, and check its timestamp against the clock."""
-        self.offered[name, at_ms // _BY_MINUTE_MS] += 1
+        self.offered[name, self._lives[name], at_ms // _BY_MINUTE_MS] += 1
         self._handed_over.add(message.message_hash)
         # By the time that a slow node lets it out the clock may show something else.
         stamp_ms, wall_ms = (message.message.timestamp_ns or 0) // NS_PER_MS, self.wall_ms(name)
