@@ -13,6 +13,7 @@ from fairway.events import (
     MessageAcknowledged,
     MessageDelivered,
     MessageReceived,
+    MessageSetAside,
 )
 from fairway.options import (
     Delivery,
@@ -366,6 +367,18 @@ def test_what_one_life_hands_to_a_node_that_takes_none_of_it_is_found(story, liv
         for _ in range(150 // lives):
             story.ledger.handed_over(story.world.now_ms, "alice", message)
     assert ((Invariant.BUDGET, "alice") in story.found()) == is_too_much
+
+
+@pytest.mark.parametrize("is_taken_back", [True, False])
+def test_a_message_that_was_set_aside_and_is_gone_is_found_unless_its_reader_took_it_back(story, is_taken_back):
+    """It may be listed, and taken back, before its event is told."""
+    aside = MessageSetAside(number=7, message_id="m", sender_id="bob", size_bytes=1, attempts=3, error="no")
+    story.ledger.set_aside(story.world.now_ms, "alice", [aside])
+    if is_taken_back:
+        story.ledger.taken_back(story.world.now_ms, "alice", aside)
+    story.tell("alice", aside)
+    story.ledger.set_aside(story.world.now_ms, "alice", [])
+    assert ((Invariant.WORD, "alice") in story.found()) != is_taken_back
 
 
 def test_a_delivery_that_lacks_something_is_found_unless_a_loss_was_announced(story):

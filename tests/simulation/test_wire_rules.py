@@ -128,6 +128,17 @@ def test_what_overtakes_something_refused_is_noticed() -> None:
     assert watched.hand_over(second, _NOW_MS + 2_000) == []
 
 
+def test_what_waits_for_a_slow_disk_while_something_is_refused_overtakes_it_by_right() -> None:
+    watched = _Watched()
+    watched.rules.disk_ms = 3_000
+    first, second, third = (watched.make(content) for content in (b"one", b"two", b"three"))
+    watched.hand_over(first)
+    watched.rules.refused(_NOW_MS, "alice", watched.hash_of(first))
+
+    assert watched.hand_over(second, _NOW_MS + 2_000) == []
+    assert any("refused once" in fault for fault in watched.hand_over(third, _NOW_MS + 10_000))
+
+
 def test_a_hint_that_leads_elsewhere_is_noticed() -> None:
     watched = _Watched()
     first, second = watched.make(b"one"), watched.make(b"two")

@@ -209,6 +209,8 @@ class Ledger(Observer):
         """How often handlers are called before a message is set aside, if that is watched."""
         self.events_come_late = False
         """Whether an application may ask more of a send when all is known already, and so be told so twice."""
+        self._listed_first: dict[str, set[int]] = {}
+        """Messages that were listed as set aside before that was told."""
         self._aside: dict[str, dict[int | None, None]] = {}
         """Numbers of the messages that a participant was told are set aside, the one that waits longest first."""
         self.limits_told: defaultdict[str, set[Limit]] = defaultdict(set)
@@ -401,6 +403,7 @@ class Ledger(Observer):
     def set_aside(self, at_ms: int, name: str, waiting: Collection[MessageSetAside]) -> None:
         """Write down what is set aside when a channel has started, and what no longer is although it was told."""
         numbers = {message.number for message in waiting}
+        self._listed_first[name] = numbers - self._aside.get(name, {}).keys()
         gone = self._aside.get(name, {}).keys() - numbers
         if gone:
             text = f"{len(gone)} messages that were set aside are gone"
@@ -633,7 +636,11 @@ class Ledger(Observer):
                 self.failures.append((at_ms, name, RuntimeError(f"whoever watches raised on {what}: {error}")))
             case MessageSetAside(number=number, attempts=attempts):
                 self._setting_aside.add(name)
-                self._aside.setdefault(name, {})[number] = None
+                if number in self._listed_first.get(name, ()):
+                    # Its application may have taken it back by now.
+                    self._listed_first[name].discard(number)
+                else:
+                    self._aside.setdefault(name, {})[number] = None
                 if self.max_attempts is not None and attempts < self.max_attempts:
                     text = f"a message is set aside after {attempts} attempts of {self.max_attempts}"
                     self.false_words.append((at_ms, name, None, text))

@@ -200,6 +200,8 @@ class Run:
             or plan.slow_readers
             or plan.storage_faults_per_hour
         )
+        # A write takes so long, and as long again until that is known.
+        rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else 0
         rules.is_limited = plan.rate_limit is not None
         self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms

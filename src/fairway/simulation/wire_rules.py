@@ -56,6 +56,8 @@ _CITED_AGAIN: Final = 20
 """Messages that came again that one message cites."""
 _IN_A_ROW: Final = 12
 """So much content does not leave in a row while something waits to be repeated."""
+_COMMITS: Final = 2
+"""What leaves was decided before the answer if it waited for the commit that was under way, and for its own."""
 _MAX_SEGMENTS: Final = 65_536
 _MAX_PAYLOADS: Final = 100
 """Payloads of which segments are looked at together; what is sent together is not far apart."""
@@ -148,6 +150,8 @@ class WireRules:
         """Whether what is sent first leaves first; where a cipher takes its time over several at once it may not."""
         self.copies_are_checked = True
         """Whether whoever hears a message again cites it: not where it may be turned away, or clocks are wrong."""
+        self.disk_ms = 0
+        """How long it takes until a write is known to be durable."""
         self.forged: set[str] = set()
         """SDS ids of messages that nobody honest made."""
         self.forged_carriers: set[bytes] = set()
@@ -344,7 +348,7 @@ class WireRules:
             yield f"{sds_id[:12]} leaves after what was made later"
         queue.handed[sds_id], queue.newest = lamport, max(lamport, queue.newest)
         for other, known_ms in queue.refused.items():
-            if known_ms + _ANSWER_MS < at_ms and queue.handed[other] < lamport:
+            if known_ms + _ANSWER_MS + _COMMITS * self.disk_ms < at_ms and queue.handed[other] < lamport:
                 yield f"{sds_id[:12]} leaves before {other[:12]}, which was made earlier and refused once"
 
     def _hints(self, name: str, opened: SdsMessage) -> Iterator[str]:
