@@ -23,9 +23,9 @@ from fairway.events import ChannelStatus, StatusChanged
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, Effects, QueryStore
 from fairway.protocol.encryption import Encryption, waku_version_of
-from fairway.protocol.encryption.ciphering import Ciphering, Sealed
+from fairway.protocol.encryption.ciphering import Ciphered, Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
-from fairway.protocol.incoming.delivering import logical_message_id
+from fairway.protocol.incoming.delivering import ReceivedWakuMessage, logical_message_id
 from fairway.protocol.incoming.receiving import Receiving
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.jitter import Jitter
@@ -97,7 +97,7 @@ class Stack:
         )
         self._segmenter = segmenter = Segmenter(options.segmentation, profile.segments)
         self._limits = limits = LimitWatch()
-        self._ciphering = ciphering = Ciphering(encryption, effects.add)
+        self._ciphering = ciphering = Ciphering(encryption)
         self._sending = sending = Sending(
             content_topic,
             options,
@@ -235,15 +235,17 @@ class Stack:
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
-        match self._ciphering.done(token, result, now_ms):
-            case Sealed(Leaving() as leaving, bytes() as sealed):
+        match self._ciphering.done(token, result):
+            case Ciphered(Leaving() as leaving, bytes() as sealed):
                 self._limit_and_dispatch(leaving, sealed, now_ms)
-            case Sealed(Leaving() as leaving, Exception() as error):
+            case Ciphered(Leaving() as leaving, Exception() as error):
                 self._sending.not_sealed(leaving, error, now_ms)
-            case Sealed(LeavingEphemeral() as ephemeral, bytes() as sealed):
+            case Ciphered(LeavingEphemeral() as ephemeral, bytes() as sealed):
                 self._sending.ephemeral.dispatch(ephemeral, sealed, now_ms)
-            case Sealed(LeavingEphemeral() as ephemeral, Exception() as error):
+            case Ciphered(LeavingEphemeral() as ephemeral, Exception() as error):
                 self._sending.ephemeral.not_sealed(ephemeral, error)
+            case Ciphered(ReceivedWakuMessage() as received, opened):
+                self._receiving.decrypted(received, opened, now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)
 

@@ -50,10 +50,14 @@ _MAX_EPHEMERAL: Final = 1_000
 class ReceivedWakuMessage:
     """The WakuMessage that an SDS message came in, under its deterministic hash."""
 
-    __slots__ = ("_hash", "_message", "_pubsub_topic", "is_ephemeral", "meta", "timestamp_ns")
+    __slots__ = ("_hash", "_message", "_pubsub_topic", "from_store", "is_ephemeral", "meta", "timestamp_ns")
 
-    def __init__(self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None) -> None:
+    def __init__(
+        self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None, *, from_store: bool = False
+    ) -> None:
         """``message_hash`` is the deterministic hash, if it is at hand."""
+        self.from_store = from_store
+        """Whether a store brought it, so that it was not heard now."""
         self.timestamp_ns = message.timestamp_ns or 0
         self.meta = message.meta
         self.is_ephemeral = bool(message.ephemeral)

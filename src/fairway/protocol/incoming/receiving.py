@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fairway.errors import DecodeError
+from fairway.errors import DecodeError, DecryptionError
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.effects import Effects
+from fairway.protocol.effects import AwaitCipher, Effects
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.delivering import Delivering, ReceivedWakuMessage
@@ -99,16 +99,18 @@ class Receiving:
 
     def receive(self, message: WakuMessage, now_ms: int, message_hash: bytes | None, *, from_store: bool) -> None:
         """Process a message from the network, if it is one of this channel's topic and key, and was not before."""
-        transmission = self._transmission_of(message, message_hash)
+        transmission = self._transmission_of(message, message_hash, from_store=from_store)
         if transmission is None:
             return
         if transmission.message_hash in self._taken_in:
             self._tally.add("repeated")
             self._query_on_connect.history_heard += 1
         else:
-            self._decrypt(message.payload, transmission, now_ms, from_store=from_store)
+            self._decrypt(message.payload, transmission, now_ms)
 
-    def _transmission_of(self, message: WakuMessage, message_hash: bytes | None) -> ReceivedWakuMessage | None:
+    def _transmission_of(
+        self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
+    ) -> ReceivedWakuMessage | None:
         """Return what to remember of a WakuMessage, or None if it is nothing for this channel."""
         options = self._options
         if message.content_topic != self._content_topic:
@@ -122,25 +124,35 @@ class Receiving:
         else:
             self._tally.add("received")
             if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return ReceivedWakuMessage(self._outbound.pubsub_topic, message, message_hash)
+                return ReceivedWakuMessage(self._outbound.pubsub_topic, message, message_hash, from_store=from_store)
             self._tally.add("undecodable")
         return None
 
-    def _decrypt(self, payload: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool) -> None:
-        """Open a payload, now or later, and pass it up; count it if it is not sealed for this channel."""
-        self._ciphering.open(
-            payload,
-            then=lambda plaintext, now: self._pass_up(plaintext, transmission, now, from_store=from_store),
-            failed=lambda _, __: self._tally.add("undecryptable"),
-            now_ms=now_ms,
-        )
+    def _decrypt(self, payload: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> None:
+        """Open a payload and pass it up; `decrypted` goes on where the hook is awaited."""
+        try:
+            opened = self._ciphering.open(payload, transmission)
+        except DecryptionError as error:
+            self.decrypted(transmission, error, now_ms)
+            return
+        if isinstance(opened, AwaitCipher):
+            self._effects.add(opened)
+        else:
+            self._pass_up(opened, transmission, now_ms)
 
-    def _pass_up(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool) -> None:
+    def decrypted(self, transmission: ReceivedWakuMessage, result: bytes | Exception, now_ms: int) -> None:
+        """Pass up what the encryption hook opened; count what is not sealed for this channel."""
+        if isinstance(result, bytes):
+            self._pass_up(result, transmission, now_ms)
+        else:
+            self._tally.add("undecryptable")
+
+    def _pass_up(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> None:
         """Pass one SDS message up the layers: SDS, Reassemble, Deliver.
 
         SDS acknowledges what it takes in, so that the reassembler is shown the content before.
         """
-        message = self._decode(plaintext, transmission, from_store=from_store)
+        message = self._decode(plaintext, transmission)
         if message is None:
             return
         if message.channel_id == self._sds.channel_id and message.causal_history:
@@ -152,11 +164,11 @@ class Receiving:
             if isinstance(answer, Refused):
                 return
             kept = answer
-        outcomes = self._apply_sds(message, plaintext, transmission, now_ms, from_store=from_store)
+        outcomes = self._apply_sds(message, plaintext, transmission, now_ms)
         outcomes += self._deliver(message, kept, transmission, outcomes, now_ms)
         self.process(outcomes, now_ms)
 
-    def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage, *, from_store: bool) -> SdsMessage | None:
+    def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage) -> SdsMessage | None:
         """Return the SDS message in a plaintext, without what it says that does not count; None if there is none."""
         try:
             message = self._sds.profile.codec.decode(plaintext)
@@ -166,20 +178,20 @@ class Receiving:
         self._tally.add("opened")
         if transmission.is_ephemeral and _has_no_place(message):
             message = replace(message, lamport_timestamp=None)
-        if message.repair_request and from_store:
+        if message.repair_request and transmission.from_store:
             # Whatever it asked for was answered, or asked for again, long ago.
             message = replace(message, repair_request=())
         return message
 
     def _apply_sds(
-        self, message: SdsMessage, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int, *, from_store: bool
+        self, message: SdsMessage, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int
     ) -> list[SdsOutcome]:
         """Let SDS take a message in, and return what it found."""
         # Nothing but content is cited, asked for, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
-        outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=from_store)
+        outcomes = self._sds.receive(message, hint, now_ms, plaintext, from_store=transmission.from_store)
         for outcome in outcomes:
-            self._plan_sync(outcome, now_ms, from_store=from_store)
+            self._plan_sync(outcome, now_ms, from_store=transmission.from_store)
         if message.causal_history and all(_is_settled(outcome) for outcome in outcomes):
             self._taken_in.add(transmission.message_hash)
         if hint is not None:

@@ -96,10 +96,14 @@ class EphemeralSending:
     def encrypt(self, leaving: LeavingEphemeral) -> bytes | None:
         """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
         try:
-            return self._ciphering.seal(leaving.encoded, leaving)
+            sealed = self._ciphering.seal(leaving.encoded, leaving)
         except EncryptionError as error:
             self.not_sealed(leaving, error)
             return None
+        if isinstance(sealed, bytes):
+            return sealed
+        self._effects.add(sealed)
+        return None
 
     def not_sealed(self, leaving: LeavingEphemeral, error: Exception) -> None:
         """Act on a failure of the encryption hook."""

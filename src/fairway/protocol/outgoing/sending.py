@@ -192,10 +192,14 @@ class Sending:
     def encrypt(self, leaving: Leaving, now_ms: int) -> bytes | None:
         """Return what leaves sealed (LIP-173, "Encryption Hook"); None if that fails, or while the hook is awaited."""
         try:
-            return self._ciphering.seal(leaving.encoded, leaving, is_content=leaving.new is not None)
+            sealed = self._ciphering.seal(leaving.encoded, leaving, is_content=leaving.new is not None)
         except EncryptionError as error:
             self.not_sealed(leaving, error, now_ms)
             return None
+        if isinstance(sealed, bytes):
+            return sealed
+        self._effects.add(sealed)
+        return None
 
     def not_sealed(self, leaving: Leaving, error: Exception, now_ms: int) -> None:
         """Act on a failure of the encryption hook; it ends the request of a segment that was never sealed before."""
