@@ -154,7 +154,7 @@ def test_a_receipt_that_never_ends_is_seen(monkeypatch):
 
 
 def test_what_leaves_in_clear_text_is_seen(monkeypatch):
-    monkeypatch.setattr(Ciphering, "seal", lambda self, plaintext, leaving, *, is_content=False: plaintext)
+    monkeypatch.setattr(Ciphering, "seal", lambda self, plaintext, carried, *, is_content=False: plaintext)
     assert Invariant.WORD in broken(replace(PLAN, encrypted=True))
 
 
