@@ -103,6 +103,30 @@ _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
 _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
+_KEEP_FROM_SPEAKING: Final = (
+    "rate_limit",
+    "refusals",
+    "answer_loss",
+    "silence",
+    "node_rate",
+    "slow_uplinks",
+    "absences_per_hour",
+    "node_deaths_per_hour",
+    "deaf_per_hour",
+    "pauses_per_hour",
+    "mixed_options",
+    "option_changes",
+    "cipher_delay_ms",
+)
+_ANSWER_LATE_MS: Final = 5_000
+_HEIR: Final = "heir"
+_SILENT_MS: Final = 45 * 60_000
+"""After such a silence participants wait longest between two sync messages."""
+_HEARD_ALONE_MS: Final = 20_000
+_LEARNT_MS: Final = 150_000
+"""Within this time of the first sync message after a silence, which got lost, the next one comes."""
+_INHERITED_MS: Final = 330_000
+"""Within this time who lacks something has asked for it, and whoever has it has answered."""
 _ASKED_WITHIN_MS: Final = 480_000
 """Within this time whoever lacks something asks for it again: the longest wait, doubled, and a sync message."""
 _ASKED: Final = "asked"
@@ -203,6 +227,9 @@ class Run:
         # A write takes so long, and as long again until that is known.
         rules.disk_ms = 2 * plan.disk_ms if plan.disk_ms > FAST_DISK_MS else 0
         rules.is_limited = plan.rate_limit is not None
+        if not any(getattr(plan, name) for name in _KEEP_FROM_SPEAKING) and plan.disk_ms <= FAST_DISK_MS:
+            # RELIABLE-CHANNEL-API, "Synchronization messages": sooner than those that nobody waits for.
+            rules.answered_within_ms = plan.options().sync_min_interval_ms // 2 + _ANSWER_LATE_MS
         self.ledger = Ledger(self._holds, rules, self._opened, _heard_of_ms(plan))
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
@@ -279,6 +306,11 @@ class Run:
             quiet = self._settle(progress)
         if quiet:
             stirred += self._away()
+            quiet = self._settle(progress)
+        if quiet and self._has_heirs:
+            stirred += self._inherit()
+            stirred += self._break_silence()
+            self.world.network.faults = _HEALED
             quiet = self._settle(progress)
         if quiet:
             stirred += self._rest()
@@ -574,6 +606,80 @@ class Run:
                     request_id=sent.request_id,
                     sentence=text,
                 )
+
+    @property
+    def _has_heirs(self) -> bool:
+        """Whether what somebody said who left is looked for: where nothing else is amiss, and a loss is soon told."""
+        plan, timeout_ms = self.plan, self.plan.lost_timeout_ms
+        amiss = plan.rate_limit or plan.hostile or plan.encrypted or plan.clock_skew_ms or plan.clock_jumps_per_hour
+        is_sound = all(each.channel is not None for each in self.world.participants.values())
+        return not amiss and plan.repairs and is_sound and 2 * _INHERITED_MS > timeout_ms > _INHERITED_MS
+
+    def _inherit(self) -> Iterator[Violation]:
+        """Let somebody speak and leave, of whom each other one heard a part: they must have it from one another.
+
+        Nobody has the first message, one has the second, which waits for it, and another one the third. No store has
+        any. At last the loss of the first is told, and all have the others.
+        """
+        world, plan = self.world, self.plan
+        one, other, *_ = sorted(world.participants)
+        world.network.faults = replace(_HEALED, store_loss=1.0)
+        self.ledger.joined(_HEIR)
+        world.join(_HEIR)
+        self._run(_MOMENT_MS * 5)
+        said = []
+        for hearers in ((), (one,), (other,)):
+            world.sever((_HEIR, *hearers))
+            request_id = world.send(_HEIR, payload := f"for {hearers} alone".encode())
+            self.ledger.tried(world.now_ms, _HEIR, request_id, payload)
+            said.append(self.ledger.request(request_id))
+            said[-1].is_staged = True
+            self._run(_MOMENT_MS)
+        world.leave(_HEIR)
+        self.ledger.left(world.now_ms, _HEIR)
+        world.mend()
+
+        def is_inherited() -> bool:
+            return all(self._holds(other, sds_id) for sds_id in said[1].sds_ids)
+
+        if said[1].sds_ids and not world.run(_INHERITED_MS, is_inherited):
+            text = f"{other} lacks for {_INHERITED_MS // 1_000} s what {one} has, whose sender has left"
+            yield self._violation(Invariant.HEALED, other, text)
+        self._run(plan.lost_timeout_ms + _INHERITED_MS)
+
+    def _break_silence(self) -> Iterator[Violation]:
+        """Let somebody speak after a long silence and leave: who alone heard it must not wait long to tell the others.
+
+        The first that he says of it gets lost.
+        """
+        world = self.world
+        one, *others = sorted(world.participants)
+        self._run(_SILENT_MS)
+        name = f"{_HEIR} of silence"
+        self.ledger.joined(name)
+        world.join(name)
+        self._run(_MOMENT_MS * 5)
+        world.sever((name, one))
+        request_id = world.send(name, b"is anybody there?")
+        self.ledger.tried(world.now_ms, name, request_id, b"is anybody there?")
+        sent = self.ledger.request(request_id)
+        sent.is_staged = True
+        self._run(_MOMENT_MS)
+        world.leave(name)
+        self.ledger.left(world.now_ms, name)
+        world.sever((one,))
+        self._run(_HEARD_ALONE_MS)
+        world.mend()
+
+        def is_known() -> bool:
+            # Some learn of it first, and tell the rest.
+            stacks = (world.participants[other].stack.sds for other in others)
+            return any(sds.has(sds_id) or sds_id in sds.missing for sds in stacks for sds_id in sent.sds_ids)
+
+        if sent.sds_ids and not world.run(_LEARNT_MS, is_known):
+            text = f"after a silence {one} heard something and did not tell of it again for {_LEARNT_MS // 1_000} s"
+            yield self._violation(Invariant.HEALED, one, text)
+        self._run(_INHERITED_MS)
 
     def _rest(self) -> Iterator[Violation]:
         """Go on for a while in which nothing is left to do; yield what was done all the same, or not."""

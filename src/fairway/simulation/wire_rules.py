@@ -154,6 +154,8 @@ class WireRules:
         """How long it takes until a write is known to be durable."""
         self.forged: set[str] = set()
         """SDS ids of messages that nobody honest made."""
+        self.answered_within_ms: int | None = None
+        """Within what time whoever hears a message again cites it, where nothing keeps it from speaking."""
         self.forged_carriers: set[bytes] = set()
         """Hashes of what was forged in somebody's name and pushed to him alone."""
         self.epochs: Counter[tuple[str, int]] = Counter()
@@ -306,7 +308,9 @@ class WireRules:
             if len(due) <= _CITED_AGAIN and sds_id not in cited:
                 yield f"it does not cite {sds_id[:12]}, which its author sent again"
         for sds_id in cited:
-            copies.uncited.pop(sds_id, None)
+            came_ms = copies.uncited.pop(sds_id, at_ms)
+            if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
+                yield f"it cites {sds_id[:12]} only {(at_ms - came_ms) // 1_000} s after its author sent that again"
 
     def _kept_waiting(self, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a long burst lets through what is to be repeated."""
