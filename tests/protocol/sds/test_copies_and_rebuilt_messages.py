@@ -7,6 +7,7 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import Ignored, MessageReady, MessageReviewed
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import HistoryEntry
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 
 
 def cited(message):
@@ -37,6 +38,33 @@ def test_a_message_that_came_again_is_cited_beside_the_newest(new_channel, a_cha
     assert message.causal_history[:2] == (HistoryEntry("m0000", b"h0", "zoe"), HistoryEntry("m0001", b"h1", "zoe"))
     assert cited(message) == ["m0000", "m0001", "m0003", "m0004"]
     assert cited(bob.send(b"y", start)) == ["m0003", "m0004"], "once is enough until it comes again"
+
+
+def test_a_message_that_came_again_is_cited_by_a_later_segment_too(new_channel, a_message, start):
+    """Later segments leave out what others' later segments cite already, but not what somebody waits for."""
+
+    def later_segment(payload):
+        return WAKU_SEGMENTS.encode(
+            Segment(
+                payload_hash=bytes(32),
+                index=1,
+                data_count=2,
+                parity_count=0,
+                is_parity=False,
+                payload=payload,
+                payload_length=None,
+            )
+        )
+
+    bob = new_channel("bob")
+    first = a_message("m0")
+    bob.receive(first, None, start)
+    bob.receive(a_message("m1", "m0", sender="carol", lamport=start + 1, content=later_segment(b"c")), None, start)
+    for number in (2, 3):
+        cites = f"m{number - 1}"
+        bob.receive(a_message(f"m{number}", cites, sender="dave", lamport=start + number), None, start)
+    bob.receive(first, None, start)
+    assert "m0" in cited(bob.send(later_segment(b"b"), start + 10))
 
 
 def test_that_citation_acknowledges_for_certain(new_channel, send, start, found):

@@ -156,7 +156,8 @@ class OwedCitations:
         self, newest: tuple[HistoryEntry, ...], history: LocalHistory, content: bytes | None
     ) -> tuple[HistoryEntry, ...]:
         chosen: dict[str, HistoryRecord] = {}
-        skipped = {entry.message_id for entry in newest}
+        cited = {entry.message_id for entry in newest}
+        skipped = set(cited)
         is_content = content is not None
         if content is not None:
             if self._cited_amid and self._segments.is_later_segment(content):
@@ -175,7 +176,7 @@ class OwedCitations:
         full = len(chosen) + _MAX_PER_MESSAGE
         while self._came_again and len(chosen) < full:
             message_id, _ = self._came_again.popitem(last=False)
-            _choose(message_id, history, chosen, skipped)
+            _choose(message_id, history, chosen, cited)
         return (*(record.entry for record in sorted(chosen.values())), *newest)
 
 
