@@ -103,13 +103,10 @@ _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
 _NO_ANSWER_MS: Final = 20_000
 """For so long an answer of a node is waited for; nothing else may leave meanwhile."""
+_HOLD_BACK: Final = ("rate_limit", "refusals", "answer_loss", "silence", "node_rate", "slow_uplinks")
+"""Troubles by which a sync message that cites something waits while newer content leaves."""
 _KEEP_FROM_SPEAKING: Final = (
-    "rate_limit",
-    "refusals",
-    "answer_loss",
-    "silence",
-    "node_rate",
-    "slow_uplinks",
+    *_HOLD_BACK,
     "absences_per_hour",
     "node_deaths_per_hour",
     "deaf_per_hour",
@@ -215,7 +212,8 @@ class Run:
         rules = WireRules(plan.profile, plan.options().sds)
         rules.order_is_checked = not plan.cipher_delay_ms
         rules.copies_are_checked = not (
-            plan.hostile
+            any(getattr(plan, name) for name in _HOLD_BACK)
+            or plan.hostile
             or plan.clock_jumps_per_hour
             or plan.clock_skew_ms
             or plan.cipher_failures
@@ -654,11 +652,10 @@ class Run:
         """
         world = self.world
         one, *others = sorted(world.participants)
-        self._run(_SILENT_MS)
         name = f"{_HEIR} of silence"
         self.ledger.joined(name)
         world.join(name)
-        self._run(_MOMENT_MS * 5)
+        self._run(_SILENT_MS)
         world.sever((name, one))
         request_id = world.send(name, b"is anybody there?")
         self.ledger.tried(world.now_ms, name, request_id, b"is anybody there?")

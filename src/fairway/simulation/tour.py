@@ -49,7 +49,13 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "bursts": 1,
         "burst_messages": 8,
     },
-    {"profile": Profile.LOGOS, "loss": 0.3, "crashes_per_hour": 20.0, "long_share": 0.3},
+    {
+        "profile": Profile.LOGOS,
+        "loss": 0.3,
+        "crashes_per_hour": 20.0,
+        "long_share": 0.3,
+        "lost_timeout_ms": 10 * _MINUTE_MS,
+    },
     {
         "absences_per_hour": 30.0,
         "absence_ms": _MINUTE_MS,
@@ -144,6 +150,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "delivery": Delivery.ARRIVAL,
+        "lost_timeout_ms": 10 * _MINUTE_MS,
         "loss": 0.3,
         "crashes_per_hour": 20.0,
         "max_delay_ms": 2_000,
@@ -186,6 +193,7 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     },
     {
         "tiny_quotas": True,
+        "lost_timeout_ms": 10 * _MINUTE_MS,
         "bursts": 4,
         "burst_messages": 12,
         "loss": 0.3,
@@ -201,7 +209,14 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "absence_ms": 15 * _MINUTE_MS,
         "lost_timeout_ms": 10 * _MINUTE_MS,
     },
-    {"encrypted": True, "cipher_failures": 0.6, "long_share": 0.2, "crashes_per_hour": 10.0},
+    {
+        "encrypted": True,
+        "cipher_failures": 0.6,
+        "loss": 0.2,
+        "long_share": 0.2,
+        "messages_per_hour": 60.0,
+        "duration_ms": 10 * _MINUTE_MS,
+    },
     {
         "hostile": 1,
         "haste": True,
@@ -221,12 +236,12 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "lost_timeout_ms": 5 * _MINUTE_MS,
     },
     {
-        "reassembly_timeout_ms": 20_000,
+        "reassembly_timeout_ms": 40_000,
         "store_gaps": 1.0,
         "loss": 0.35,
         "long_share": 0.5,
         "parity_rate": 0.5,
-        "lost_timeout_ms": 3 * _MINUTE_MS,
+        "lost_timeout_ms": 40 * _MINUTE_MS,
         "crashes_per_hour": 10.0,
     },
     {
