@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections import Counter
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,17 @@ RANKS = {
     "simulation": 8,
     "cli": 9,
     "__main__": 10,
+}
+# What may import the packages of which extras; everything else is the core. The longest prefix counts.
+EXTRAS_OF = {
+    "apps": {"cli"},
+    "cli": {"cli"},
+    "simulation/render": {"cli"},
+    "service/rest": {"node"},
+    "pipeline": {"spark"},
+    "pipeline/report/terminal": {"spark", "cli"},
+    "cli/_pipeline": {"spark", "cli"},
+    "storage/postgres": {"postgresql"},
 }
 PURE = ("wire", "protocol")
 PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}
@@ -149,6 +162,33 @@ def test_the_core_imports_nothing_but_the_standard_library_and_four_others():
         if (top := imported.split(".")[0]) not in {"fairway", *PURE_LIBRARIES, *sys.stdlib_module_names}
         or (top == "google" and not imported.startswith("google.protobuf"))
     ]
+    assert wrong == []
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named_in(requirements: list[str]) -> set[str]:
+    return {normal(re.split(r"[^\w.-]", requirement)[0]) for requirement in requirements}
+
+
+def test_no_part_imports_what_its_extra_does_not_bring():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    distributions = packages_distributions()
+    groups = {extra: named_in(needs) for extra, needs in project["optional-dependencies"].items()}
+    groups["spark"] |= {"py4j"}  # PySpark is made of it, and names the one version that it works with
+    wrong = []
+    for path in modules():
+        place = path.relative_to(SOURCE).as_posix()
+        prefix = max((each for each in EXTRAS_OF if place.startswith(each)), key=len, default="")
+        brought = named_in(project["dependencies"]).union(*(groups[extra] for extra in EXTRAS_OF.get(prefix, ())))
+        imported = {full.partition(".")[0] for _, full in imports_of(path)}
+        wrong += [
+            f"{place} imports {package}"
+            for package in imported - {"fairway", "__future__"} - set(sys.stdlib_module_names)
+            if not {normal(name) for name in distributions.get(package, [package])} & brought
+        ]
     assert wrong == []
 
 

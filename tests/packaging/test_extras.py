@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -17,20 +16,7 @@ import fairway
 from patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "fairway"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-# What may import the packages of which extras; everything else is the core. The longest prefix counts.
-EXTRAS_OF = {
-    "apps": {"cli"},
-    "cli": {"cli"},
-    "simulation/render": {"cli"},
-    "service/rest": {"node"},
-    "pipeline": {"spark"},
-    "pipeline/report/terminal": {"spark", "cli"},
-    "cli/_pipeline": {"spark", "cli"},
-    "storage/postgres": {"postgresql"},
-}
 
 
 def normal(name: str) -> str:
@@ -39,33 +25,6 @@ def normal(name: str) -> str:
 
 def named_in(requirements: list[str]) -> set[str]:
     return {normal(re.match(r"[\w.-]+", requirement).group()) for requirement in requirements}
-
-
-def third_party_imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module).partition(".")[0])
-    return found - {"fairway", "__future__"} - set(sys.stdlib_module_names)
-
-
-def test_no_part_imports_what_its_extra_does_not_bring():
-    distributions = packages_distributions()
-    groups = {extra: named_in(needs) for extra, needs in PROJECT["optional-dependencies"].items()}
-    groups["spark"] |= {"py4j"}  # PySpark is made of it, and names the one version that it works with
-    wrong = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        place = path.relative_to(SOURCE).as_posix()
-        prefix = max((each for each in EXTRAS_OF if place.startswith(each)), key=len, default="")
-        brought = named_in(PROJECT["dependencies"]).union(*(groups[extra] for extra in EXTRAS_OF.get(prefix, ())))
-        wrong += [
-            f"{place} imports {package}"
-            for package in third_party_imports(path)
-            if not {normal(name) for name in distributions.get(package, [package])} & brought
-        ]
-    assert wrong == []
 
 
 @pytest.fixture
