@@ -333,7 +333,7 @@ class Stack:
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
-        self._sending.outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        self._sending.outbound.set_node_quota(limit, epoch_ms, remaining, now_ms)
         self._leave(now_ms)
         return self._finish(now_ms)
 
@@ -389,7 +389,7 @@ class Stack:
             awaiting=len(undelivered.awaiting),
             awaiting_bytes=undelivered.awaiting_bytes,
             open_requests=len(self._sending.requests.open),
-            queued=self._sending.outbound.limiter.queued() + len(self._sending.outbox),
+            queued=self._sending.queued(),
             reassembly=self._receiving.reassembler.statistics(),
         )
 

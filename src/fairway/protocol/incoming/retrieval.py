@@ -1,7 +1,7 @@
 """Asking a store for what is missing: for which messages, when, and how often at most.
 
 RELIABLE-CHANNEL-API, "Missing message retrieval" and "Security/Privacy Considerations". `Retrieval` plans the queries,
-`LostAnswers` those for acknowledgements that got lost, and `QueryBudget` bounds how often a store is asked at all.
+and `QueryBudget` bounds how often a store is asked at all.
 
 A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
 own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
@@ -28,8 +28,6 @@ _RANGE_BEFORE_MS: Final = 3_600_000
 _RANGE_EVERY_MS: Final = 60_000
 _MAX_RANGE_DOUBLINGS: Final = 4
 """Anybody can invent messages that we miss, and each such question may be answered by all that was said for hours."""
-_VAIN_ATTEMPTS: Final = 2
-"""Transmissions of a message after which the silence is suspicious."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -120,31 +118,6 @@ class Retrieval:
 
     def _spacing(self, tries: int) -> int:
         return self._frequency_ms << min(max(0, tries - _TRIES_BEFORE_SPACING), _MAX_DOUBLINGS)
-
-
-class LostAnswers:
-    """When to look into the store for acknowledgements that got lost on their way here.
-
-    Whoever acknowledged a message and left does not do so again; but what he said is in the store, like everything. So
-    a message that was repeated in vain is a reason to read what was said since it was first sent.
-    """
-
-    def __init__(self, options: ReliableChannelOptions) -> None:
-        self._is_on = bool(options.retrieve_frequency_ms)
-        self._retry_interval_ms = options.retry_interval_ms
-        self._next_at = 0
-
-    def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
-        self._next_at = min(self._next_at, now_ms + _RANGE_EVERY_MS)
-
-    def sought(self, attempts: int, now_ms: int) -> list[QueryStore]:
-        """Return a query by time if a message was sent so often and is about to be sent again."""
-        if not self._is_on or attempts < _VAIN_ATTEMPTS or now_ms < self._next_at:
-            return []
-        self._next_at = now_ms + _RANGE_EVERY_MS
-        start_ms = now_ms - attempts * self._retry_interval_ms - _RANGE_EVERY_MS
-        return [QueryStore(start_ns=start_ms * NS_PER_MS, end_ns=now_ms * NS_PER_MS)]
 
 
 class QueryBudget:

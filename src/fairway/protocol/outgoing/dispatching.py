@@ -248,6 +248,15 @@ class Outbound:
         self.limiter.put_back(admission, was_handed_out=True)
         return True
 
+    @property
+    def per_second(self) -> float | None:
+        """How many messages a second the node takes, as far as its refusals showed; None while it refused none."""
+        return self.limiter.pace.per_second
+
+    def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
+        """Take the rate limit of the node; it tightens the configured one and never loosens it."""
+        self.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
+
     def unanswered(self, now_ms: int) -> list[int]:
         """Return the tokens of transmissions that have no answer for far too long."""
         return [

@@ -18,11 +18,11 @@ from fairway.events import Limit, MessageDelivered, MessageQueued, MessageSendin
 from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.effects import Effects, Publish, Purpose
 from fairway.protocol.encryption.ciphering import Ciphering
-from fairway.protocol.incoming.retrieval import LostAnswers
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
+from fairway.protocol.outgoing.lost_answers import LostAnswers
 from fairway.protocol.outgoing.outbox import Outbox, PendingPart
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
@@ -128,10 +128,14 @@ class Sending:
             return self.outbox.take()
         return None
 
+    def queued(self) -> int:
+        """Return how many transmissions wait for the rate limit, and segments in the outbox."""
+        return self.outbound.limiter.queued() + len(self.outbox)
+
     def claim(self, now_ms: int) -> None:
         """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
         self.outbound.claim(now_ms)
-        pace = self.outbound.limiter.pace.per_second
+        pace = self.outbound.per_second
         bites = pace is not None and len(self.outbox) > 0
         self._effects.tell(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
 
