@@ -38,10 +38,10 @@ from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.sources import open_source
 from fairway.pipeline.tables import TABLES
 from fairway.storage.archive import ArchivedMessage
-from fairway.storage.lip76 import write_lip76
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
+from lip76_writing import write_lip76
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 

@@ -26,12 +26,12 @@ from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
-from fairway.storage.lip76 import PERIOD_NS, write_lip76
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.rest.store_messages import StoreAnswer, StoreEntry
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
+from lip76_writing import PERIOD_NS, write_lip76
 
 TOPICS = ("/app/1/0/proto", "/app/1/1/proto")
 SHARD = autoshard(TOPICS[0], 1, 8)

@@ -18,9 +18,9 @@ from examples import examples
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.stream import WakuStreamReader
-from fairway.storage.lip76 import write_lip76
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
+from lip76_writing import write_lip76
 
 SHARD = "/waku/2/rs/1/0"
 NOW_NS = 1_760_000_000_000_000_000

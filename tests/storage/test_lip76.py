@@ -9,7 +9,7 @@ import pytest
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.storage.archive import ArchivedMessage
-from fairway.storage.lip76 import PERIOD_NS, Lip76Archive, Shards, write_lip76
+from fairway.storage.lip76 import Lip76Archive, Shards
 from fairway.wire.archive import (
     ArchiveMetadata,
     IndexEntry,
@@ -20,6 +20,7 @@ from fairway.wire.archive import (
 )
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
+from lip76_writing import PERIOD_NS, write_lip76
 
 TOPIC = "/app/1/team/proto"
 WEEK = 2_900 * PERIOD_NS
