@@ -112,7 +112,7 @@ class _Play:
 
     def _deliver(self, step: list[Field]) -> None:
         try:
-            parts = self._segmenter.split(bytes_in(step, Part.BYTES)).parts
+            parts = self._segmenter.split(bytes_in(step, Part.BYTES)).segments
         except (EmptyPayloadError, MessageTooLargeError):
             return
         mask = number_in(step, Part.MASK)

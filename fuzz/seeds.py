@@ -122,7 +122,7 @@ def reassembly_seeds() -> Iterator[bytes]:
     yield write_fields([payload_step(long[index : index + 800], 0b1111, sender=index) for index in range(9)])
     yield write_fields([payload_step(bytes(1_000) + long[:index], every ^ 0b100) for index in range(8)])
     for segment_format in (WAKU_SEGMENTS, LIP_243):
-        parts = Segmenter(SEGMENTATION, segment_format).split(long).parts
+        parts = Segmenter(SEGMENTATION, segment_format).split(long).segments
         contents = [
             bytes_field(
                 reassembly.Step.CONTENT,

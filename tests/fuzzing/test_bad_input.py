@@ -38,7 +38,7 @@ class Channel:
 
     def wrapped(self, payload):
         """Return a whole message as the content of an SDS message."""
-        return Segmenter(self.options.segmentation, self.segment_format).split(payload).parts[0].content
+        return Segmenter(self.options.segmentation, self.segment_format).split(payload).segments[0].content
 
     def message(self, content=b"", **fields):
         self._count += 1
@@ -74,7 +74,7 @@ class Channel:
 
     def segments(self, payload):
         """Return the segments of a payload, cut as an honest sender does."""
-        parts = Segmenter(self.options.segmentation, self.segment_format).split(payload).parts
+        parts = Segmenter(self.options.segmentation, self.segment_format).split(payload).segments
         return [self.segment_format.decode(part.content) for part in parts]
 
     @property

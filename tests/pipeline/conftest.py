@@ -66,7 +66,7 @@ class Log:
 
     def file(self, sender_id: str, payload: bytes, config: SegmentationConfig) -> list[SdsMessage]:
         """Send a payload in segments, made in one go."""
-        parts = Segmenter(config, WAKU_SEGMENTS).split(payload).parts
+        parts = Segmenter(config, WAKU_SEGMENTS).split(payload).segments
         first = self.message(sender_id, parts[0].content)
         messages = [first]
         for part in parts[1:]:

@@ -102,7 +102,7 @@ class Poison:
             "content": b"said %d" % len(self.rows),
         } | fields
         if codec is NIM_SDS and told["content"]:
-            told["content"] = Segmenter(SegmentationConfig(), LIP_243).split(told["content"]).parts[0].content
+            told["content"] = Segmenter(SegmentationConfig(), LIP_243).split(told["content"]).segments[0].content
         meta = Profile.LOGOS.marker if codec is NIM_SDS else None
         self.add(heading, codec.encode(SdsMessage(**told)), **({"meta": meta} | (columns or {})))
         return told
@@ -210,7 +210,7 @@ def segments(poison, rng):
     poison.sds("ok", sender_id="c", content=segment(index=0, data_count=0, parity_count=2, is_parity=True))
     for count in range(2, 60):
         poison.sds("ok", sender_id="d", content=segment(index=count - 1, data_count=count))
-    parts = Segmenter(SegmentationConfig(segment_size_bytes=128), WAKU_SEGMENTS).split(rng.randbytes(1_200)).parts
+    parts = Segmenter(SegmentationConfig(segment_size_bytes=128), WAKU_SEGMENTS).split(rng.randbytes(1_200)).segments
     for number, part in enumerate(parts):
         header = WAKU_SEGMENTS.decode(part.content)
         forged = WAKU_SEGMENTS.encode(replace(header, payload=rng.randbytes(len(header.payload))))

@@ -31,7 +31,7 @@ def sending(
     """Return the rows of one sending, in the order in which it was made."""
     segment_format = FORMATS[profile]
     rows = []
-    for part in Segmenter(config, segment_format).split(payload).parts:
+    for part in Segmenter(config, segment_format).split(payload).segments:
         stamp = lamport + part.chunk_index
         header = segment_format.decode(part.content)
         rows.append(

@@ -68,7 +68,7 @@ def made(log, tmp_path_factory):
     messages += [replace(waku, payload=AesGcm(KEY).encrypt(waku.payload)) for _, waku in sealed.sent]
     # A forgery: in clear, though the channel has a key.
     messages.append(sealed.wrapped(sealed.sent[0][1].payload))
-    for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").parts:
+    for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").segments:
         message = logos.message("erin", part.content)
         nim = replace(logos.wrapped(NIM_SDS.encode(message)), meta=Profile.LOGOS.marker)
         messages.append(nim)

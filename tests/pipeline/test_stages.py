@@ -181,7 +181,7 @@ def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
     config = SegmentationConfig(max_total_segments=2)
     limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
     small = SegmentationConfig(segment_size_bytes=64, parity_rate=0.0)
-    first, second = (part.content for part in Segmenter(small, WAKU_SEGMENTS).split(bytes(100)).parts)
+    first, second = (part.content for part in Segmenter(small, WAKU_SEGMENTS).split(bytes(100)).segments)
     header = WAKU_SEGMENTS.decode(first)
     rows = [
         {

@@ -88,7 +88,7 @@ def archives(folder, log):
     first = [waku for one, waku in team.sent if one.message_id not in withheld | lost]
     first += [replace(waku, payload=AesGcm(KEY).encrypt(waku.payload)) for _, waku in sealed.sent]
     first.append(sealed.wrapped(sealed.sent[0][1].payload))  # in clear, though the channel has a key
-    for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").parts:
+    for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").segments:
         nim = logos.wrapped(NIM_SDS.encode(logos.message("erin", part.content)))
         first.append(replace(nim, meta=Profile.LOGOS.marker))
     times = [waku.timestamp_ns for waku in first]

@@ -61,7 +61,7 @@ def message(name, content=b"hello", *, sender="alice", kind="content", lamport=1
 def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.WAKU):
     """Return the segments of one sending, of which the timestamps say nothing about their order."""
     segment_format = LIP_243 if profile is Profile.LOGOS else WAKU_SEGMENTS
-    parts = Segmenter(config, segment_format).split(payload).parts
+    parts = Segmenter(config, segment_format).split(payload).segments
     made = []
     for part in parts:
         segment = segment_format.decode(part.content, config.max_total_segments)

@@ -155,7 +155,7 @@ def test_parity_of_other_data_is_noticed() -> None:
     watched = _Watched()
     config = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
     parts = Segmenter(config, WAKU_SEGMENTS).split(bytes(range(250)) * 3)
-    contents = [part.content for part in parts.parts]
+    contents = [part.content for part in parts.segments]
     forged = WAKU_SEGMENTS.encode(replace(WAKU_SEGMENTS.decode(contents[-1]), payload=bytes(128)))
 
     assert [fault for content in contents[:-1] for fault in watched.hand_over(watched.make(content))] == []

@@ -109,7 +109,7 @@ def _segmentation(case: Case) -> Iterator[Check]:
         max_message_size_bytes=max(1, len(payload)),
         max_total_segments=max(MAX_SEGMENTS, data_count + parity_count),
     )
-    parts = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).parts
+    parts = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).segments
     yield same("parity", parity_count, sum(part.is_parity for part in parts))
     yield same("data", data_count, sum(not part.is_parity for part in parts))
     encoded = case.octet_strings("segments_hex")
@@ -187,7 +187,9 @@ def _waku_segments(case: Case) -> Iterator[Check]:
     yield same("hash", case.octets("hash"), keccak256(payload))
     config = SegmentationConfig(segment_size_bytes=size, parity_rate=0.0, max_message_size_bytes=max(1, len(payload)))
     encoded = case.octet_strings("segments_hex")
-    yield from _same_segments(encoded, [part.content for part in Segmenter(config, WAKU_SEGMENTS).split(payload).parts])
+    yield from _same_segments(
+        encoded, [part.content for part in Segmenter(config, WAKU_SEGMENTS).split(payload).segments]
+    )
     yield same("reassembled", payload, _reassembled(config, WAKU_SEGMENTS, encoded))
 
     parity, fields = case.octets("parity_example_hex"), case.child("parity_example_fields")

@@ -168,7 +168,7 @@ class Stack:
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
         names = wanted_names(required_count, required_from, self.sds.sender_id)
-        parts = self._segmenter.split(payload).parts
+        segments = self._segmenter.split(payload).segments
         message_id = logical_message_id(payload)
         request = self._sending.under_way(message_id, request_id)
         if request is not None:
@@ -177,12 +177,12 @@ class Stack:
         request = SendRequest(
             request_id=self._jitter.identifier() if request_id is None else request_id,
             message_id=message_id,
-            data_count=parts[0].data_count,
+            data_count=segments[0].data_count,
             required_count=required_count,
             required_from=names,
-            part_count=len(parts),
+            part_count=len(segments),
         )
-        self._sending.begin(request, parts)
+        self._sending.begin(request, segments)
         self._leave(now_ms)
         self._sending.tell_what_waits(request, now_ms)
         self.sync_timer.content_sent(now_ms)

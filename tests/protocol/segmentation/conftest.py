@@ -30,7 +30,7 @@ def send(payload, *, segment_format=WAKU_SEGMENTS, sender_id="alice", base=1_000
             order_key=base + part.chunk_index,
             content=part.content,
         )
-        for part in Segmenter(config, segment_format).split(payload).parts
+        for part in Segmenter(config, segment_format).split(payload).segments
     ]
 
 

@@ -55,7 +55,7 @@ class ReassemblyMachine(RuleBasedStateMachine):
         if (sender_id, payload) in known:
             # Repeated sendings have tests of their own: here it must be certain what is whole.
             payload += message.to_bytes(4, "big")
-        parts = self.segmenter.split(payload).parts
+        parts = self.segmenter.split(payload).segments
         clock = self.clocks.get(sender_id, 0)
         self.clocks[sender_id] = clock + len(parts)
         self.payload_of[message] = sender_id, payload

@@ -23,7 +23,7 @@ def segmenter(segment_format=WAKU_SEGMENTS, **options):
 
 
 def segments(segmentation, segment_format=WAKU_SEGMENTS):
-    return [segment_format.decode(part.content) for part in segmentation.parts]
+    return [segment_format.decode(part.content) for part in segmentation.segments]
 
 
 @pytest.mark.parametrize("known", VECTORS["keccak256"], ids=lambda known: str(known["payload_len"]))
@@ -39,11 +39,11 @@ def test_a_payload_is_segmented_as_lip_243_demands_byte_for_byte(known):
     config = SegmentationConfig(segment_size_bytes=known["segment_size_bytes"], parity_rate=known["rate"])
     single = known["data"] == 1 and known["parity"] == 1
     split = Segmenter(config, LIP_243, single_segment_parity=single).split(payload_of(known["payload_len"]))
-    assert [part.content.hex() for part in split.parts] == known["segments_hex"]
+    assert [part.content.hex() for part in split.segments] == known["segments_hex"]
     assert split.payload_hash.hex() == known["hash"]
-    assert [part.chunk_index for part in split.parts] == list(range(known["data"] + known["parity"]))
-    assert [part.is_parity for part in split.parts] == [False] * known["data"] + [True] * known["parity"]
-    assert {part.data_count for part in split.parts} == {known["data"]}
+    assert [part.chunk_index for part in split.segments] == list(range(known["data"] + known["parity"]))
+    assert [part.is_parity for part in split.segments] == [False] * known["data"] + [True] * known["parity"]
+    assert {part.data_count for part in split.segments} == {known["data"]}
 
 
 @pytest.mark.parametrize("known", VECTORS["parity_count"], ids=lambda known: known["rate"])
@@ -55,28 +55,28 @@ def test_the_parity_of_lip_243_is_the_rate_rounded_up_in_integers(known):
 
 def test_a_single_segment_has_no_parity_unless_it_is_asked_for():
     config = SegmentationConfig(segment_size_bytes=192, parity_rate=1.0)
-    assert len(Segmenter(config, LIP_243).split(b"ok").parts) == 1
-    data, copy = Segmenter(config, LIP_243, single_segment_parity=True).split(b"ok").parts
+    assert len(Segmenter(config, LIP_243).split(b"ok").segments) == 1
+    data, copy = Segmenter(config, LIP_243, single_segment_parity=True).split(b"ok").segments
     assert (data.is_parity, copy.is_parity) == (False, True)
 
 
 def test_the_segments_of_lip_243_stay_within_the_configured_size():
     for size in (192, 255, 256, 1_000, 102_400):
         split = segmenter(LIP_243, segment_size_bytes=size, parity_rate=0.5).split(payload_of(min(20 * size, 10**6)))
-        assert max(len(part.content) for part in split.parts) <= size
+        assert max(len(part.content) for part in split.segments) <= size
 
 
 def test_the_largest_payload_of_lip_243_leaves_room_for_its_parity():
     options = {"segment_size_bytes": 192, "parity_rate": 0.125, "max_message_size_bytes": 10**9}
-    assert len(segmenter(LIP_243, **options).split(bytes(227 * 64)).parts) == 227 + 29
+    assert len(segmenter(LIP_243, **options).split(bytes(227 * 64)).segments) == 227 + 29
     with pytest.raises(MessageTooLargeError) as caught:
         segmenter(LIP_243, **options).split(bytes(227 * 64 + 1))
     assert (caught.value.size_bytes, caught.value.limit_bytes) == (227 * 64 + 1, 227 * 64)
-    assert len(segmenter(LIP_243, **(options | {"parity_rate": 0.0})).split(bytes(256 * 64)).parts) == 256
+    assert len(segmenter(LIP_243, **(options | {"parity_rate": 0.0})).split(bytes(256 * 64)).segments) == 256
 
 
 def test_an_empty_payload_is_one_segment_of_lip_243():
-    (part,) = segmenter(LIP_243).split(b"").parts
+    (part,) = segmenter(LIP_243).split(b"").segments
     assert len(part.content) == 36
 
 
@@ -95,7 +95,7 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(segment_format, opt
 
 def test_parity_that_never_fits_is_refused_at_once():
     config = SegmentationConfig(max_total_segments=1)
-    assert len(Segmenter(config, LIP_243).split(b"ok").parts) == 1
+    assert len(Segmenter(config, LIP_243).split(b"ok").segments) == 1
     with pytest.raises(ConfigurationError, match="no room for parity"):
         Segmenter(config, LIP_243, single_segment_parity=True)
 
@@ -107,7 +107,7 @@ def test_parity_that_never_fits_is_refused_at_once():
 def test_a_payload_that_fits_is_sent_unmodified(length):
     split = segmenter(segment_size_bytes=200, parity_rate=0).split(payload_of(length))
     assert split.payload_hash is None
-    (part,) = split.parts
+    (part,) = split.segments
     assert part.content == payload_of(length)
     assert (part.chunk_index, part.data_count, part.is_parity) == (0, 1, False)
 
@@ -115,7 +115,7 @@ def test_a_payload_that_fits_is_sent_unmodified(length):
 def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
     known = VECTORS["waku"]
     split = segmenter(segment_size_bytes=known["segment_size"], parity_rate=0).split(payload_of(known["payload_len"]))
-    assert [part.content.hex() for part in split.parts] == known["segments_hex"]
+    assert [part.content.hex() for part in split.segments] == known["segments_hex"]
     assert split.payload_hash.hex() == known["hash"]
 
 
@@ -128,27 +128,29 @@ def test_a_larger_payload_is_split_as_the_waku_format_demands_byte_for_byte():
 )
 def test_the_parity_of_the_waku_format_is_the_rate_rounded_down_and_at_least_what_is_asked_for(k, at_least, p):
     split = segmenter(segment_size_bytes=64, min_parity_segments=at_least).split(payload_of(64 * k - 5))
-    assert [part.is_parity for part in split.parts] == [False] * k + [True] * p
-    assert [part.chunk_index for part in split.parts] == list(range(k + p))
+    assert [part.is_parity for part in split.segments] == [False] * k + [True] * p
+    assert [part.chunk_index for part in split.segments] == list(range(k + p))
 
 
 @pytest.mark.parametrize(("k", "total"), [(229, 229), (256, 256)])
 def test_parity_gives_way_when_256_segments_are_not_enough(k, total):
-    assert len(segmenter(segment_size_bytes=64).split(payload_of(64 * k)).parts) == total
+    assert len(segmenter(segment_size_bytes=64).split(payload_of(64 * k)).segments) == total
 
 
 def test_a_segment_size_that_64_does_not_divide_is_rounded_down_where_there_is_parity():
-    parts = segmenter(segment_size_bytes=100_000).split(payload_of(1_000_000)).parts
-    assert [len(segment.payload) for segment in segments(Segmentation(payload_hash=None, parts=parts[:1]))] == [99_968]
+    parts = segmenter(segment_size_bytes=100_000).split(payload_of(1_000_000)).segments
+    assert [len(segment.payload) for segment in segments(Segmentation(payload_hash=None, segments=parts[:1]))] == [
+        99_968
+    ]
     assert [part.is_parity for part in parts] == [False] * 11 + [True]
     assert not any(
-        part.is_parity for part in segmenter(segment_size_bytes=100, parity_rate=0).split(payload_of(1_000)).parts
+        part.is_parity for part in segmenter(segment_size_bytes=100, parity_rate=0).split(payload_of(1_000)).segments
     )
 
 
 def test_no_option_makes_more_than_256_segments():
     options = {"segment_size_bytes": 64, "max_total_segments": 1_000}
-    assert len(segmenter(**options).split(payload_of(64 * 200)).parts) == 225
+    assert len(segmenter(**options).split(payload_of(64 * 200)).segments) == 225
     with pytest.raises(MessageTooLargeError, match="at most 16384"):
         segmenter(**options).split(payload_of(40_000))
 
@@ -193,7 +195,7 @@ def test_a_payload_that_looks_like_a_segment_is_sent_as_two(length, rate):
 def test_no_part_of_the_waku_format_is_ever_mistaken(payload, size):
     split = segmenter(segment_size_bytes=size).split(payload)
     if split.payload_hash is None:
-        assert [part.content for part in split.parts] == [payload]
+        assert [part.content for part in split.segments] == [payload]
         assert not WAKU_SEGMENTS.is_segment(payload)
     else:
         data = [segment for segment in segments(split) if not segment.is_parity]

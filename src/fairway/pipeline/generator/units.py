@@ -171,7 +171,7 @@ class Maker:
             unit.payload = mark + rng.randbytes(size - len(mark))
         split = self._segmenter.split(unit.payload)
         unit.payload_hash = split.payload_hash
-        for part, segment in zip(unit.parts, split.parts, strict=True):
+        for part, segment in zip(unit.parts, split.segments, strict=True):
             part.content = segment.content
         for part in unit.parts:
             lamport = part.lamport or 0

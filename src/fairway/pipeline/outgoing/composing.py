@@ -19,7 +19,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.pipeline.outgoing.sealing import Sealer
 from fairway.protocol.incoming.delivering import logical_message_id
-from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
+from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import ContentTopic, autoshard, default_topic
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
@@ -107,7 +107,7 @@ class Composer:
         key. The state of the composer is then unchanged.
         """
         place = self._place(payload.content_topic or default_topic(self._sds.channel_id))
-        parts = self._parts(payload)
+        segments = self._segments(payload)
         now_ms = max(self._now_ms, payload.not_before_ms or 0)
         if now_ms > self._latest_ms:
             raise ConfigurationError(
@@ -116,7 +116,7 @@ class Composer:
         lamport, sequence, made = self._sds.lamport, self._sds.sequence, list[SdsMessage]()
         owed = self._sds.owed.copy()
         try:
-            composed = [self._composed(payload, place, parts, part, now_ms, made) for part in parts]
+            composed = [self._composed(payload, place, segments, segment, now_ms, made) for segment in segments]
         except FairwayError:
             self._sds = shortened(self._sds, self._kept, without={message.message_id for message in made})
             self._sds.lamport, self._sds.sequence, self._sds.owed = lamport, sequence, owed
@@ -132,42 +132,42 @@ class Composer:
     def _kept(self) -> int:
         return max(KEPT_RECORDS, 2 * self._options.sds.causal_history_size)
 
-    def _parts(self, payload: Payload) -> tuple[SegmentPart, ...]:
+    def _segments(self, payload: Payload) -> tuple[OutgoingSegment, ...]:
         if not payload.data:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
         if not payload.ephemeral:
-            return self._segmenter.split(payload.data).parts
+            return self._segmenter.split(payload.data).segments
         limit_bytes = self._options.segmentation.segment_size_bytes
         if len(payload.data) <= limit_bytes:
             if not self._options.profile.ephemeral_is_content:
-                return (SegmentPart(content=payload.data, chunk_index=0, data_count=1, is_parity=False),)
-            parts = self._segmenter.split(payload.data).parts
-            if len(parts) == 1:
-                return parts
+                return (OutgoingSegment(content=payload.data, chunk_index=0, data_count=1, is_parity=False),)
+            segments = self._segmenter.split(payload.data).segments
+            if len(segments) == 1:
+                return segments
         raise MessageTooLargeError(len(payload.data), limit_bytes, "ephemeral messages are never segmented")
 
     def _composed(
         self,
         payload: Payload,
         place: _Place,
-        parts: tuple[SegmentPart, ...],
-        part: SegmentPart,
+        segments: tuple[OutgoingSegment, ...],
+        segment: OutgoingSegment,
         now_ms: int,
         made: list[SdsMessage],
     ) -> Composed:
         if payload.ephemeral:
-            message = self._sds.send_ephemeral(part.content, now_ms)
+            message = self._sds.send_ephemeral(segment.content, now_ms)
         else:
-            beside = _cited_by_first(made, parts, part.chunk_index)
-            message = self._sds.send(part.content, now_ms, tracked=False, beside=beside)
+            beside = _cited_by_first(made, segments, segment.chunk_index)
+            message = self._sds.send(segment.content, now_ms, tracked=False, beside=beside)
             made.append(message)
             self._sds.broadcast(message, None)
         composed = Composed(
             message=message,
             payload_id=logical_message_id(payload.data),
-            chunk_index=part.chunk_index,
-            chunks=len(parts),
-            is_parity=part.is_parity,
+            chunk_index=segment.chunk_index,
+            chunks=len(segments),
+            is_parity=segment.is_parity,
             content_topic=place.content_topic,
             pubsub_topic=place.pubsub_topic,
             sealed=place.sealer.seal(self._sds.profile.codec.encode(message)),
@@ -213,9 +213,9 @@ def check_options(options: ReliableChannelOptions) -> None:
 
 
 def _cited_by_first(
-    made: list[SdsMessage], parts: tuple[SegmentPart, ...], chunk_index: int
+    made: list[SdsMessage], segments: tuple[OutgoingSegment, ...], chunk_index: int
 ) -> tuple[HistoryEntry, ...]:
     """Return the citations that a segment repeats from the first one, which may be lost; as in a live channel."""
-    if not 0 < chunk_index <= len(parts) - parts[0].data_count:
+    if not 0 < chunk_index <= len(segments) - segments[0].data_count:
         return ()
     return made[0].causal_history

@@ -16,7 +16,7 @@ from fairway.errors import FairwayError
 from fairway.options import IdRule, SdsConfig, SegmentationConfig
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.leopard import SHARD_ALIGNMENT
-from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, SegmentPart
+from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, OutgoingSegment, Segmenter
 from fairway.wire.segment import SegmentFormat
 
 SIBLINGS_CITED: Final = SdsConfig().causal_history_size
@@ -90,7 +90,7 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     return LackingSegments(guessed=tuple(_guessed(whole, places)))
 
 
-def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[SegmentPart, ...]:
+def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[OutgoingSegment, ...]:
     """Return all segments as they were sent; empty if that does not follow from the segments that are there."""
     last = whole.data_count - 1  # the one segment that may be shorter than the others
     piece = next((seen for place, seen in places.items() if place != last), None)
@@ -112,12 +112,12 @@ def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) ->
     )
     try:
         segmenter = Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))
-        return segmenter.split(whole.payload).parts
+        return segmenter.split(whole.payload).segments
     except FairwayError:
         return ()
 
 
-def _made(rule: IdRule, whole: Whole, base: int, part: SegmentPart) -> str:
+def _made(rule: IdRule, whole: Whole, base: int, part: OutgoingSegment) -> str:
     lamport = base + part.chunk_index
     return make_message_id(rule, sender_id=whole.sender_id, lamport=lamport, content=part.content, now_ms=0, sequence=0)
 

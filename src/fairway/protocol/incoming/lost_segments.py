@@ -28,7 +28,7 @@ from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.sds.outcome import SdsOutcome
 from fairway.protocol.segmentation.outcomes import MessageCompleted
-from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
+from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.wire.sds import HistoryEntry
 
 _T = TypeVar("_T")
@@ -156,7 +156,7 @@ class LostSegments:
     ) -> dict[str, tuple[int, int | None]] | None:
         """Work ids, orders and timestamps out, or return None if they do not follow from what is known here."""
         try:
-            segments = self._segmenter.split(outcome.payload).parts
+            segments = self._segmenter.split(outcome.payload).segments
         except FairwayError:
             return None
         came = sorted(outcome.segments.items(), key=lambda item: item[1])
@@ -201,7 +201,7 @@ class LostSegments:
         return {sds_id: (found.pop(), None) for sds_id, found in orders.items() if len(found) == 1}
 
 
-def _made(rule: IdRule, sender_id: str, base: int, segments: tuple[SegmentPart, ...], order: int) -> str:
+def _made(rule: IdRule, sender_id: str, base: int, segments: tuple[OutgoingSegment, ...], order: int) -> str:
     return make_message_id(
         rule, sender_id=sender_id, lamport=base + order, content=segments[order].content, now_ms=0, sequence=0
     )

@@ -73,9 +73,9 @@ class EphemeralSending:
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
         if len(payload) <= self._limit_bytes:
-            parts = self._segmenter.split(payload).parts if self._is_wrapped else ()
-            if len(parts) <= 1:
-                return parts[0].content if parts else payload
+            segments = self._segmenter.split(payload).segments if self._is_wrapped else ()
+            if len(segments) <= 1:
+                return segments[0].content if segments else payload
         raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
 
     def apply_sds(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> LeavingEphemeral | None:

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.ratelimit import NOTHING_WAITS, Upstream
-from fairway.protocol.segmentation.segmenter import SegmentPart
+from fairway.protocol.segmentation.segmenter import OutgoingSegment
 
 OUTBOX: Final = "outbox"
 
 
-class PendingPart(NamedTuple):
+class PendingSegment(NamedTuple):
     """A segment that waits."""
 
     request_id: str
@@ -31,72 +31,72 @@ class Outbox:
     """Waiting segments, first in, first out."""
 
     def __init__(self, journal: Journal) -> None:
-        self._parts: dict[str, PendingPart] = {}
+        self._segments: dict[str, PendingSegment] = {}
         self._journal = journal
         self._order = 0
-        self._first_parts = 0
+        self._first_segments = 0
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._segments)
 
     def upstream(self, *, first_segment_only: bool) -> Upstream:
         """Return what the rate limit needs to know of what waits; with that option only first segments are charged."""
-        if not self._parts:
+        if not self._segments:
             return NOTHING_WAITS
         if not first_segment_only:
-            return Upstream(len(self._parts), len(self._parts))
-        front = next(iter(self._parts.values()), None)
-        return Upstream(len(self._parts), self._first_parts, front is not None and front.chunk_index != 0)
+            return Upstream(len(self._segments), len(self._segments))
+        front = next(iter(self._segments.values()), None)
+        return Upstream(len(self._segments), self._first_segments, front is not None and front.chunk_index != 0)
 
-    def waiting(self, request_id: str) -> Iterator[tuple[int, PendingPart]]:
+    def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the segments of a request that was added last, with how many of its own are behind each."""
-        parts = []
-        for part in reversed(self._parts.values()):
-            if part.request_id != request_id:
+        segments = []
+        for segment in reversed(self._segments.values()):
+            if segment.request_id != request_id:
                 break
-            parts.append(part)
-        for behind in range(len(parts) - 1, -1, -1):
-            yield behind, parts[behind]
+            segments.append(segment)
+        for behind in range(len(segments) - 1, -1, -1):
+            yield behind, segments[behind]
 
-    def extend(self, request_id: str, parts: Iterable[SegmentPart]) -> None:
+    def extend(self, request_id: str, segments: Iterable[OutgoingSegment]) -> None:
         """Add the segments of a request."""
-        for part in parts:
+        for segment in segments:
             self._order += 1
             key = str(self._order)
-            self._put(key, PendingPart(request_id, part.content, part.chunk_index, part.is_parity))
+            self._put(key, PendingSegment(request_id, segment.content, segment.chunk_index, segment.is_parity))
             self._journal.created(OUTBOX, key)
 
-    def take(self) -> PendingPart:
+    def take(self) -> PendingSegment:
         """Take the first segment."""
-        return self._remove(next(iter(self._parts)))
+        return self._remove(next(iter(self._segments)))
 
     def drop(self, request_id: str) -> None:
         """Take out what is left of a request that ended."""
-        for key in [key for key, part in self._parts.items() if part.request_id == request_id]:
+        for key in [key for key, segment in self._segments.items() if segment.request_id == request_id]:
             self._remove(key)
 
     def row(self, key: str) -> Row | None:
         """Return the present row of a key."""
-        part = self._parts.get(key)
-        return None if part is None else tuple(part)
+        segment = self._segments.get(key)
+        return None if segment is None else tuple(segment)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield everything."""
-        for key, part in self._parts.items():
-            yield OUTBOX, key, tuple(part)
+        for key, segment in self._segments.items():
+            yield OUTBOX, key, tuple(segment)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty outbox with rows of `rows`, in any order."""
         for _, key, row in sorted(rows, key=lambda item: int(item[1])):
             self._order = int(key)
-            self._put(key, PendingPart(*row))
+            self._put(key, PendingSegment(*row))
 
-    def _put(self, key: str, part: PendingPart) -> None:
-        self._parts[key] = part
-        self._first_parts += part.chunk_index == 0
+    def _put(self, key: str, segment: PendingSegment) -> None:
+        self._segments[key] = segment
+        self._first_segments += segment.chunk_index == 0
 
-    def _remove(self, key: str) -> PendingPart:
+    def _remove(self, key: str) -> PendingSegment:
         self._journal.deleted(OUTBOX, key)
-        part = self._parts.pop(key)
-        self._first_parts -= part.chunk_index == 0
-        return part
+        segment = self._segments.pop(key)
+        self._first_segments -= segment.chunk_index == 0
+        return segment

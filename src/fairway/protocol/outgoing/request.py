@@ -52,7 +52,7 @@ class SendRequest:
     required_count: int
     required_from: frozenset[str]
     segments: list[str] = field(default_factory=list)
-    """SDS ids in the order of the segments; shorter than complete while parts still wait for their turn."""
+    """SDS ids in the order of the segments; shorter than complete while segments still wait for their turn."""
     part_count: int
     was_sent: bool = False
 

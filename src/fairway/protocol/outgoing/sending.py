@@ -23,7 +23,7 @@ from fairway.protocol.limits import LimitWatch
 from fairway.protocol.outgoing.dispatching import InFlight, Outbound, Refused, Transmission
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.lost_answers import LostAnswers
-from fairway.protocol.outgoing.outbox import Outbox, PendingPart
+from fairway.protocol.outgoing.outbox import Outbox, PendingSegment
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.requests import Requests
 from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
@@ -31,7 +31,7 @@ from fairway.protocol.outgoing.want_more import EndedRequest, EndedRequests, Wan
 from fairway.protocol.ratelimit import NOTHING_WAITS, Membership, Priority, RlnProofProvider, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.sds.channel import MessageChannel
-from fairway.protocol.segmentation.segmenter import Segmenter, SegmentPart
+from fairway.protocol.segmentation.segmenter import OutgoingSegment, Segmenter
 from fairway.protocol.statistics import Tally
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -107,7 +107,7 @@ class Sending:
         # With that rule equal payloads are one message.
         return self.requests.of_payload(message_id) if self._options.sds.id_rule is IdRule.PAYLOAD else None
 
-    def begin(self, request: SendRequest, segments: Iterable[SegmentPart]) -> None:
+    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment]) -> None:
         """Begin a send; its segments wait in the outbox for their turn."""
         self._ended.forget(request.request_id)
         self.requests.add(request)
@@ -122,7 +122,7 @@ class Sending:
             for segment in answer:
                 self._begin_anew(segment, now_ms)
 
-    def next_segment(self, now_ms: int) -> PendingPart | None:
+    def next_segment(self, now_ms: int) -> PendingSegment | None:
         """Take the next segment from the outbox if it can leave at once, and the one before it is sealed."""
         if self.outbox and not self._ciphering.sealing_content and self.outbound.has_room_for_content(now_ms):
             return self.outbox.take()
@@ -144,23 +144,25 @@ class Sending:
         if not self.outbox or self._ciphering.sealing_content or not self.outbound.holds_back(now_ms):
             return
         limiter, connected = self.outbound.limiter, self.outbound.connected
-        for behind, part in self.outbox.waiting(request.request_id):
+        for behind, segment in self.outbox.waiting(request.request_id):
             expected_ms = limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None
             self._effects.tell(
                 MessageQueued(
                     request_id=request.request_id,
                     message_id=request.message_id,
-                    chunk_info=request.chunk_info(part.chunk_index, is_parity=part.is_parity),
+                    chunk_info=request.chunk_info(segment.chunk_index, is_parity=segment.is_parity),
                     expected_ms=expected_ms,
                 )
             )
 
-    def apply_sds(self, part: PendingPart, now_ms: int) -> Leaving | None:
+    def apply_sds(self, pending: PendingSegment, now_ms: int) -> Leaving | None:
         """Make the SDS message of a segment, which SDS tracks until the request ends; None if that cannot be had."""
-        request = self.requests.open[part.request_id]
-        beside = self._cited_by_first(request, part.chunk_index)
-        message = self._sds.send(part.content, now_ms, beside=beside)
-        segment = self.requests.add_segment(request, message.message_id, part.chunk_index, is_parity=part.is_parity)
+        request = self.requests.open[pending.request_id]
+        beside = self._cited_by_first(request, pending.chunk_index)
+        message = self._sds.send(pending.content, now_ms, beside=beside)
+        segment = self.requests.add_segment(
+            request, message.message_id, pending.chunk_index, is_parity=pending.is_parity
+        )
         return self._first_time(segment, message, now_ms)
 
     def first_time(self, message: SdsMessage, now_ms: int) -> Leaving | None:

@@ -4,7 +4,7 @@ Invariant: what `Segmenter.split` returns reassembles to the payload and to noth
 know only the format: no segment exceeds the configured size, no more than ``max_total_segments`` are made, and
 a payload that travels unmodified is never one that a receiver would take for a segment.
 
-The two formats differ only in their plan: how long a chunk is, how many parity segments there are, and
+The two formats differ only in their plan: how long a piece is, how many parity segments there are, and
 whether a payload that fits one segment is wrapped. What follows from a plan is the same for both.
 """
 
@@ -25,14 +25,14 @@ LIP_243_HEADROOM_BYTES: Final = 128
 """Room in a segment of LIP-243 for every field beside the payload, as nim-segmentation leaves it."""
 
 LIP_243_MIN_SEGMENT_BYTES: Final = LIP_243_HEADROOM_BYTES + leopard.SHARD_ALIGNMENT
-"""The smallest segment of LIP-243 that holds one aligned chunk."""
+"""The smallest segment of LIP-243 that holds one aligned piece."""
 
 _RATE_SCALE: Final = 1_000_000
 # The parity rate as an integer: in floating point, 0.125 * 8 may come out just above 1.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentPart:
+class OutgoingSegment:
     """One segment on its way out."""
 
     content: bytes
@@ -46,11 +46,11 @@ class SegmentPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segmentation:
-    """A payload, ready to be sent in parts."""
+    """A payload, ready to be sent in segments."""
 
     payload_hash: bytes | None
     """Keccak-256 of the payload; None if it travels unmodified."""
-    parts: tuple[SegmentPart, ...]
+    segments: tuple[OutgoingSegment, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Segmenter:
         self._limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
 
     def split(self, payload: bytes) -> Segmentation:
-        """Return the payload in parts, in the order in which they should be sent.
+        """Return the payload in segments, in the order in which they should be sent.
 
         Raises `MessageTooLargeError`, and `EmptyPayloadError` where the format cannot carry an empty payload.
         """
@@ -116,8 +116,8 @@ class Segmenter:
             # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
             return self._segmented(payload, _Plan(piece_bytes=(len(payload) + 1) // 2, data_count=2, parity_count=0))
         # SEGMENTATION, "Sending": smaller than or equal to segmentSize SHALL be transmitted unmodified.
-        part = SegmentPart(content=payload, chunk_index=0, data_count=1, is_parity=False)
-        return Segmentation(payload_hash=None, parts=(part,))
+        segment = OutgoingSegment(content=payload, chunk_index=0, data_count=1, is_parity=False)
+        return Segmentation(payload_hash=None, segments=(segment,))
 
     def parity_count(self, data_count: int) -> int:
         """Return how many parity segments a message of so many data segments has."""
@@ -155,13 +155,13 @@ class Segmenter:
         # SEGMENTATION, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
         payload_hash = keccak256(payload)
         size = plan.piece_bytes
-        chunks = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
+        pieces = [payload[index * size : (index + 1) * size] for index in range(plan.data_count)]
         shards: list[bytes] = []
         if plan.parity_count:
             # "The last data chunk MUST be padded to segmentSize for encoding"; it is sent at its true length.
-            shards = leopard.encode([*chunks[:-1], chunks[-1].ljust(size, b"\0")], plan.parity_count)
-        parts = [
-            SegmentPart(
+            shards = leopard.encode([*pieces[:-1], pieces[-1].ljust(size, b"\0")], plan.parity_count)
+        segments = [
+            OutgoingSegment(
                 content=self._format.encode(
                     Segment(
                         payload_hash=payload_hash,
@@ -177,10 +177,10 @@ class Segmenter:
                 data_count=plan.data_count,
                 is_parity=is_parity,
             )
-            for is_parity, pieces in ((False, chunks), (True, shards))
-            for index, piece in enumerate(pieces)
+            for is_parity, payloads in ((False, pieces), (True, shards))
+            for index, piece in enumerate(payloads)
         ]
-        return Segmentation(payload_hash=payload_hash, parts=tuple(parts))
+        return Segmentation(payload_hash=payload_hash, segments=tuple(segments))
 
 
 def _waku_size(config: SegmentationConfig) -> int:
@@ -201,7 +201,7 @@ def _waku_size(config: SegmentationConfig) -> int:
 
 
 def _lip_243_size(config: SegmentationConfig) -> int:
-    # LIP-243 limits the encoded segment. As in nim-segmentation the chunk is aligned also without parity, so that
+    # LIP-243 limits the encoded segment. As in nim-segmentation the piece is aligned also without parity, so that
     # every receiver can decode whatever parity another sender adds.
     if config.segment_size_bytes < LIP_243_MIN_SEGMENT_BYTES:
         raise ConfigurationError(
