@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fairway.events import (
+    ChannelStatus,
     DeliveryError,
     IrretrievableMessage,
     LossReason,
@@ -14,6 +15,7 @@ from fairway.events import (
     MessageDelivered,
     MessageReceived,
     MessageSetAside,
+    StatusChanged,
 )
 from fairway.options import (
     Delivery,
@@ -23,12 +25,17 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
+from fairway.protocol.effects import Change
+from fairway.protocol.incoming.catching_up import CAUGHT_UP
 from fairway.simulation import World
 from fairway.simulation.invariants import Checks, Invariant, Peaks
 from fairway.simulation.ledger import FINISHED_FOR_GOOD_MS, Ledger
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.wire_rules import WireRules
+from fairway.storage.channel_store import Write
+from fairway.units import NS_PER_MS
 from fairway.waku.local import NetworkFaults
+from fairway.waku.node import StoreQuery
 
 MINUTE_MS = 60_000
 
@@ -105,6 +112,35 @@ def story(tell_a_story):
     assert story.told("alice", MessageDelivered)
     assert story.found() == []
     return story
+
+
+def test_what_counts_as_read_although_it_was_not_taken_in_is_found(story):
+    story.world.network.faults = NetworkFaults(loss=1.0)
+    story.say("alice", b"bye")
+    far_ms = story.world.now_ms + 30_000
+    for name in ("alice", "bob"):
+        row = Change(table=CAUGHT_UP, key="", row=(far_ms,))
+        story.ledger.queried(story.world.now_ms, name, StoreQuery(end_ns=far_ms * NS_PER_MS), None)
+        story.ledger.written(far_ms, name, Write(changes=(row,)))
+    assert (Invariant.READ, "bob") in story.found()
+    assert (Invariant.READ, "alice") not in story.found()
+
+
+def test_what_was_never_asked_for_does_not_count_as_read(story):
+    story.world.network.faults = NetworkFaults(loss=1.0)
+    before_ms = story.world.now_ms
+    story.say("alice", b"bye")
+    story.ledger.queried(before_ms, "bob", StoreQuery(end_ns=before_ms * NS_PER_MS), None)
+    row = Change(table=CAUGHT_UP, key="", row=(before_ms + 60_000,))
+    story.ledger.written(before_ms + 60_000, "bob", Write(changes=(row,)))
+    assert Invariant.READ not in {invariant for invariant, _ in story.found()}
+
+
+def test_one_status_that_is_told_twice_in_a_row_is_found(story):
+    story.tell("bob", StatusChanged(status=ChannelStatus.SYNCING))
+    assert (Invariant.WORD, "bob") not in story.found()
+    story.tell("bob", StatusChanged(status=ChannelStatus.SYNCING))
+    assert (Invariant.WORD, "bob") in story.found()
 
 
 def test_a_message_that_somebody_never_gets_is_found(story):

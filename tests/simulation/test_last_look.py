@@ -15,7 +15,7 @@ from fairway.events import DeliveryError, MessageDelivered
 from fairway.protocol.effects import Change
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.incoming.catching_up import QueryOnConnect
-from fairway.protocol.incoming.retrieval import QueryBudget
+from fairway.protocol.incoming.retrieval import QueryBudget, Retrieval
 from fairway.protocol.journal import Journal
 from fairway.protocol.outgoing.request import SendRequest
 from fairway.protocol.outgoing.requests import Requests
@@ -298,6 +298,12 @@ def test_a_hint_that_leads_nowhere_is_seen(monkeypatch):
 
     monkeypatch.setattr(type(WAKU_SDS), "encode", misled)
     assert Invariant.WIRE in broken()
+
+
+def test_what_is_lacking_and_never_asked_for_is_seen(monkeypatch):
+    monkeypatch.setattr(Retrieval, "due", lambda *_: [])
+    lossy = replace(PLAN, loss=0.4, duration_ms=300_000, messages_per_hour=30.0, repairs=False, settle_ms=60_000)
+    assert Invariant.SOUGHT in broken(lossy)
 
 
 def test_an_ephemeral_message_that_is_sent_twice_is_seen(monkeypatch):

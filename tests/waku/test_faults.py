@@ -18,6 +18,8 @@ SHARES = (
     "send_loss",
     "answer_loss",
     "store_lies",
+    "store_cuts",
+    "restamped",
     "too_many_requests",
     "invalid_message",
     "no_peers_to_relay",

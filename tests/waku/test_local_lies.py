@@ -75,6 +75,31 @@ def test_of_nothing_it_can_lie_too(lie):
 
 
 @virtual_time()
+async def test_an_answer_may_end_early_and_the_next_one_to_such_a_query_does_not(say):
+    with LocalNetwork(seed=2) as network:
+        node = network.node("alice")
+        for number in range(20):
+            await node.send(say.message(number))
+        network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_cuts=1.0)
+        answers = [await node.query(say.query(page_size=10)) for _ in range(4)]
+        assert [len(answer.messages) for answer in answers] == [5, 10, 5, 10]
+        assert [answer.cursor is None for answer in answers] == [True, False, True, False]
+
+
+@virtual_time()
+async def test_a_service_node_may_give_a_message_another_timestamp(say):
+    with LocalNetwork(NetworkFaults(min_delay_ms=0, max_delay_ms=0, restamped=1.0), seed=2) as network:
+        alice, bob = network.node("alice"), network.node("bob")
+        said = say.message(1)
+        heard = await bob.subscribe(said.pubsub_topic, [said.message.content_topic])
+        assert (await alice.send(said)).accepted
+        message = await anext(heard)
+        assert message.is_genuine
+        assert message.message.payload == said.message.payload
+        assert message.message_hash != said.message_hash
+
+
+@virtual_time()
 async def test_of_a_hundred_answers_some_are_false_and_the_store_keeps_what_it_has(say):
     with LocalNetwork(seed=2) as network:
         node = network.node("alice")

@@ -75,6 +75,8 @@ class Invariant(Enum):
     REPEATED = "what nobody acknowledged is sent again"
     ASKED = "what is missing is asked for"
     WAKES = "what waits leaves when it may"
+    READ = "what counts as read is kept"
+    SOUGHT = "what a store may have is asked for"
     STAMPS = "messages are stamped by the clock, and later than what they cite"
 
 
@@ -117,6 +119,9 @@ class Checks:
             yield self._violation(Invariant.WIRE, at_ms, name, None, f"{name} published what must not be: {fault}")
         for at_ms, name, fault in self._ledger.miskept_by:
             yield self._violation(Invariant.KEPT, at_ms, name, None, f"the store of {name}: {fault}")
+        for at_ms, name, sds_id in self._ledger.passed_over:
+            text = f"{name} counts the time as read in which the store has {sds_id[:12]}, and did not keep that"
+            yield self._violation(Invariant.READ, at_ms, name, self._ledger.message_of(sds_id), text)
         for at_ms, name, count in self._ledger.overasked:
             text = f"{name} asked the store for {count} pages in a minute"
             yield self._violation(Invariant.BUDGET, at_ms, name, None, text)

@@ -18,6 +18,7 @@ from typing import Final
 from fairway.errors import FairwayError
 from fairway.events import (
     EVENT_NAMES,
+    ChannelStatus,
     DeliveryError,
     Event,
     HandlerFailed,
@@ -34,6 +35,7 @@ from fairway.events import (
     MessageSetAside,
     RequestSent,
     SendErrorReason,
+    StatusChanged,
 )
 from fairway.protocol.effects import Change, Purpose
 from fairway.protocol.incoming.catching_up import CAUGHT_UP
@@ -41,6 +43,7 @@ from fairway.protocol.incoming.undelivered import ARRIVALS
 from fairway.protocol.outgoing.requests import REQUESTS, SEGMENTS
 from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED
+from fairway.protocol.sds.repair import REPAIR_REQUESTS
 from fairway.simulation.wire_rules import WireRules
 from fairway.simulation.world import Observer
 from fairway.storage.channel_store import Write
@@ -67,6 +70,14 @@ _SOON_MS: Final = 1_000
 """So much later than a segment came it is kept."""
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
+_LACKING: Final = frozenset({MISSING, REPAIR_REQUESTS})
+"""Tables in which a message stands that a participant does not have."""
+_STAMPED_MS: Final = 2_000
+"""What leaves later than this after its stamp comes to a store when others may have read on."""
+_READS_ON_MS: Final = 120_000
+"""Who reads a store asks for the next page within this time."""
+_STORED_MS: Final = 5_000
+"""What was published so long before a moment is in the store when that is read up to this moment."""
 _LEARNT: Final = frozenset({MISSING, PARKED, HISTORY, SETTLED})
 """Tables in which a participant writes down a message when it learns of it: that it lacks it, or that it came."""
 
@@ -234,6 +245,24 @@ class Ledger(Observer):
         """How long after the network lost a message its receiver wrote down that it lacks it, or got it otherwise."""
         self.read_up_to_ms: dict[str, int] = {}
         """Up to when each participant has read a store for the time away."""
+        self.store_is_whole = True
+        """Whether the store has everything at once, under the time of who reads it, and whatever it brings opens."""
+        self.was_apart: Callable[[str, int], bool] = lambda _, __: False
+        """Whether a participant was, since some time, in a piece of the network that has a store of its own."""
+        self.passed_over: list[tuple[int, str, str]] = []
+        """What the store had in a time that counts as read, and its reader did not keep: (when, who, SDS id)."""
+        self._readable: list[tuple[int, str, str]] = []
+        """What was published with content and stored, in order: (when, by whom, SDS id)."""
+        self._read: Counter[str] = Counter()
+        """How many of these each participant has read."""
+        self.sought: set[tuple[str, bytes]] = set()
+        """Who asked a store for what, by message hash."""
+        self.status_told: dict[str, ChannelStatus] = {}
+        """What each participant was last told that its channel is, in its present life."""
+        self._reading_ms: dict[str, tuple[int, int]] = {}
+        """When each participant began to read the store oldest first, and when it last asked for a page."""
+        self._asked_up_to_ms: dict[str, int] = {}
+        """The end of the time that each participant asked for last, oldest first."""
         self.events: Counter[str] = Counter()
         self.deeds: Counter[str] = Counter()
         self.transmissions: Counter[Purpose] = Counter()
@@ -295,6 +324,8 @@ class Ledger(Observer):
         """What was published that the wire does not allow: (when, by whom, what is wrong)."""
         self._durable: set[tuple[str, str]] = set()
         """Whose store keeps, or once kept, a row of which SDS message."""
+        self._taken_in: set[tuple[str, str]] = set()
+        """Whose store keeps, or once kept, that it has which SDS message, or has given it up."""
         self.ephemeral_heard: set[tuple[str, str]] = set()
         """Who was handed which ephemeral message, by message id."""
         self._ephemeral_published: Counter[str] = Counter()
@@ -383,6 +414,7 @@ class Ledger(Observer):
         self.rules.began(name)
         self._began_ms[name] = at_ms
         self.limits_told.pop(name, None)
+        self.status_told.pop(name, None)
         self._trace.update(f"{at_ms} {name} begins\n".encode())
 
     def _see_what_is_overdue(self, at_ms: int, name: str) -> None:
@@ -491,12 +523,35 @@ class Ledger(Observer):
         """Return the lost messages that participants which stayed never noticed: (participant, SDS id)."""
         return [lost for lost in self._lost if self.presences[lost[0]].left_ms is None]
 
-    def written(self, at_ms: int, name: str, write: Write) -> None:  # noqa: ARG002 - before is before
+    def written(self, at_ms: int, name: str, write: Write) -> None:
         """Record the durable state of a participant."""
         self.rules.written(name, write.changes)
-        self._durable.update((name, change.key) for change in write.changes if change.row is not None)
+        kept = [change for change in write.changes if change.row is not None]
+        self._durable.update((name, change.key) for change in kept)
+        self._taken_in.update((name, change.key) for change in kept if change.table not in _LACKING)
         for _, message in write.delivered:
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
+            self._taken_in.update((name, sds_id) for sds_id in message.sds_ids)
+        for change in kept:
+            if change.table == CAUGHT_UP and change.row is not None and self.store_is_whole:
+                self._see_what_was_read(at_ms, name, change.row[0])
+
+    def _see_what_was_read(self, at_ms: int, name: str, up_to_ms: int) -> None:
+        """See that what the store has of a time that counts as read is kept (RELIABLE-CHANNEL-API, "Query on connect").
+
+        A crash would otherwise forget it, and what counts as read nobody reads again. What was not asked for does not
+        count: the next reading begins a minute before the time that is noted.
+        """
+        up_to_ms = min(up_to_ms, self._asked_up_to_ms.get(name, up_to_ms))
+        first = last = self._read[name]
+        while last < len(self._readable) and self._readable[last][0] <= up_to_ms - _STORED_MS:
+            last += 1
+        self._read[name] = last
+        since_ms, _ = self._reading_ms.get(name, (at_ms, at_ms))
+        for _, author, sds_id in self._readable[first:last]:
+            is_known = author == name or (name, sds_id) in self._taken_in or sds_id in self.forged
+            if not is_known and not self.was_apart(author, since_ms) and not self.was_apart(name, since_ms):
+                self.passed_over.append((at_ms, name, sds_id))
 
     def miskept(self, at_ms: int, name: str, fault: str) -> None:
         """Record a fault of a store."""
@@ -550,6 +605,11 @@ class Ledger(Observer):
         """Count a page that a participant asks of the store."""
         self.queries[name] += 1
         self.rules.queried_ms[name] = at_ms
+        self.sought.update((name, message_hash) for message_hash in query.message_hashes)
+        if query.end_ns is not None and not query.newest_first:
+            self._asked_up_to_ms[name] = query.end_ns // NS_PER_MS
+            since_ms, last_ms = self._reading_ms.get(name, (at_ms, at_ms))
+            self._reading_ms[name] = since_ms if at_ms - last_ms <= _READS_ON_MS else at_ms, at_ms
         page = (name, at_ms // _SAME_PAGE_MS, query, cursor)
         self._asked[page] += 1
         if self._asked[page] == _SAME_PAGE + 1:
@@ -644,6 +704,10 @@ class Ledger(Observer):
                 if self.max_attempts is not None and attempts < self.max_attempts:
                     text = f"a message is set aside after {attempts} attempts of {self.max_attempts}"
                     self.false_words.append((at_ms, name, None, text))
+            case StatusChanged(status=status):
+                if self.status_told.get(name) is status:
+                    self.false_words.append((at_ms, name, None, f"told twice in a row that it is {status.value}"))
+                self.status_told[name] = status
             case LimitReached(limit=Limit.SET_ASIDE):
                 aside = self._aside.get(name, {})
                 aside.pop(next(iter(aside), None), None)
@@ -744,6 +808,9 @@ class Ledger(Observer):
         if not content:
             return Purpose.SYNC, content, bloom
         self._carried[message.message_hash] = opened.message_id
+        stamp_ms = (message.message.timestamp_ns or 0) // NS_PER_MS
+        if name in self.presences and 0 <= at_ms - stamp_ms <= _STAMPED_MS and not self.was_apart(name, at_ms):
+            self._readable.append((at_ms, opened.sender_id, opened.message_id))
         if (made := self._segments.get(opened.message_id)) is not None:
             # Whoever hears it has it, also where its sender is never told that the network took it.
             sent, is_parity, _ = made

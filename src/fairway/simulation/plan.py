@@ -37,6 +37,9 @@ _SHARES: Final = (
     "answer_loss",
     "silence",
     "store_lies",
+    "store_cuts",
+    "restamped",
+    "burst_repeats",
     "cipher_failures",
     "option_changes",
     "handler_failures",
@@ -49,6 +52,7 @@ _RATES: Final = (
     "node_deaths_per_hour",
     "deaf_per_hour",
     "clock_jumps_per_hour",
+    "blips_per_hour",
     "storage_faults_per_hour",
     "pauses_per_hour",
 )
@@ -145,6 +149,10 @@ class SimulationPlan:
     """Most messages in a page of the store; None for a hundred."""
     store_lies: float = 0.0
     """Share of the store's answers that are falsified."""
+    store_cuts: float = 0.0
+    """Share of the store's answers that end before their end, though never two in a row."""
+    restamped: float = 0.0
+    """Share of messages to which a service node gives another timestamp: hints of their sender lead nowhere."""
     store: StoreKind = StoreKind.MEMORY
     """Where participants keep the state of their channels."""
     storage_faults_per_hour: float = 0.0
@@ -157,6 +165,8 @@ class SimulationPlan:
     """Largest difference of a participant's clock from the true time, ahead or behind."""
     clock_jumps_per_hour: float = 0.0
     """Times that a participant's clock is set wrongly, by up to the skew or ten minutes."""
+    blips_per_hour: float = 0.0
+    """Times that a participant's clock is ahead for a few seconds while the participant sends."""
     encrypted: bool = False
     """Whether the channel is encrypted."""
     cipher_delay_ms: int = 0
@@ -181,6 +191,8 @@ class SimulationPlan:
     """Times that a participant sends many long messages at once."""
     burst_messages: int = 30
     """Messages of such a burst."""
+    burst_repeats: float = 0.0
+    """Share of the messages of a burst with the payload "ok"."""
     hostile: int = 0
     """Participants that send forged messages."""
     haste: bool = False
@@ -262,6 +274,8 @@ class SimulationPlan:
             store_lag_ms=self.store_lag_ms,
             store_page=self.store_page,
             store_lies=self.store_lies,
+            store_cuts=self.store_cuts,
+            restamped=self.restamped,
         )
 
     def options(self) -> ReliableChannelOptions:
@@ -345,6 +359,7 @@ def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
         max_unread_messages=5,
         max_active_retries=2,
         rate_limit=replace(options.rate_limit, max_queued=4),
+        max_hashes_per_query=2,
         segmentation=replace(
             options.segmentation,
             max_sets_per_sender=2,

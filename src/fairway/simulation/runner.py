@@ -92,6 +92,15 @@ _CIPHER_IN_TIME_MS: Final = 500
 """In that second its goodbye is sealed, too."""
 _UNSTEADY: Final = frozenset({JITTER, RATE_LIMIT})
 """Tables that are kept later than they change: where nothing else changes, they are not worth a write."""
+_STORES_TROUBLES: Final = (
+    "store_gaps",
+    "store_lag_ms",
+    "store_lies",
+    "clock_skew_ms",
+    "clock_jumps_per_hour",
+    "cipher_failures",
+)
+"""Troubles by which a store that was read need not have brought everything."""
 _HEALED: Final = NetworkFaults(min_delay_ms=20, max_delay_ms=100)
 _FAR: Final = NetworkFaults(min_delay_ms=200, max_delay_ms=300)
 """Answers take so long that it matters whether others are awaited at the same time."""
@@ -99,6 +108,8 @@ _MOMENT_MS: Final = 1_000
 """Within this time what is asked of a program reaches it."""
 _REPEATED_WITHIN_MS: Final = 60_000
 """By so much longer than two intervals of retries it may take until something is sent again."""
+_SOUGHT_WITHIN_MS: Final = 30_000
+"""By so much longer than two intervals of retrieval it may take until something is asked for."""
 _EPOCH_NOTICED_MS: Final = 10_000
 """Within this time of an epoch something of what waited for it leaves: longer than a node is given a rest."""
 _NO_ANSWER_MS: Final = 20_000
@@ -184,6 +195,8 @@ class Run:
         """Whether nothing goes wrong any more."""
         self._unkept_before: list[Violation] = []
         self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
+        self._unsought_since: dict[str, dict[str, int]] = {}
+        """What each participant lacks and never asked a store for, and when that was seen first."""
         self._looks = 0
         self._left_alone: set[str] = set()
         self._readers = 0
@@ -232,8 +245,10 @@ class Run:
         self.ledger.wall_ms = self._wall_ms
         self.ledger.hop_ms = plan.max_delay_ms
         self.ledger.lamport_unit_ms = plan.profile.lamport_unit_ms
-        self.ledger.hints_are_checked = not plan.store_lies
+        self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
         self.ledger.tries_are_counted = not plan.cipher_failures
+        self.ledger.was_apart = self.world.was_apart
+        self.ledger.store_is_whole = not any(getattr(plan, name) for name in _STORES_TROUBLES)
         self.ledger.events_come_late = plan.disk_ms > FAST_DISK_MS
         if not (plan.mixed_options or plan.option_changes):
             self.ledger.max_attempts = plan.options().max_handling_attempts
@@ -472,6 +487,10 @@ class Run:
         spoken_for = sum(at_ms < self.world.now_ms - _MOMENT_MS for at_ms in times) if lives == participant.lives else 0
         if not (is_full or told.dropped or told.uncommitted) and told.protocol.forged < spoken_for:
             found["forged"] = f"{name} took notice of {told.protocol.forged} of {spoken_for} words forged in its name"
+        said = self.ledger.status_told.get(name)
+        status = participant.stack.status
+        if not told.uncommitted and said not in {None, status}:
+            found["status"] = f"{name} is {status.value}, and what it last said is that it is {said}"
         most = max(options.max_unread_messages, kept.unread_at_opening)
         if told.unfinished > most and Limit.UNREAD_MESSAGES not in self.ledger.limits_told[name]:
             found["unread"] = f"{name} holds {told.unfinished} unread messages of {most} and was not told so"
@@ -712,9 +731,34 @@ class Run:
                 self.peaks.note(told.protocol)
                 self._unkept_before += self._unreleased(participant.name, told.protocol)
                 self._unkept_before += self._miscounted(participant, told)
+                self._unkept_before += self._unsought(participant)
         self._look_into_one()
         self._look_for_sends_left_alone()
         self._look_for_what_nobody_is_asked_for()
+
+    def _unsought(self, participant: Participant) -> Iterator[Violation]:
+        """Yield what a participant lacks, knows by a hint, and never asks the store for though it could."""
+        name, now_ms, options, sought = participant.name, self.world.now_ms, participant.options, self.ledger.sought
+        hints = {
+            sds_id: message.entry.retrieval_hint
+            for sds_id, message in participant.stack.sds.missing.items()
+            # What came and waits for something else itself is not asked for.
+            if message.lacks is None and message.entry.retrieval_hint is not None
+        }
+        before = self._unsought_since.get(name, {})
+        since = {sds_id: before.get(sds_id, now_ms) for sds_id, hint in hints.items() if (name, hint) not in sought}
+        self._unsought_since[name] = since
+        # What is asked by each query waits for the one before.
+        overdue_ms = now_ms - 2 * options.retrieve_frequency_ms - _SOUGHT_WITHIN_MS
+        is_able = not (self.plan.silence or self.plan.clock_jumps_per_hour or self.plan.hostile)
+        is_able = is_able and Limit.STORE_QUERIES not in self.ledger.limits_told[name]
+        if not is_able or self.ledger.troubled_ms.get(name, 0) > overdue_ms:
+            return
+        for sds_id, since_ms in since.items():
+            if since_ms < overdue_ms and sds_id not in self._told_unkept[name]:
+                self._told_unkept[name].add(sds_id)
+                text = f"{name} has not asked the store for {sds_id[:12]}, which it lacks and has a hint for"
+                yield self._violation(Invariant.SOUGHT, name, text)
 
     def _look_for_sends_left_alone(self) -> None:
         """See that of each open send something is handed over in every interval of retries, wherever that is possible.
@@ -1060,13 +1104,16 @@ class Run:
 
     def _wall_ms(self, name: str) -> int | None:
         participant = self.world.participants.get(name)
-        if (
-            participant is None
-            or name in self._blips
-            or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS
-        ):
+        if participant is None or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS:
             return None
-        return participant.machine.time_ns() // NS_PER_MS
+        ahead_ms = 0
+        if name in self._blips:
+            # No channel that ran before follows a clock that is ahead for a moment; one that is behind it follows.
+            skew_ms, lives = self._blips[name]
+            ahead_ms = participant.machine.skew_ms - skew_ms
+            if lives != participant.lives or ahead_ms < 0:
+                return None
+        return participant.machine.time_ns() // NS_PER_MS - ahead_ms
 
     def _holds(self, name: str, sds_id: str) -> bool:
         """Return whether a participant has an SDS message, received or rebuilt, as far as that can be seen."""

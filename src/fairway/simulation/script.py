@@ -8,6 +8,7 @@ do not change the actions.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -29,6 +30,10 @@ _CLOCK_WRONG_MS: Final = 300_000
 _BLIPS: Final = 0.4
 """Share of the jumps of a clock that are over in a moment."""
 _BLIP_MS: Final = (100, 4_000)
+_BLIP_BEFORE_MS: Final = 1_000
+_BLIP_AHEAD_MS: Final = 120_000
+_BLIPS_APART_MS: Final = 150_000
+"""After so long it is known again what a clock has to show."""
 _PAUSES_MS: Final = (0, 1_000, 20_000)
 _FORGERIES_PER_HOUR: Final = 120
 _LATEST_JOIN: Final = 0.9
@@ -131,6 +136,7 @@ def write_script(plan: SimulationPlan) -> tuple[Action, ...]:
     actions += _bursts(plan, rng, stays)
     actions += _forgeries(plan, rng)
     actions = _amid_sends(plan, actions, stays)
+    actions += _blips(plan, actions, stays)
     # The sort is stable, so that what happens at one moment does so in the order in which it was drawn.
     return tuple(sorted(actions, key=lambda action: action.at_ms))
 
@@ -245,13 +251,33 @@ def _clocks(plan: SimulationPlan, rng: random.Random, name: str, first: int, las
             yield Action(at_ms=mended_ms, deed=Deed.CLOCK, names=(name,), number=skew_ms)
 
 
+def _blips(plan: SimulationPlan, actions: list[Action], stays: dict[str, tuple[int, int]]) -> Iterator[Action]:
+    """Let clocks be ahead for a few seconds around what their participants send, not twice within minutes."""
+    dice = random.Random(f"blips/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    for name, (first, last) in stays.items() if plan.blips_per_hour else ():
+        sends = sorted(action.at_ms for action in actions if action.deed is Deed.SEND and action.names == (name,))
+        over_ms = first
+        for drawn_ms in _times(dice, plan.blips_per_hour, first, last):
+            place = bisect_left(sends, max(drawn_ms, over_ms))
+            if place == len(sends):
+                break
+            at_ms = max(over_ms, sends[place] - dice.randint(1, _BLIP_BEFORE_MS))
+            ahead_ms = dice.randint(_BLIP_AHEAD_MS, _LONGEST_JUMP_MS)
+            yield Action(at_ms=at_ms, deed=Deed.BLIP, names=(name,), number=ahead_ms)
+            yield Action(at_ms=at_ms + dice.randint(_BLIP_BEFORE_MS, _BLIP_MS[1]), deed=Deed.BLIP, names=(name,))
+            over_ms = at_ms + _BLIPS_APART_MS
+
+
 def _bursts(plan: SimulationPlan, rng: random.Random, stays: dict[str, tuple[int, int]]) -> Iterator[Action]:
+    dice = random.Random(f"repeats/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
     for burst in range(plan.bursts):
         name = rng.choice(sorted(stays))
         at_ms = rng.randint(*stays[name])
         for number in range(plan.burst_messages):
             size = rng.choice((1, *_SEGMENTS)) * plan.segment_size_bytes - rng.randrange(plan.segment_size_bytes // 2)
             payload = f"{name} burst {burst} {number:04} ".encode() + rng.randbytes(size)
+            if plan.burst_repeats and dice.random() < plan.burst_repeats:
+                payload = _REPEATED
             yield Action(at_ms=at_ms + number, deed=Deed.SEND, names=(name,), payload=payload)
 
 

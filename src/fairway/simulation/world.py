@@ -206,6 +206,10 @@ class World:
         self._sends = 0
         self._sides: tuple[frozenset[str], ...] = ()
         self._cut_off: dict[str, None] = {}
+        self._mended_ms = 0
+        """When the last partition ended."""
+        self._back_ms: dict[str, int] = {}
+        """When participants were last cut off no longer."""
         self._to_cut: set[str] = set()
         self.participants: dict[str, Participant] = {}
         self.departed: dict[str, Participant] = {}
@@ -351,7 +355,9 @@ class World:
         """Bring a participant back; what was sent meanwhile it has to find by itself."""
         participant = self.participants[name]
         participant.online = True
-        self._cut_off.pop(name, None)
+        if name in self._cut_off:
+            del self._cut_off[name]
+            self._back_ms[name] = self.now_ms
         self._divide()
         self._within(participant.node.go_online)
 
@@ -382,8 +388,15 @@ class World:
 
     def mend(self) -> None:
         """End the partition."""
+        if self._sides:
+            self._mended_ms = self.now_ms
         self._sides = ()
         self._divide()
+
+    def was_apart(self, name: str, since_ms: int) -> bool:
+        """Return whether a participant had only a part of the network, and of its store, at any time since some."""
+        is_apart = bool(self._sides) or name in self._cut_off
+        return is_apart or max(self._mended_ms, self._back_ms.get(name, 0)) >= since_ms
 
     def is_reachable(self, name: str) -> bool:
         """Return whether a participant reaches the others: online, with a node, not on one side of several."""

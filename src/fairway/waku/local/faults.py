@@ -28,6 +28,8 @@ _SHARES: Final = (
     "answer_loss",
     "silence",
     "store_lies",
+    "store_cuts",
+    "restamped",
     *_REFUSALS,
 )
 AT_ONCE: Final = 10
@@ -74,6 +76,11 @@ class NetworkFaults:
     """Most messages in a page of the store; None: as many as the query asks for, up to 100."""
     store_lies: float = 0.0
     """Share of the store's answers that are falsified (`fairway.waku.local.lies`)."""
+    store_cuts: float = 0.0
+    """Share of the store's answers that end before their end, though never two in a row to queries of one kind."""
+    restamped: float = 0.0
+    """Share of messages to which the service node gives its own timestamp, so that their message hash is not the one
+    that their sender knows."""
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     """Larger encoded WakuMessages are refused for good. Nodes usually have 153,600 (64/WAKU2-NETWORK)."""
     messages_per_epoch: int | None = None
@@ -170,6 +177,14 @@ class FaultDice:
     def is_false(self) -> bool:
         """Return whether the answer of a store is falsified."""
         return self._happens(self.faults.store_lies)
+
+    def is_cut(self) -> bool:
+        """Return whether the answer of a store ends before its end."""
+        return self._happens(self.faults.store_cuts)
+
+    def is_restamped(self) -> bool:
+        """Return whether the service node gives a message its own timestamp."""
+        return self._happens(self.faults.restamped)
 
     def delay_ms(self) -> int:
         """Return the delay of the next hop in milliseconds."""

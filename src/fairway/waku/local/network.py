@@ -111,6 +111,8 @@ class LocalNetwork:
         )
         self._partition: Partition | None = None
         self._uplinks: dict[str, float] = {}
+        self._cut_short: set[tuple[str, bool, bool]] = set()
+        """Nodes whose last answer from the store to a kind of query ended before its end."""
         self._nodes: dict[str, LocalNode] = {}
         self._joined = 0
         self._counts: dict[str, int] = asdict(NetworkStatistics())
@@ -229,6 +231,9 @@ class LocalNetwork:
         self._counts["published_bytes"] += len(message.encoded)
         for observer in self.observers:
             observer(publisher.name, message)
+        if self._dice.is_restamped():
+            stamped = replace(message.message, timestamp_ns=(message.message.timestamp_ns or 0) + 1)
+            message = RoutedMessage.of(message.pubsub_topic, stamped)
         self._keep(publisher, message)
         for receiver in list(self._nodes.values()):
             echoed = receiver is not publisher or self.echo
@@ -259,6 +264,13 @@ class LocalNetwork:
         except StoreQueryError:
             self._counts["queries_failed"] += 1
             raise
+        kind = (asker.name, query.newest_first, bool(query.message_hashes))
+        if kind not in self._cut_short and self._dice.is_cut():
+            self._cut_short.add(kind)
+            kept = len(page.messages) // 2
+            messages = page.messages[len(page.messages) - kept :] if query.newest_first else page.messages[:kept]
+            return StorePage(messages=messages)
+        self._cut_short.discard(kind)
         if not self._dice.is_false():
             return page
         self._counts["queries_belied"] += 1
