@@ -98,6 +98,15 @@ def test_among_forgers_nobody_waits_long_unless_so_much_is_lost_or_so_little_get
     assert len({plan.lost_timeout_ms for plan in forgers}) > 3
 
 
+def test_a_rate_limit_leaves_room_to_ask_for_what_is_invented(plans):
+    limited = [plan for plan in plans if plan.hostile and plan.rate_limit]
+    assert len(limited) > 5
+    for plan in limited:
+        assert plan.rate_limit >= 25 * plan.hostile
+        without = draw_plan(plan.seed, hostile=0).rate_limit
+        assert without is None or plan.rate_limit > without
+
+
 def test_bursts_of_large_segments_are_as_many_as_cost_no_minutes_and_still_bursts(plans):
     large = [plan for plan in plans if plan.bursts and plan.segment_size_bytes > 100_000]
     assert min(plan.burst_messages for plan in large) >= 5

@@ -58,6 +58,8 @@ _FORGED_MS: Final = 600_000
 """How long is waited at least for what was forged: longer than anything honest is out of reach."""
 _HOSTILE_KEPT_UP_WITH: Final = 2
 """Each invents some five messages a minute, and a participant asks for about twelve."""
+_ASKING_PER_FORGER: Final = 25
+"""Transmissions in an epoch that ask for what one of them invents meanwhile: each for two messages that are new."""
 _REPAIRED_MS: Final = 300_000
 """Within this time a repair is asked for and answered once, unless the timers of the profile are longer."""
 _UNREPAIRED: Final = 1e-3
@@ -456,6 +458,8 @@ def _hostile(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
 
 def _rate_limit(rng: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     in_an_epoch = _transmissions_per_hour(plan) / 6 + _transmissions_in_bursts(plan) / _EPOCHS_OF_A_BURST
+    # Who may not ask for as much as is invented asks for what exists too late.
+    in_an_epoch += plan.get("hostile", 0) * _ASKING_PER_FORGER
     return {"rate_limit": int(in_an_epoch * rng.uniform(1.2, 4))}
 
 
