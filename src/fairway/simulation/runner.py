@@ -528,7 +528,8 @@ class Run:
         self._run(_MOMENT_MS)
         found = []
         for sent, answers in asked:
-            is_delivered = isinstance(sent.ends[-1][1], MessageDelivered)
+            # What was delivered stays so when more was asked of it in vain.
+            is_delivered = any(isinstance(event, MessageDelivered) for _, event in sent.ends)
             if len(answers) != 1 or bool(answers[0]) != is_delivered:
                 told = "nothing" if not answers else "failure" if answers[0] is None else f"delivery to {answers[0]}"
                 text = (
