@@ -12,7 +12,7 @@
             async for message in channel.messages():
                 print(message.sender_id, bytes(message))
 
-``import fairway`` loads errors, events and options. Every other name is imported at its first use, which keeps the
+``import fairway`` loads errors and events. Every other name is imported at its first use, which keeps the
 start of a program short.
 """
 
@@ -83,16 +83,6 @@ from fairway.events import (
     SendErrorReason,
     StatusChanged,
 )
-from fairway.options import (
-    Delivery,
-    IdRule,
-    Profile,
-    RateLimitConfig,
-    ReliableChannelOptions,
-    RepairConfig,
-    SdsConfig,
-    SegmentationConfig,
-)
 
 if TYPE_CHECKING:
     from fairway.channel.creation import (
@@ -115,6 +105,16 @@ if TYPE_CHECKING:
     )
     from fairway.channel.statistics import (
         ChannelStatistics,
+    )
+    from fairway.options import (
+        Delivery,
+        IdRule,
+        Profile,
+        RateLimitConfig,
+        ReliableChannelOptions,
+        RepairConfig,
+        SdsConfig,
+        SegmentationConfig,
     )
     from fairway.protocol.encryption import (
         AesGcm,
@@ -267,6 +267,16 @@ _LAZY: Final = {
     "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
     "fairway.channel.reliable_channel": ("ReliableChannel",),
     "fairway.channel.statistics": ("ChannelStatistics",),
+    "fairway.options": (
+        "Delivery",
+        "IdRule",
+        "Profile",
+        "RateLimitConfig",
+        "ReliableChannelOptions",
+        "RepairConfig",
+        "SdsConfig",
+        "SegmentationConfig",
+    ),
     "fairway.protocol.encryption": (
         "AesGcm",
         "ChaCha20Poly1305",

@@ -365,7 +365,7 @@ def test_who_takes_no_notice_of_what_is_forged_in_his_name_is_seen(monkeypatch):
 
 def test_what_is_given_up_after_its_time_is_owed_to_nobody_and_was_acknowledged_by_nobody():
     plan = replace(
-        PLAN, loss=0.5, store_gaps=1.0, long_share=0.5, reassembly_timeout_ms=20_000, lost_timeout_ms=180_000
+        PLAN, loss=0.5, store_gaps=1.0, long_share=0.5, reassembly_timeout_ms=20_000, lost_timeout_ms=600_000
     )
     assert broken(plan) == set()
 
