@@ -68,6 +68,8 @@ _SAME_PAGE: Final = 70
 _EXPIRED: Final = frozenset({LossReason.SEGMENTS_EXPIRED, LossReason.HASH_MISMATCH})
 _SOON_MS: Final = 1_000
 """So much later than a segment came it is kept."""
+FORGER: Final = "mallory"
+"""What the names of hostile members begin with: who of them claims to have something may have it."""
 _OVERDUE_MS: Final = 120_000
 """What a program waits for longer than that, once it could be told, it waits for in vain."""
 _LACKING: Final = frozenset({MISSING, REPAIR_REQUESTS})
@@ -677,8 +679,7 @@ class Ledger(Observer):
                 sent.ends.append((at_ms, event))
                 sent.ended_in = self._lives[name]
                 for participant in names:
-                    if participant not in self.presences:
-                        # Whoever claims to have something may have it, and nobody can tell.
+                    if self._is_stranger(at_ms, name, request_id, participant):
                         continue
                     true = participant in sent.deliveries or self._has_whole(participant, sent)
                     self.claims.append(
@@ -891,10 +892,19 @@ class Ledger(Observer):
         data = max(sent.chunk_count, sum(not is_parity for is_parity in sent.sds_ids.values()))
         return sum(self._holds(name, sds_id) for sds_id in sent.sds_ids) >= data
 
+    def _is_stranger(self, at_ms: int, name: str, request_id: str, participant: str) -> bool:
+        """Return whether somebody is no participant; if he does not forge, he is an invention."""
+        if participant in self.presences:
+            return False
+        if not participant.startswith(FORGER):
+            text = f"it is said to have come to {participant!r}, who does not exist"
+            self.false_words.append((at_ms, name, request_id, text))
+        return True
+
     def _claim_segment(self, at_ms: int, sent: SimulatedSend, names: tuple[str, ...]) -> None:
         """Note who is newly said to have a segment; the event does not say which, so that any of them makes it true."""
         for name in names:
-            if name not in sent.claimed and name in self.presences:
+            if name not in sent.claimed and not self._is_stranger(at_ms, sent.sender, sent.request_id, name):
                 sent.claimed.add(name)
                 true = name in sent.deliveries or any(self._holds(name, sds_id) for sds_id in sent.sds_ids)
                 self.claims.append(
