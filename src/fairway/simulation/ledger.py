@@ -249,6 +249,8 @@ class Ledger(Observer):
         """Up to when each participant has read a store for the time away."""
         self.store_is_whole = True
         """Whether the store has everything at once, under the time of who reads it, and whatever it brings opens."""
+        self.is_stored: Callable[[], bool] = lambda: True
+        """Whether the store gets all that is published now."""
         self.was_apart: Callable[[str, int], bool] = lambda _, __: False
         """Whether a participant was, since some time, in a piece of the network that has a store of its own."""
         self.passed_over: list[tuple[int, str, str]] = []
@@ -810,7 +812,8 @@ class Ledger(Observer):
             return Purpose.SYNC, content, bloom
         self._carried[message.message_hash] = opened.message_id
         stamp_ms = (message.message.timestamp_ns or 0) // NS_PER_MS
-        if name in self.presences and 0 <= at_ms - stamp_ms <= _STAMPED_MS and not self.was_apart(name, at_ms):
+        is_prompt = 0 <= at_ms - stamp_ms <= _STAMPED_MS and self.is_stored()
+        if name in self.presences and is_prompt and not self.was_apart(name, at_ms):
             self._readable.append((at_ms, opened.sender_id, opened.message_id))
         if (made := self._segments.get(opened.message_id)) is not None:
             # Whoever hears it has it, also where its sender is never told that the network took it.

@@ -359,7 +359,6 @@ def _tiny(options: ReliableChannelOptions) -> ReliableChannelOptions:
         max_unread_messages=5,
         max_active_retries=2,
         rate_limit=replace(options.rate_limit, max_queued=4),
-        max_hashes_per_query=2,
         segmentation=replace(
             options.segmentation,
             max_sets_per_sender=2,

@@ -248,6 +248,7 @@ class Run:
         self.ledger.hints_are_checked = not (plan.store_lies or plan.restamped)
         self.ledger.tries_are_counted = not plan.cipher_failures
         self.ledger.was_apart = self.world.was_apart
+        self.ledger.is_stored = lambda: not self.world.network.faults.store_loss
         self.ledger.store_is_whole = not any(getattr(plan, name) for name in _STORES_TROUBLES)
         self.ledger.events_come_late = plan.disk_ms > FAST_DISK_MS
         if not (plan.mixed_options or plan.option_changes):
