@@ -25,7 +25,12 @@ TALK = {
     "ask_some_share",
     "ask_more_share",
 }
-ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms", "tiny_quotas"}
+ALWAYS_THE_SAME = {"settle_ms", "min_delay_ms"}
+IN_TOURS_ALONE = {
+    *("tiny_quotas", "haste", "repairs", "bloom_error_rate", "reassembly_timeout_ms"),
+    *("store_cuts", "restamped", "blips_per_hour", "burst_repeats"),
+}
+"""What no plan has yet that is drawn from all: circumstances of small worlds that were made for them."""
 
 
 def troubles_of(plan):
@@ -45,7 +50,7 @@ def test_a_seed_draws_the_same_plan_whenever_it_is_asked_and_names_it(plans):
 def test_every_field_takes_several_values(plans):
     for field in fields(SimulationPlan):
         values = {getattr(plan, field.name) for plan in plans}
-        assert (len(values) == 1) is (field.name in ALWAYS_THE_SAME), field.name
+        assert (len(values) == 1) is (field.name in ALWAYS_THE_SAME | IN_TOURS_ALONE), field.name
 
 
 def test_every_kind_of_trouble_is_on_in_some_worlds_and_off_in_others_and_does_not_come_with_another(plans):
