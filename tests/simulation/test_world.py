@@ -136,6 +136,17 @@ def test_a_handler_that_raises_is_called_again_until_it_does_not(make):
     assert len(handed) > 8
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_program_that_failed_amid_its_first_message_gets_further_once_it_is_started_again(make, seed):
+    # One life in ten of such a program fails amid a message.
+    habits = Habits(reading=Reading.MESSAGES, raises=1.0)
+    world = make("alice", "bob", seed=seed, habits_of=lambda _: habits, faults=NO_FAULTS)
+    world.send("alice", b"one")
+    world.run(2 * MINUTE_MS)
+    assert world.participants["bob"].channel is not None
+    assert not world.participants["bob"].channel.statistics().unfinished
+
+
 def test_who_is_offline_neither_sends_nor_receives_and_catches_up(make):
     world = make("alice", "bob")
     world.go_offline("bob")

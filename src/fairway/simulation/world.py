@@ -122,6 +122,8 @@ class Participant:
     options: ReliableChannelOptions
     wishes: dict[str, Wish]
     """What its application has on record of its sends, by request id."""
+    dice: random.Random
+    """By what its application does what it does by chance, in all lives: otherwise each would do the same again."""
     lives: int = 1
     online: bool = True
     """Whether it is not cut off."""
@@ -242,16 +244,18 @@ class World:
         machine = Machine(self.loop, start_ns=START_MS * NS_PER_MS, skew_ms=self._skew_ms(name))
         habits, options = self._habits_of(name), self._options_of(name, 1)
         wishes: dict[str, Wish] = {}
+        dice = random.Random(f"{self._seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
         participant = Participant(
             name=name,
             machine=machine,
             node=self.network.node(name),
             store=self._store(name),
             process=Process(name, machine),
-            program=self._program(name, habits, wishes),
+            program=self._program(name, habits, wishes, dice),
             habits=habits,
             options=options,
             wishes=wishes,
+            dice=dice,
         )
         self.participants[name] = participant
         self._start(participant)
@@ -429,8 +433,7 @@ class World:
             finally:
                 asyncio.events._set_running_loop(None)  # noqa: SLF001
 
-    def _program(self, name: str, habits: Habits, wishes: dict[str, Wish]) -> Program:
-        dice = random.Random(f"{self._seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
+    def _program(self, name: str, habits: Habits, wishes: dict[str, Wish], dice: random.Random) -> Program:
         return Program(name, _Watching(self), habits, dice, wishes, lambda: self._arguments(name))
 
     def _arguments(self, name: str) -> ChannelArguments:
@@ -479,7 +482,7 @@ class World:
         participant.store = self._store(participant.name)
         participant.options = self._options_of(participant.name, participant.lives)
         participant.process = Process(participant.name, participant.machine)
-        participant.program = self._program(participant.name, participant.habits, participant.wishes)
+        participant.program = self._program(participant.name, participant.habits, participant.wishes, participant.dice)
         self._start(participant)
 
     def _ended(self, participant: Participant, life: int, task: asyncio.Task[None]) -> None:
