@@ -174,6 +174,19 @@ def test_whoever_is_cut_off_learns_that_the_node_did_not_take_the_message_and_se
     assert told(world, "alice", MessageSent)
 
 
+def test_whoever_has_noticed_that_it_is_cut_off_finds_no_network_after_a_restart(make):
+    world = make("alice", "bob")
+    world.cut_off("alice")
+    world.go_offline("alice")
+    world.crash("alice")
+    world.send("alice", b"hello")
+    world.run(2 * MINUTE_MS)
+    assert not told(world, "alice", MessageSent)
+    world.go_online("alice")
+    world.run(2 * MINUTE_MS)
+    assert received(world, "bob") == [b"hello"]
+
+
 def test_a_crash_loses_nothing_that_was_made_durable_and_delivers_nothing_twice(make):
     world = make("alice", "bob")
     world.send("alice", b"hello")

@@ -127,6 +127,8 @@ class Participant:
     lives: int = 1
     online: bool = True
     """Whether it is not cut off."""
+    is_offline: bool = False
+    """Whether it knows that it is cut off, as it will after a restart, too."""
     is_running: bool = True
     """Whether its program lives."""
     events: list[tuple[int, Event]] = field(default_factory=list)
@@ -353,12 +355,14 @@ class World:
         """Cut a participant off; it knows that it is."""
         participant = self.participants[name]
         participant.online = False
+        participant.is_offline = True
         self._within(participant.node.go_offline)
 
     def go_online(self, name: str) -> None:
         """Bring a participant back; what was sent meanwhile it has to find by itself."""
         participant = self.participants[name]
         participant.online = True
+        participant.is_offline = False
         if name in self._cut_off:
             del self._cut_off[name]
             self._back_ms[name] = self.now_ms
@@ -477,7 +481,7 @@ class World:
             return
         participant.lives += 1
         participant.node = self.network.node(participant.name)
-        if not participant.online and participant.name not in self._cut_off:
+        if participant.is_offline:
             self._within(participant.node.go_offline)
         participant.store = self._store(participant.name)
         participant.options = self._options_of(participant.name, participant.lives)
