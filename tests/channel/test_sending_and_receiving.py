@@ -10,6 +10,7 @@ import pytest
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
 from fairway.events import DeliveryError
+from fairway.storage.memory_store import MemoryStore
 from fairway.waku.local import NetworkFaults
 
 
@@ -55,6 +56,35 @@ def test_a_send_that_is_repeated_asks_for_more(in_group):
         assert (await alice.send(b"all hands", request_id="all hands", count=2)).has_ended
 
     in_group(scenario)
+
+
+def test_more_may_be_asked_for_while_the_disk_still_writes_that_a_send_is_delivered(in_group):
+    class Late(MemoryStore):
+        def submit(self, write, done):
+            super().submit(write, lambda error: asyncio.get_running_loop().call_later(self.late_s, done, error))
+
+        late_s = 0.0
+
+    async def scenario(group):
+        store = Late()
+        alice, _ = await group.channel("alice", store=store), await group.channel("bob")
+        receipt = await alice.send(b"all hands", request_id="all hands")
+        await receipt.sent()
+        store.late_s = 5.0
+        # By then bob's acknowledgement is here, and alice's application is not told of it yet.
+        await group.until(lambda: not alice.statistics().protocol.open_requests)
+        assert not receipt.has_ended
+        store.late_s = 0.0
+        repeated = asyncio.ensure_future(alice.send(b"all hands", request_id="all hands", by={"carol"}))
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(receipt.delivered(by={"carol"}))
+        await repeated
+        await asyncio.sleep(10)
+        assert not waiting.done(), "what was known before more was asked for is no answer to that"
+        await group.channel("carol")
+        assert (await waiting).delivered_to == ("bob", "carol")
+
+    in_group(scenario, max_retry_attempts=10_000)
 
 
 def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_group):

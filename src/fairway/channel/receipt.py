@@ -124,6 +124,8 @@ class Receipt(EphemeralReceipt):
         self._holders: frozenset[str] = frozenset()
         self._delivered_at_ms: int | None = None
         self._is_open = True
+        self._count = 1
+        self._wanted: frozenset[str] = frozenset()
 
     @classmethod
     def of_stored(cls, stored: StoredRequest) -> Receipt:
@@ -189,9 +191,11 @@ class Receipt(EphemeralReceipt):
         """Return whether ``count`` and ``by`` ask for more than was acknowledged; False if the request failed."""
         return self._failure is None and self._lacks(count, _names(by))
 
-    def reopen(self) -> None:
-        """Note that a repeated send asked for more."""
+    def reopen(self, count: int, by: Iterable[str]) -> None:
+        """Note that a repeated send asked for more; what was said before that, and comes late, does not end it."""
         self._is_open = True
+        self._count = max(self._count, count)
+        self._wanted |= _names(by)
 
     def _lacks(self, count: int, names: frozenset[str]) -> bool:
         return (count != 1 or bool(names)) and not (len(self._holders) >= count and names <= self._holders)
@@ -222,8 +226,9 @@ class Receipt(EphemeralReceipt):
                 self._total_chunks, self._acknowledged = total, chunks
                 self._by.update(names)
             case MessageDelivered(delivered_to=names, at_ms=at_ms):
-                self._was_sent, self._is_open = True, False
+                self._was_sent = True
                 self._holders |= frozenset(names)
+                self._is_open = self._lacks(self._count, self._wanted)
                 self._by.update(names)
                 self._delivered_at_ms = self._delivered_at_ms or at_ms
             case DeliveryError(detail=detail, acknowledged_by=names):

@@ -397,7 +397,7 @@ class ReliableChannel:
 
     async def _ask_more(self, engine: Engine, receipt: Receipt, count: int, by: Iterable[str]) -> None:
         effects = engine.stack.want_more(receipt.request_id, self._clock(), required_count=count, required_from=by)
-        receipt.reopen()
+        receipt.reopen(count, by)
         durable = engine.carry_out(effects, wait=True)
         if durable is not None:
             await asyncio.shield(durable)
