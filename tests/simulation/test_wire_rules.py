@@ -38,14 +38,14 @@ class _Watched:
     def hash_of(message: SdsMessage) -> bytes:
         return hashlib.sha256(message.message_id.encode()).digest()
 
-    def make(self, content: bytes) -> SdsMessage:
+    def make(self, content: bytes, at_ms: int = _NOW_MS) -> SdsMessage:
         """Return a message that is kept, and may be cited from now on."""
-        message = self.sds.send(content, _NOW_MS)
+        message = self.sds.send(content, at_ms)
         self.sds.broadcast(message, self.hash_of(message))
         segment = ("a request", 0, False, 0, None, False, (), False)
         rows = {SEGMENTS: segment, HISTORY: (message.lamport_timestamp,)}
         changes = [Change(table=table, key=message.message_id, row=row) for table, row in rows.items()]
-        self.rules.kept(_NOW_MS, "alice", changes)
+        self.rules.kept(at_ms, "alice", changes)
         return message
 
 
@@ -137,6 +137,29 @@ def test_what_waits_for_a_slow_disk_while_something_is_refused_overtakes_it_by_r
 
     assert watched.hand_over(second, _NOW_MS + 2_000) == []
     assert any("refused once" in fault for fault in watched.hand_over(third, _NOW_MS + 10_000))
+
+
+def test_a_hint_that_leads_to_what_was_refused_is_noticed_in_a_later_life_too() -> None:
+    watched = _Watched()
+    first = watched.make(b"one")
+    watched.hand_over(first)
+    watched.rules.refused(_NOW_MS, "alice", watched.hash_of(first))
+    second = watched.make(b"two", _NOW_MS + 5_000)
+
+    assert any("knew was refused" in fault for fault in watched.hand_over(second, _NOW_MS + 5_000))
+    watched.rules.began("alice")
+    assert any("knew was refused" in fault for fault in watched.hand_over(second, _NOW_MS + 5_000))
+
+
+def test_a_life_that_ended_before_its_node_refused_something_did_not_know_so() -> None:
+    watched = _Watched()
+    first = watched.make(b"one")
+    watched.hand_over(first)
+    watched.rules.refused(_NOW_MS + 10_000, "alice", watched.hash_of(first))
+    watched.rules.began("alice")
+    second = watched.make(b"two", _NOW_MS + 20_000)
+
+    assert watched.hand_over(second, _NOW_MS + 20_000) == []
 
 
 def test_a_hint_that_leads_elsewhere_is_noticed() -> None:

@@ -170,8 +170,10 @@ class WireRules:
         self._received: dict[str, _Received] = {}
         self._queues: dict[str, _Queue] = {}
         self._made_ms: dict[str, int] = {}
-        self._refused: dict[bytes, int] = {}
-        """Carriers that a node refused, with when their sender knew it."""
+        self._refused: dict[str, dict[bytes, int]] = {}
+        """Carriers that the node of each participant refused, with when that knew it."""
+        self._seen_ms: dict[str, int] = {}
+        """When each participant last kept something or handed it over, and so was alive."""
         self._taken: set[str] = set()
         """SDS ids of content that the network took."""
         self._ended: set[str] = set()
@@ -191,6 +193,7 @@ class WireRules:
 
     def kept(self, at_ms: int, name: str, changes: Sequence[Change]) -> None:
         """Note what a participant gives to its store."""
+        self._seen_ms[name] = at_ms
         for change in changes:
             if change.table == HISTORY and change.row is not None:
                 received = self._received_by(name)
@@ -228,11 +231,15 @@ class WireRules:
         """Note that a new life of a participant begins."""
         self._queues.pop(name, None)
         self._copies.pop(name, None)
+        # A life that ended first was not told of a refusal, or had no time to write it down.
+        told_until_ms = self._seen_ms.get(name, 0) - _ANSWER_MS - _COMMITS * self.disk_ms
+        refused = self._refused.get(name, {})
+        self._refused[name] = {carrier: known_ms for carrier, known_ms in refused.items() if known_ms <= told_until_ms}
         self._received_by(name).restarted(self._parameters.capacity)
 
     def refused(self, at_ms: int, name: str, message_hash: bytes) -> None:
         """Note that a sender knows from a moment on that its node did not take a message."""
-        self._refused[message_hash] = at_ms
+        self._refused.setdefault(name, {})[message_hash] = at_ms
         queue, sds_id = self._queue(name), self._carried.get(message_hash, ("", b""))[0]
         if sds_id in queue.handed and queue.tries[sds_id] == 1 and sds_id not in self._taken:
             # What is refused again and again makes way in the end.
@@ -264,6 +271,7 @@ class WireRules:
         self, at_ms: int, name: str, opened: SdsMessage, plain: bytes, message_hash: bytes, stamp_ns: int
     ) -> Iterator[str]:
         """Yield what is wrong with a message that an honest participant hands to its node."""
+        self._seen_ms[name] = at_ms
         yield from self._overdraft(name, stamp_ns // (RATE_EPOCH_MS * NS_PER_MS))
         is_content = bool(opened.content and opened.lamport_timestamp)
         if opened.content and not is_content:
@@ -366,7 +374,7 @@ class WireRules:
                 yield f"the retrieval hint for {entry.message_id[:12]} leads to what somebody else forged"
             if carried is not None and carried != (entry.message_id, self._contents.get(entry.message_id)):
                 yield f"the retrieval hint for {entry.message_id[:12]} leads to something else"
-            known_ms = self._refused.get(hint)
+            known_ms = self._refused.get(name, {}).get(hint)
             if known_ms is not None and made_ms is not None and known_ms + _ANSWER_MS < made_ms:
                 yield f"the retrieval hint for {entry.message_id[:12]} leads to what its sender knew was refused"
 
