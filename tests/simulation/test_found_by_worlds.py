@@ -92,6 +92,27 @@ pytestmark = pytest.mark.full
             ),
             id="a node that takes little, so that sync messages wait behind retries until newer ones supersede them",
         ),
+        pytest.param(
+            SimulationPlan(
+                seed=6,
+                participants=2,
+                duration_ms=2 * MINUTE_MS,
+                profile=Profile.LOGOS,
+                loss=0.0,
+                duplication=0.0,
+                messages_per_hour=60,
+                long_share=0.0,
+                crashes_per_hour=0,
+                absences_per_hour=0,
+                joins=0,
+                leaves=0,
+                partitions=0,
+                hostile=1,
+                bursts=0,
+                bloom_capacity=200,
+            ),
+            id="words under a name and a new id, of which nobody can check whose they are",
+        ),
     ],
 )
 def test_a_world_that_found_a_fault_holds(plan):

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import FairwayError
-from fairway.options import ReliableChannelOptions
+from fairway.options import IdRule, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.sds.channel import HISTORY
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.simulation.world import Observer, World
 from fairway.units import DAY_MS, NS_PER_MS
@@ -77,10 +78,10 @@ class Mallory(Observer):
         self._bloom = BloomParameters.of(options.sds.bloom_capacity, options.sds.bloom_error_rate)
         self._wanted: deque[HistoryEntry] = deque(maxlen=_PESTERED)
         """What others lack, and what they were made to believe that they lack."""
-        self._forged_for: dict[bytes, str] = {}
-        """In whose name each carrier was forged."""
-        self.impostures: dict[str, tuple[int, list[int]]] = {}
-        """How many lives each participant had, and when in the last of them others spoke to it in its own name."""
+        self._forged: dict[bytes, SdsMessage] = {}
+        """What was forged in the name of whoever is named as its sender, by the hash of its carrier."""
+        self._impostures: dict[str, tuple[int, list[int]]] = {}
+        """How often each channel was opened, and when since then others spoke to it in its own name."""
         self._count = 0
         world.observers.append(self)
 
@@ -135,14 +136,35 @@ class Mallory(Observer):
             self._spoke_for(name)
 
     def heard(self, at_ms: int, name: str, message: RoutedMessage) -> None:  # noqa: ARG002 - the world knows the time
-        """Count what a participant hears that was forged in its own name."""
-        if self._forged_for.get(message.message_hash) == name:
+        """Count what a participant hears that was forged in its own name, and that it can tell from its own words."""
+        forged = self._forged.get(message.message_hash)
+        if forged is not None and forged.sender_id == name and self._is_told(name, forged):
             self._spoke_for(name)
 
+    def _is_told(self, name: str, forged: SdsMessage) -> bool:
+        """Return whether a participant can tell that a message under its name and a new id is not its own.
+
+        It takes what came for its own and forgotten if ids are made by a rule that needs more than the message, and
+        if the message is older than all that it remembers.
+        """
+        participant = self._world.participants[name]
+        if participant.options.sds.id_rule is IdRule.KECCAK_TIMESTAMP:
+            return False
+        rows, lamport = participant.kept.rows, forged.lamport_timestamp or 0
+        return any(table == HISTORY and row[0] <= lamport for (table, _), row in rows.items())
+
     def _spoke_for(self, name: str) -> None:
-        life = self._world.participants[name].lives
-        lives, times = self.impostures.get(name, (life, []))
-        self.impostures[name] = life, [*(times if lives == life else []), self._world.now_ms]
+        openings = self._world.participants[name].kept.openings
+        self._impostures[name] = openings, [*self._times_spoken_for(name), self._world.now_ms]
+
+    def _times_spoken_for(self, name: str) -> list[int]:
+        openings, times = self._impostures.get(name, (0, []))
+        # A channel that is opened again counts anew.
+        return times if openings == self._world.participants[name].kept.openings else []
+
+    def spoken_for(self, name: str, before_ms: int) -> int:
+        """Return how often others spoke to a participant in its own name, since its channel was opened."""
+        return sum(at_ms < before_ms for at_ms in self._times_spoken_for(name))
 
     def pester(self) -> None:
         """Whisper to one participant requests for all that is asked for, so that it leaves the asking to others."""
@@ -273,7 +295,7 @@ class Mallory(Observer):
         sealed = plain if self._encryption is None else self._encryption.encrypt(plain)
         if isinstance(sealed, bytes):
             carrier = self._carrier(sealed)
-            self._forged_for[RoutedMessage.of(self._topic, carrier).message_hash] = message.sender_id
+            self._forged[RoutedMessage.of(self._topic, carrier).message_hash] = message
             self._publish(carrier)
         else:
             self._world.spawn(self._publish_sealed(sealed))

@@ -484,9 +484,9 @@ class Run:
         if told.store_mismatches < participant.node.belied:
             told_of = f"{told.store_mismatches} of {participant.node.belied}"
             found["belied"] = f"{name} took notice of {told_of} messages that a store gave under a hash not theirs"
-        lives, times = self.mallory.impostures.get(name, (0, []))
-        spoken_for = sum(at_ms < self.world.now_ms - _MOMENT_MS for at_ms in times) if lives == participant.lives else 0
-        if not (is_full or told.dropped or told.uncommitted) and told.protocol.forged < spoken_for:
+        spoken_for = self.mallory.spoken_for(name, self.world.now_ms - _MOMENT_MS)
+        is_behind = is_full or told.dropped or told.uncommitted or participant.node.waiting
+        if not is_behind and told.protocol.forged < spoken_for:
             found["forged"] = f"{name} took notice of {told.protocol.forged} of {spoken_for} words forged in its name"
         said = self.ledger.status_told.get(name)
         status = participant.stack.status
