@@ -183,6 +183,25 @@ def test_a_message_that_comes_again_after_a_crash_is_found_if_its_reader_had_lon
     assert story.found() == [(Invariant.ONCE, "bob")]
 
 
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_what_a_handler_raised_on_and_that_never_comes_again_is_found_once_its_reader_is_through(story, is_busy):
+    story.ledger.raised(story.world.now_ms, "bob", story.told("bob", MessageReceived))
+    story.world.run(MINUTE_MS)
+    if is_busy:
+        story.say("alice", b"it comes after what came meanwhile")
+    story.world.run(MINUTE_MS + 30_000)
+    story.world.crash("bob")
+    assert story.found() == ([] if is_busy else [(Invariant.WORD, "bob")])
+
+
+def test_what_a_handler_raised_on_and_that_is_overtaken_by_what_came_long_after_is_found(story):
+    story.ledger.raised(story.world.now_ms, "bob", story.told("bob", MessageReceived))
+    story.world.run(3 * MINUTE_MS)
+    story.say("alice", b"what came before")
+    story.world.run(MINUTE_MS)
+    assert story.found() == [(Invariant.WORD, "bob")]
+
+
 def test_a_second_delivery_of_an_ephemeral_message_is_found_unless_a_crash_lies_between(story):
     story.world.send_ephemeral("alice", b"typing")
     story.world.run(1_000)

@@ -296,6 +296,10 @@ class Ledger(Observer):
         """When an application finished with a message: by participant and SDS ids."""
         self._raised: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
         """What handlers raised on, and so may come again in the same life: when, and in which."""
+        self._inbox_ms: dict[tuple[str, tuple[str, ...]], int] = {}
+        """When a message was first in the inbox of a participant."""
+        self._handed_ms: dict[str, int] = {}
+        """When a participant was last handed a message."""
         self._handed: dict[tuple[str, tuple[str, ...]], int] = {}
         """In which life a participant was last handed a message."""
         self._setting_aside: set[str] = set()
@@ -432,8 +436,21 @@ class Ledger(Observer):
                     text = "its receipt said nothing in all the time until the program ended"
                     self.false_words.append((at_ms, name, sent.request_id, text))
         for (who, sds_ids), (raised_ms, raised_in) in self._raised.items():
-            if who == name and raised_in == life and raised_ms < at_ms - _OVERDUE_MS and who not in self._setting_aside:
+            # It comes after all that came meanwhile, of which a slow application has much after a time away.
+            idle_ms = max(raised_ms, self._handed_ms.get(name, 0))
+            if who == name and raised_in == life and idle_ms < at_ms - _OVERDUE_MS and who not in self._setting_aside:
                 text = f"a message ({sds_ids[0][:12]}) on which a handler raised never came again"
+                self.false_words.append((at_ms, name, None, text))
+
+    def _see_what_is_overtaken(self, at_ms: int, name: str, message: MessageReceived) -> None:
+        """Write down what an application raised on that should come again before what it is handed now."""
+        self._handed_ms[name] = at_ms
+        if name in self._setting_aside:
+            return
+        came_ms, life = self._inbox_ms.get((name, message.sds_ids), 0), self._lives[name]
+        for (who, sds_ids), (raised_ms, raised_in) in self._raised.items():
+            if who == name and raised_in == life and raised_ms < came_ms - _OVERDUE_MS:
+                text = f"a message ({sds_ids[0][:12]}) on which a handler raised comes after what came long after it"
                 self.false_words.append((at_ms, name, None, text))
 
     def set_aside(self, at_ms: int, name: str, waiting: Collection[MessageSetAside]) -> None:
@@ -534,6 +551,7 @@ class Ledger(Observer):
         self._durable.update((name, change.key) for change in kept)
         self._taken_in.update((name, change.key) for change in kept if change.table not in _LACKING)
         for _, message in write.delivered:
+            self._inbox_ms.setdefault((name, message.sds_ids), at_ms)
             self._durable.update((name, sds_id) for sds_id in message.sds_ids)
             self._taken_in.update((name, sds_id) for sds_id in message.sds_ids)
         for change in kept:
@@ -728,6 +746,8 @@ class Ledger(Observer):
         # A payload is named by its id, which is its hash.
         self._trace.update(f"{at_ms} {name} is handed {replace(message, payload=b'')!r}\n".encode())
         was_raised_on = self._raised.pop((name, message.sds_ids), None) is not None
+        if not message.ephemeral:
+            self._see_what_is_overtaken(at_ms, name, message)
         if not self.forged.isdisjoint(message.sds_ids):
             if not self.forged.issuperset(message.sds_ids):
                 # A forged part among true ones is no message that anybody sent.

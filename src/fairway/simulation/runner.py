@@ -36,7 +36,7 @@ from fairway.protocol.statistics import StackStatistics
 from fairway.simulation.cipher import TroubledCipher
 from fairway.simulation.hostile import PESTERED_EVERY_MS, Mallory
 from fairway.simulation.invariants import Checks, Invariant, Peaks, TrafficSoFar, Violation, unrest
-from fairway.simulation.ledger import Ledger, SimulatedSend
+from fairway.simulation.ledger import MISDATED_MS, Ledger, SimulatedSend
 from fairway.simulation.plan import FAST_DISK_MS, SimulationPlan, StoreKind
 from fairway.simulation.program import Habits, Reading
 from fairway.simulation.report import SimulationReport, make_report
@@ -204,6 +204,10 @@ class Run:
         """Of clocks that show a wrong time for a moment, the skew before, and the life in which it began."""
         self._blipped: dict[str, int] = {}
         self._clocks_set: dict[str, int] = {}
+        self._queued_ms: dict[str, int] = {}
+        """When something was last seen to wait for a rate limit or the pace of a node."""
+        self._held_back_until_ms: dict[str, int] = {}
+        """Until when something may leave that was stamped while a clock was behind for a moment."""
         self._dice = random.Random(f"people/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.store is StoreKind.DISK else None
         if self._disk is not None:
@@ -777,12 +781,12 @@ class Run:
             if participant.channel is None or name in slow or not interval_ms:
                 continue
             before_ms = self.world.now_ms - 2 * interval_ms - _REPEATED_WITHIN_MS
-            left_alone = self.ledger.left_alone(name, before_ms)
-            if not left_alone:
-                continue
             held = participant.stack.statistics()
             if held.queued:
-                # The rate limit or the pace of the node comes first.
+                # The rate limit or the pace of the node comes first, and what left the queue just now is on its way.
+                self._queued_ms[name] = self.world.now_ms
+            left_alone = self.ledger.left_alone(name, before_ms)
+            if not left_alone or self._queued_ms.get(name, 0) >= before_ms:
                 continue
             takes_turns = Limit.ACTIVE_RETRIES in self.ledger.limits_told[name]
             if takes_turns and len(left_alone) < held.open_requests:
@@ -990,8 +994,12 @@ class Run:
             self._blips[name] = skew_ms, participant.lives
             self.world.set_clock(name, skew_ms + ahead_ms)
         elif not ahead_ms and name in self._blips:
+            was_behind = skew_ms < self._blips[name][0]
             skew_ms, lives = self._blips.pop(name)
             self.world.set_clock(name, skew_ms)
+            if was_behind and (self.plan.disk_ms > FAST_DISK_MS or self.plan.cipher_delay_ms):
+                # What was stamped amid it is still with the disk or the cipher.
+                self._held_back_until_ms[name] = self.world.now_ms + MISDATED_MS
             changed_ms = max(self._clocks_set.get(name, 0), self._blipped.get(name, 0))
             self._blipped[name] = self.world.now_ms
             if lives != participant.lives or self.world.now_ms - changed_ms < _CLOCK_NOTICED_MS:
@@ -1107,6 +1115,8 @@ class Run:
     def _wall_ms(self, name: str) -> int | None:
         participant = self.world.participants.get(name)
         if participant is None or self.world.now_ms - self._clocks_set.get(name, 0) < _CLOCK_NOTICED_MS:
+            return None
+        if self.world.now_ms < self._held_back_until_ms.get(name, 0):
             return None
         ahead_ms = 0
         if name in self._blips:
