@@ -162,6 +162,20 @@ def test_a_life_that_ended_before_its_node_refused_something_did_not_know_so() -
     assert watched.hand_over(second, _NOW_MS + 20_000) == []
 
 
+def test_a_burst_that_keeps_a_retry_waiting_is_noticed_unless_it_waited_for_the_disk_itself() -> None:
+    watched = _Watched()
+    watched.rules.disk_ms = 3_000
+    repeated, *early = [watched.make(b"%d" % number) for number in range(21)]
+    assert watched.hand_over(repeated) == []
+    due = Change(table=SEGMENTS, key=repeated.message_id, row=("a request", 0, False, 1, None, False, (), False))
+    watched.rules.kept(_NOW_MS, "alice", [due])
+
+    assert [fault for message in early for fault in watched.hand_over(message, _NOW_MS + 5_000)] == []
+    late = [watched.make(b"late %d" % number) for number in range(20)]
+    (fault,) = [fault for message in late for fault in watched.hand_over(message, _NOW_MS + 6_000)]
+    assert "waits to be sent again" in fault
+
+
 def test_a_hint_that_leads_elsewhere_is_noticed() -> None:
     watched = _Watched()
     first, second = watched.make(b"one"), watched.make(b"two")

@@ -132,8 +132,8 @@ class _Queue:
     """What was refused once and not handed over again, with when its sender knew it."""
     tries: Counter[str] = field(default_factory=Counter)
     """How often each was handed over."""
-    to_repeat: dict[str, None] = field(default_factory=dict)
-    """What was handed over before, is to be handed over again, and waits, by SDS id."""
+    to_repeat: dict[str, int] = field(default_factory=dict)
+    """Since when what was handed over before is to be handed over again, and waits, by SDS id."""
     in_a_row: int = 0
     """How much was handed over for the first time, and nothing else, since something waited to be repeated."""
 
@@ -209,7 +209,7 @@ class WireRules:
                 self._ended.discard(change.key)
                 _, _, is_parity, attempts, retry_at, *_ = change.row
                 if attempts and retry_at is None and not is_parity:
-                    self._queue(name).to_repeat[change.key] = None
+                    self._queue(name).to_repeat.setdefault(change.key, at_ms)
                 else:
                     self._queue(name).to_repeat.pop(change.key, None)
             elif change.table == SEGMENTS:
@@ -280,7 +280,7 @@ class WireRules:
             return
         digest = hashlib.sha256(plain).digest()
         self._asked_for.update(entry.message_id for entry in opened.repair_request)
-        yield from self._kept_waiting(name, opened)
+        yield from self._kept_waiting(at_ms, name, opened)
         if is_content:
             self._carried[message_hash] = opened.message_id, digest
             if self._contents.setdefault(opened.message_id, digest) != digest:
@@ -320,12 +320,14 @@ class WireRules:
             if self.answered_within_ms is not None and at_ms - came_ms > self.answered_within_ms:
                 yield f"it cites {sds_id[:12]} only {(at_ms - came_ms) // 1_000} s after its author sent that again"
 
-    def _kept_waiting(self, name: str, opened: SdsMessage) -> Iterator[str]:
+    def _kept_waiting(self, at_ms: int, name: str, opened: SdsMessage) -> Iterator[str]:
         """See that a long burst lets through what is to be repeated."""
         queue, sds_id = self._queue(name), opened.message_id
         is_first = bool(opened.content) and sds_id not in self._authors
         queue.to_repeat.pop(sds_id, None)
-        queue.in_a_row = queue.in_a_row + 1 if is_first and queue.to_repeat else 0
+        # What waits for a slow disk was decided before something was to be repeated.
+        is_kept_waiting = min(queue.to_repeat.values(), default=at_ms + 1) + _COMMITS * self.disk_ms <= at_ms
+        queue.in_a_row = queue.in_a_row + 1 if is_first and is_kept_waiting else 0
         if queue.in_a_row == _IN_A_ROW and self.order_is_checked and not self.is_limited:
             waiting = next(iter(queue.to_repeat))
             yield f"it is the {_IN_A_ROW}th new one in a row, while {waiting[:12]} waits to be sent again"
