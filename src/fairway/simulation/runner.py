@@ -135,8 +135,8 @@ _LEARNT_MS: Final = 150_000
 """Within this time of the first sync message after a silence, which got lost, the next one comes."""
 _INHERITED_MS: Final = 330_000
 """Within this time who lacks something has asked for it, and whoever has it has answered."""
-_ASKED_WITHIN_MS: Final = 480_000
-"""Within this time whoever lacks something asks for it again: the longest wait, doubled, and a sync message."""
+_LONGEST_WAITS: Final = 4
+"""Within so many of the longest waits (T_max) whoever lacks something asks again: one doubled, and a sync message."""
 _ASKED: Final = "asked"
 _SAID_AT_ONCE: Final = 20
 _TRIED_MS: Final = 10_000
@@ -808,10 +808,11 @@ class Run:
             told = self._told_unkept[name]
             if participant.channel is None or participant.stack.statistics().queued or _ASKED in told:
                 continue
-            lacking = self.ledger.asks_nobody(name, self.world.now_ms - _ASKED_WITHIN_MS)
+            within_ms = _LONGEST_WAITS * participant.options.sds.repair.t_max_ms
+            lacking = self.ledger.asks_nobody(name, self.world.now_ms - within_ms)
             if lacking is not None:
                 told.add(_ASKED)
-                text = f"{name} lacks {lacking[:12]} and asked nobody for anything for {_ASKED_WITHIN_MS // 60_000} min"
+                text = f"{name} lacks {lacking[:12]} and asked nobody for anything for {within_ms // 60_000} min"
                 self._unkept_before.append(self._violation(Invariant.ASKED, name, text))
 
     def _unreleased(self, name: str, held: StackStatistics) -> Iterator[Violation]:
