@@ -435,8 +435,10 @@ def unrest(before: TrafficSoFar, ledger: Ledger, world: World) -> Iterator[Viola
         # Of a message whose sender left, or of which somebody forged segments, the rest is waited for.
         reassembly = participant.stack.statistics().reassembly
         tables[ARRIVALS] -= reassembly.open_segments
-        if reassembly.open_sets and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
-            told.append(f"{name} waits for the rest of {reassembly.open_sets} messages, which are over")
+        # What came late of a whole message, whose sender was held up amid it, is kept until it expires.
+        waiting = reassembly.open_sets - reassembly.late_sets
+        if waiting and not (ledger.forged or world.departed or ledger.losses or ledger.any_failed):
+            told.append(f"{name} waits for the rest of {waiting} messages, which are over")
         left = {table: tables[table] for table in _OPEN_TABLES if tables[table] > 0}
         if left:
             told.append(f"{name} keeps {', '.join(f'{count} rows of {table}' for table, count in left.items())}")

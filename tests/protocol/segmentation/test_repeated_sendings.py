@@ -94,12 +94,20 @@ def test_what_a_sender_was_held_up_with_is_not_announced_as_lost(receiver, send,
     bob = receiver(segment_format, on_change=changed.append)
     rest = held_up(bob, send(PAYLOAD, segment_format=segment_format), relabel)
     assert isinstance(bob.receive(*rest), SegmentStored)
+    assert (bob.statistics.open_sets, bob.statistics.late_sets) == (1, 1)
     (merged,) = bob.reassembler.expire(bob.config.reassembly_timeout_ms + 1)
     assert isinstance(merged, SetMerged)
     assert merged.sds_ids == tuple(message.sds_id for message in rest)
     assert bob.statistics.open_sets == 0
     kept = {key for key, _ in bob.reassembler.rows()}
     assert {key for key in changed if bob.reassembler.row(key) is not None} == kept
+
+
+def test_what_a_second_sending_begins_with_is_not_what_came_late_of_the_first(receiver, send, segment_format):
+    bob = receiver(segment_format)
+    bob.receive(*send(PAYLOAD, segment_format=segment_format, base=1_000))
+    bob.receive(*send(PAYLOAD, segment_format=segment_format, base=2_000)[:2])
+    assert (bob.statistics.open_sets, bob.statistics.late_sets) == (1, 0)
 
 
 @pytest.mark.parametrize("how_late", [0, 1_000_000], ids=["in the run", "long after"])

@@ -188,6 +188,8 @@ class ReassemblyStatistics:
     """Sets given up by `Reassembler.evict`."""
     open_sets: int
     """Incomplete sets held now."""
+    late_sets: int
+    """Those of them that may be what came late of a complete message, and then are no message of their own."""
     open_segments: int
     """Segments held now in incomplete sets."""
     buffered_bytes: int

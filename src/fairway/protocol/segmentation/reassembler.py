@@ -213,6 +213,7 @@ class Reassembler:
             sets_expired=counts[LossReason.SEGMENTS_EXPIRED.name],
             sets_evicted=counts[LossReason.SEGMENTS_EVICTED.name],
             open_sets=len(self._open),
+            late_sets=sum(self._rest_of(known) is not None for known in self._open),
             open_segments=self._open.segment_count,
             buffered_bytes=self._open.byte_count,
             ended_sets=len(self._ended),
