@@ -5,8 +5,9 @@ page for want of room, the page is read again after growing pauses. Other querie
 answers may make room; queries that wait together become one.
 
 A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
-history and left no cited message missing. Otherwise it continues to the end of its window. Queries by hash do not wait
-for it, because a participant can cite messages that do not exist.
+history and left no cited message missing. Otherwise it continues to the end of its window. A page that did not come is
+asked for again, and after some failures other queries by time come first. Queries by hash do not wait for it, because a
+participant can cite messages that do not exist.
 
 Invariant: messages that were not asked for, or whose message hash is wrong, are ignored: stores are not trusted.
 """
@@ -23,7 +24,7 @@ from fairway.channel.clock import Clock
 from fairway.errors import NetworkError
 from fairway.events import Limit, LimitReached
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.incoming.catching_up import PageRead, Step, TimeAway
+from fairway.protocol.incoming.catching_up import Backwards, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.waku.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 
@@ -55,15 +56,6 @@ class _Turn(Enum):
     TIME_AWAY = "a page of the time offline"
     HASHES = "messages by their message hashes"
     BACKWARDS = "a page of a time in which messages are missing"
-
-
-class _Backwards:
-    """A query by time, newest first, of which pages are left."""
-
-    def __init__(self, query: QueryStore) -> None:
-        self.query: Final = query
-        self.cursor: bytes | None = None
-        self.followed: set[bytes | None] = {None}
 
 
 class Retriever:
@@ -115,28 +107,30 @@ class Retriever:
         self._is_limited = False
         self._max_hashes = max_hashes
         self._by_hash: deque[QueryStore] = deque()
-        self._by_time: deque[QueryStore] = deque()
-        self._backwards: _Backwards | None = None
+        self._by_time: deque[Backwards] = deque()
+        self._backwards: Backwards | None = None
         """The query by time under way."""
         self._time_away: TimeAway | None = None
         """The query for the time offline, until it is read."""
-        self._pause: asyncio.TimerHandle | None = None
-        """Set while the query for the time offline pauses."""
+        self._pauses: dict[_Turn, asyncio.TimerHandle] = {}
+        """The kinds of query that pause, because a page did not come or found no room."""
         self._turns = list(_Turn)
         """The kind that was asked longest ago comes first."""
         self._arrived = asyncio.Event()
 
     def put(self, query: QueryStore) -> None:
         """Queue a query; a newer query for the time offline replaces an older one."""
-        waiting = self._by_hash if query.message_hashes else self._by_time
         if query.catch_up:
             reading = TimeAway(query)
             if self._time_away is not None:
                 reading.go_on_from(self._time_away)
             self._time_away = reading
-            self._end_pause()
-        elif query not in waiting and len(waiting) < _MAX_WAITING:
-            waiting.append(query)
+            self._end_pause(_Turn.TIME_AWAY)
+        elif query.message_hashes:
+            if query not in self._by_hash and len(self._by_hash) < _MAX_WAITING:
+                self._by_hash.append(query)
+        elif all(query != other.query for other in self._by_time) and len(self._by_time) < _MAX_WAITING:
+            self._by_time.append(Backwards(query))
         self._arrived.set()
 
     async def run(self) -> None:
@@ -145,7 +139,8 @@ class Retriever:
             while True:
                 await self._do_next()
         finally:
-            self._end_pause()
+            for turn in list(self._pauses):
+                self._end_pause(turn)
 
     async def _do_next(self) -> None:
         turn = next(filter(self._is_due, self._turns), None)
@@ -157,26 +152,29 @@ class Retriever:
         self._turns.append(turn)
         if turn is _Turn.TIME_AWAY and self._time_away is not None:
             await self._read_on(self._time_away)
-            return
-        try:
-            await (self._ask_by_hash() if turn is _Turn.HASHES else self._go_back())
-        except (NetworkError, TimeoutError):
-            # The protocol keeps track of missing messages, and queries again.
-            self.failures += 1
+        elif turn is _Turn.BACKWARDS:
+            await self._go_back(self._backwards or self._next_by_time())
+        else:
+            await self._ask_by_hash()
 
     def _is_due(self, turn: _Turn) -> bool:
+        if turn in self._pauses:
+            return False
         match turn:
             case _Turn.TIME_AWAY:
-                return self._time_away is not None and self._pause is None
+                return self._time_away is not None
             case _Turn.HASHES:
                 return bool(self._by_hash)
             case _Turn.BACKWARDS:
                 return self._backwards is not None or bool(self._by_time)
 
-    def _end_pause(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
+    def _begin_pause(self, turn: _Turn, pause_s: float) -> None:
+        self._pauses[turn] = asyncio.get_running_loop().call_later(pause_s, self._end_pause, turn)
+
+    def _end_pause(self, turn: _Turn) -> None:
+        pause = self._pauses.pop(turn, None)
+        if pause is not None:
+            pause.cancel()
         self._arrived.set()
 
     async def _ask_by_hash(self) -> None:
@@ -192,43 +190,52 @@ class Retriever:
         followed: set[bytes | None] = {None}
         cursor: bytes | None = None
         while len(followed) < _MAX_PAGES:
-            page, _ = await self._page(question, cursor)
+            try:
+                page, _ = await self._page(question, cursor)
+            except (NetworkError, TimeoutError):
+                # The protocol keeps track of missing messages, and queries again.
+                self.failures += 1
+                return
             if page.cursor in followed:
                 break
             cursor = page.cursor
             followed.add(cursor)
         self._answered(query)
 
-    async def _go_back(self) -> None:
-        """Read one page of a time in which messages are missing; give the query up if the store does not answer."""
-        reading = self._backwards or _Backwards(self._next_by_time())
-        self._backwards = None
+    async def _go_back(self, reading: Backwards) -> None:
+        """Read one page of a time in which messages are missing, and note whether to read the next one."""
+        self._backwards = reading
         question = StoreQuery(
             pubsub_topic=self._pubsub_topic,
             content_topics=(self._content_topic,),
             start_ns=reading.query.start_ns,
-            end_ns=reading.query.end_ns,
+            end_ns=reading.end_ns,
             newest_first=True,
         )
         heard = self._reading.history_heard
-        page, _ = await self._page(question, reading.cursor)
+        try:
+            page, _ = await self._page(question, reading.cursor)
+        except (NetworkError, TimeoutError):
+            self.failures += 1
+            reading.failed()
+            if reading.gives_way:
+                self._by_time.append(reading)
+                self._backwards = None
+            self._begin_pause(_Turn.BACKWARDS, reading.pause_s)
+            return
         is_known = self._reading.history_heard > heard and not self._reading.has_gaps
-        if page.cursor not in reading.followed and not is_known and len(reading.followed) < _MAX_PAGES:
-            reading.cursor = page.cursor
-            reading.followed.add(page.cursor)
-            self._backwards = reading
+        timestamps_ns = [message.message.timestamp_ns for message in page.messages if message.message.timestamp_ns]
+        if not reading.take(timestamps_ns, page.cursor) or is_known:
+            self._backwards = None
 
-    def _next_by_time(self) -> QueryStore:
-        """Take the oldest query by time, joined with those that overlap it."""
-        query = self._by_time.popleft()
+    def _next_by_time(self) -> Backwards:
+        """Take the oldest query by time; one of which nothing is read is joined with others that overlap it."""
+        reading = self._by_time.popleft()
         for other in list(self._by_time):
-            if _overlap(query, other):
-                query = QueryStore(
-                    start_ns=min(query.start_ns or 0, other.start_ns or 0),
-                    end_ns=max(query.end_ns or 0, other.end_ns or 0),
-                )
+            if not (reading.has_begun or other.has_begun) and _overlap(reading.query, other.query):
+                reading = reading.joined_with(other)
                 self._by_time.remove(other)
-        return query
+        return reading
 
     async def _read_on(self, reading: TimeAway) -> None:
         """Read one page of the time offline, and note when to read the next one."""
@@ -262,7 +269,7 @@ class Retriever:
         if step is Step.DONE:
             self._time_away = None
         elif step is Step.AGAIN:
-            self._pause = asyncio.get_running_loop().call_later(reading.pause_s, self._end_pause)
+            self._begin_pause(_Turn.TIME_AWAY, reading.pause_s)
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
         """Query a page, when the budget allows it, and process its messages.

@@ -31,6 +31,9 @@ each time would never reach a second page. A store may have forgotten where a cu
 nowhere a few times is given up. The pauses grow by a second each time, and do not double: an answer that got lost says
 little of the next one, and of a time of thousands of pages no page may cost a minute.
 
+A reading of the time in which messages are missing (`Backwards`) asks for a page again in the same way. If it began
+anew it would have ever more to read, and where answers get lost it would not reach what was sent long ago.
+
 A page that finds no room is asked for again. What would make room may stand behind it: where a store missed a message,
 it has only what its sender transmitted later. So each time that the page finds no room the reading looks further ahead,
 twice as many pages as the time before, and comes back. What is read ahead does not count as read.
@@ -39,7 +42,7 @@ twice as many pages as the time before, and comes back. What is read ahead does 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -67,6 +70,8 @@ _MAX_DOUBLINGS: Final = 16
 """Look no further ahead than 65,535 pages."""
 _FIRST_PAUSE_S: Final = 1.0
 _LAST_PAUSE_S: Final = 60.0
+_MAX_PAGES: Final = 100_000
+"""Most pages of a reading backwards, against a store that always returns a further one."""
 _TRIES_BY_CURSOR: Final = 6
 """How often a page that does not come is asked for by the cursor that led to it."""
 
@@ -254,27 +259,103 @@ class Step(Enum):
     DONE = "the time away was read"
 
 
-class TimeAway:
-    """One reading of the time away."""
+class PagedReading:
+    """A query by time of which pages are left: where it is, and how a page that did not come is asked for again."""
 
     def __init__(self, query: QueryStore) -> None:
         self.query: Final = query
+        self.end_ns = query.end_ns
+        self.cursor: bytes | None = None
+        """What to ask the next page with; None to ask anew."""
+        self._failures = 0
+        """Answers in a row that did not come."""
+        self._followed: OrderedDict[bytes, None] = OrderedDict()
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before asking again: ever longer."""
+        return min(_FIRST_PAUSE_S * self._failures, _LAST_PAUSE_S)
+
+    def failed(self) -> None:
+        """Note that a page did not come."""
+        self._failures += 1
+        if self._failures >= _TRIES_BY_CURSOR:
+            self._ask_anew()
+
+    def _follow(self, cursor: bytes) -> bool:
+        """Go on to the next page; return whether this leads on, and not in a circle."""
+        if cursor in self._followed:
+            return False
+        self._followed[cursor] = None
+        if len(self._followed) > _MAX_NOTED:
+            self._followed.popitem(last=False)
+        self.cursor = cursor
+        return True
+
+    def _ask_anew(self) -> None:
+        self.cursor = None
+        self._followed.clear()
+
+
+class Backwards(PagedReading):
+    """One reading of a time in which messages are missing, newest first."""
+
+    def __init__(self, query: QueryStore) -> None:
+        super().__init__(query)
+        self._unread_to_ns = query.end_ns
+        """Everything from there on was read."""
+        self._pages = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a page came."""
+        return self._pages > 0
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the store may answer other questions and not this one."""
+        return self._failures >= _TRIES_BY_CURSOR
+
+    def take(self, timestamps_ns: Collection[int], cursor: bytes | None) -> bool:
+        """Note when the messages of a page were sent, and what leads to the next one; return whether there is one."""
+        self._failures = 0
+        self._pages += 1
+        if timestamps_ns and self.end_ns is not None:
+            # Others may have been sent at the same time as the last message.
+            self._unread_to_ns = min(self.end_ns, min(timestamps_ns) + 1)
+        return cursor is not None and self._pages < _MAX_PAGES and self._follow(cursor)
+
+    def joined_with(self, other: Backwards) -> Backwards:
+        """Return a reading of the time of both, of which nothing is read."""
+        joined = Backwards(
+            QueryStore(
+                start_ns=min(self.query.start_ns or 0, other.query.start_ns or 0),
+                end_ns=max(self.query.end_ns or 0, other.query.end_ns or 0),
+            )
+        )
+        joined._failures = max(self._failures, other._failures)
+        return joined
+
+    def _ask_anew(self) -> None:
+        super()._ask_anew()
+        self.end_ns = self._unread_to_ns
+
+
+class TimeAway(PagedReading):
+    """One reading of the time away."""
+
+    def __init__(self, query: QueryStore) -> None:
+        super().__init__(query)
         self.start_ns = query.start_ns or 0
         """Everything before was read, and taken in."""
         self.from_ns = self.start_ns
         """Where to ask from; later than `start_ns` while looking ahead."""
-        self.end_ns = query.end_ns
-        self.cursor: bytes | None = None
-        """What to ask the next page with; None to ask from `from_ns` on."""
         self._in_vain = 0
         """How often there was no room, and looking ahead made none; one less for each page that was taken in since."""
         self._ahead: int | None = None
         """Pages still to look at behind one that found no room; None while all were taken in."""
         self._stood_still = 0
         """Answers in a row that led nowhere."""
-        self._failures = 0
-        """Answers in a row that did not come."""
-        self._followed: OrderedDict[bytes, None] = OrderedDict()
         self._last: frozenset[bytes] | None = None
         """What was on the page that the store called the last one; None before it did."""
         self._doubted = False
@@ -283,7 +364,7 @@ class TimeAway:
     def pause_s(self) -> float:
         """How long to wait before asking again: ever longer."""
         if self._failures:
-            return min(_FIRST_PAUSE_S * self._failures, _LAST_PAUSE_S)
+            return super().pause_s
         return min(_FIRST_PAUSE_S * (1 << max(0, self._stood_still - 1)), _LAST_PAUSE_S)
 
     def go_on_from(self, older: TimeAway) -> None:
@@ -291,12 +372,6 @@ class TimeAway:
         self._in_vain = older._in_vain
         if older._ahead is not None:
             self._ahead, self.from_ns = older._ahead, max(self.start_ns, older.from_ns)
-
-    def failed(self) -> None:
-        """Note that a page did not come."""
-        self._failures += 1
-        if self._failures >= _TRIES_BY_CURSOR:
-            self._ask_anew()
 
     def take(self, page: PageRead, now_ns: int) -> Step:
         """Note what a page brought, and return what to do next."""
@@ -327,13 +402,9 @@ class TimeAway:
             return self._come_back()
         if page.cursor is None or (page.cursor == self.cursor and not page.found):
             return self._ended(frozenset(message_hash for _, message_hash in page.found), now_ns)
-        if page.cursor in self._followed:
+        if not self._follow(page.cursor):
             self._ask_anew()
             return Step.AGAIN
-        self._followed[page.cursor] = None
-        if len(self._followed) > _MAX_NOTED:
-            self._followed.popitem(last=False)
-        self.cursor = page.cursor
         return Step.ON
 
     def _come_back(self) -> Step:
@@ -354,10 +425,6 @@ class TimeAway:
         self._last = found
         self._ask_anew()
         return Step.ON
-
-    def _ask_anew(self) -> None:
-        self.cursor = None
-        self._followed.clear()
 
 
 def _is_recent(since_ms: int | None, now_ms: int) -> bool:
