@@ -265,8 +265,8 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
     {
         "repairs": False,
         "restamped": 0.6,
-        "store_cuts": 0.2,
-        "loss": 0.2,
+        "store_cuts": 0.3,
+        "loss": 0.3,
         "duration_ms": 120 * _MINUTE_MS,
         "messages_per_hour": 10.0,
         "node_deaths_per_hour": 1.0,
