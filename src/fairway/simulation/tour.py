@@ -207,7 +207,8 @@ KINDS: Final[tuple[dict[str, Any], ...]] = (
         "messages_per_hour": 15.0,
         "absences_per_hour": 6.0,
         "absence_ms": 15 * _MINUTE_MS,
-        "lost_timeout_ms": 10 * _MINUTE_MS,
+        # Of two messages of three no store has a copy, and a request of SDS-R waits up to four minutes for its turn.
+        "lost_timeout_ms": 40 * _MINUTE_MS,
     },
     {
         "encrypted": True,
