@@ -197,6 +197,8 @@ class Run:
         self._told_unkept: defaultdict[str, set[str]] = defaultdict(set)
         self._unsought_since: dict[str, dict[str, int]] = {}
         """What each participant lacks and never asked a store for, and when that was seen first."""
+        self._ever_sought: defaultdict[str, set[str]] = defaultdict(set)
+        """SDS ids of what each participant asked a store for, by any hint."""
         self._looks = 0
         self._left_alone: set[str] = set()
         self._readers = 0
@@ -751,8 +753,10 @@ class Run:
             # What came and waits for something else itself is not asked for.
             if message.lacks is None and message.entry.retrieval_hint is not None
         }
-        before = self._unsought_since.get(name, {})
-        since = {sds_id: before.get(sds_id, now_ms) for sds_id, hint in hints.items() if (name, hint) not in sought}
+        before, ever = self._unsought_since.get(name, {}), self._ever_sought[name]
+        # A later hint of a message waits for the pauses that queries by an earlier one earned.
+        ever |= {sds_id for sds_id, hint in hints.items() if (name, hint) in sought}
+        since = {sds_id: before.get(sds_id, now_ms) for sds_id in hints if sds_id not in ever}
         self._unsought_since[name] = since
         # What is asked by each query waits for the one before.
         overdue_ms = now_ms - 2 * options.retrieve_frequency_ms - _SOUGHT_WITHIN_MS
