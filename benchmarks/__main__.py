@@ -13,14 +13,26 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from benchmarks import end_to_end, leopard, libp2p, live, memory, network, node_store, pipeline, sds, wire
+from benchmarks import (
+    end_to_end,
+    leopard,
+    libp2p,
+    live,
+    memory,
+    network,
+    node_store,
+    pipeline,
+    pipeline_decoding,
+    sds,
+    wire,
+)
 from benchmarks.session import Benchmark, Row, Session
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-PARTS: Final = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline)
+PARTS: Final = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline, pipeline_decoding)
 """The files of the table, in its order."""
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _WIDTH_OF_A_FILE: Final = 160

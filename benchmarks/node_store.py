@@ -29,6 +29,7 @@ from benchmarks.session import Benchmark, Row, Session
 from fairway.errors import StorageError
 from fairway.service.archives import NodeArchive, Retention
 from fairway.service.open_archive import open_archive
+from fairway.storage.archive import PageQuery
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.waku.node import RoutedMessage, StoreQuery
 from fairway.wire.waku_message import WakuMessage
@@ -181,7 +182,7 @@ def without_index(path: Path, pages: int) -> float:
     with NwakuArchive(path, read_only=True) as archive:
         for _ in range(pages):
             started_s = time.perf_counter()
-            archive.page(content_topics=(RARE,), pubsub_topic=SHARD, rows=101)
+            archive.page(PageQuery(content_topics=(RARE,), pubsub_topic=SHARD, rows=101))
             spent.append((time.perf_counter() - started_s) * 1e3)
     return statistics.median(spent)
 

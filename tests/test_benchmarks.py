@@ -135,6 +135,7 @@ ALONE = {
     "memory": ("SDS memory per message exchanged",),
     "wire": ("SDS encode, history 0", HASH),
     "leopard": ("11 + 2 segments", "segmentation of a message"),
+    "pipeline_decoding": ("pipeline decoding",),
 }
 """By file of the table, figures that fairway alone is measured for in seconds."""
 

@@ -243,9 +243,8 @@ def _heard(row: dict[str, Any]) -> Heard:
 
 def _filters(decoder: BatchDecoder, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows: list[tuple[object, ...]] = []
-    metas = batch.column("meta").to_pylist()
     columns = (batch.column(name).to_pylist() for name in ("message_hash", "timestamp", "content_topic", "payload"))
-    for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(metas), strict=True):
+    for digest, timestamp, topic, payload, profile in zip(*columns, decoder.profiles(batch), strict=True):
         try:
             message = decoder.message(payload or b"", topic, profile)
         except RefusedMessage:

@@ -1,13 +1,15 @@
-"""SDS messages and segments as Arrow columns. This takes half of the time of decoding, so it is written for speed.
+"""SDS messages and segments as Arrow columns, from the objects that the codecs make of them.
 
-Columns are built field by field, without an object for each row; lists of entries are built from flat columns with
-offsets. Arrow and NumPy compute the size of an entry on the wire from the lengths of its fields. It needs no Spark.
+Few messages and unusual ones become columns here, all others in `fairway.pipeline.stages.canonical_columns`, which has
+the shape of lists and the sizes of entries from here. Columns are built field by field, without an object for each row;
+lists of entries are built from flat columns with offsets. Arrow and NumPy compute the size of an entry on the wire from
+the lengths of its fields. It needs no Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -22,13 +24,15 @@ from fairway.wire.segment import Segment
 
 _Entries = tuple[HistoryEntry, ...]
 
-_MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
+MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
+"""Entries of a causal history that count, the newest."""
 _ONE_BYTE_LENGTH: Final = 128
-_ENTRY_FIELDS: Final = (
+ENTRY_FIELDS: Final = (
     ("message_id", pa.string()),
     ("retrieval_hint", pa.binary()),
     ("sender_id", pa.string()),
 )
+"""The fields of an entry, as its struct has them."""
 _NO_MESSAGE: Final = SdsMessage(message_id="", sender_id="", channel_id="")
 _NO_SEGMENT: Final = Segment(
     payload_hash=b"", index=0, data_count=0, parity_count=0, is_parity=False, payload=b"", payload_length=None
@@ -92,7 +96,7 @@ def _looked_at(history: _Entries) -> _Entries:
 
     A later stage could not do it: Spark takes quadratic time to make lists of structs distinct.
     """
-    newest = history[-_MAX_CAUSAL_HISTORY:]  # the very same tuple if that is all of them
+    newest = history[-MAX_CAUSAL_HISTORY:]  # the very same tuple if that is all of them
     distinct = {entry.message_id: entry for entry in newest}
     return newest if len(distinct) == len(newest) else tuple(distinct.values())
 
@@ -100,25 +104,40 @@ def _looked_at(history: _Entries) -> _Entries:
 def _entries(lists: Sequence[_Entries]) -> pa.ListArray:
     """Return a column of lists of entries."""
     flat = list(chain.from_iterable(lists))
-    turned = zip(*flat, strict=True) if flat else ((),) * len(_ENTRY_FIELDS)
-    structs = pa.StructArray.from_arrays(
-        [pa.array(values, kind) for (_, kind), values in zip(_ENTRY_FIELDS, turned, strict=True)],
-        names=[name for name, _ in _ENTRY_FIELDS],
-    )
-    return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, lists))], pa.int32()), structs)
+    turned = zip(*flat, strict=True) if flat else ((),) * len(ENTRY_FIELDS)
+    fields = [pa.array(values, kind) for (_, kind), values in zip(ENTRY_FIELDS, turned, strict=True)]
+    return entry_lists(np.fromiter(map(len, lists), np.int64, len(lists)), fields)
+
+
+def entry_lists(counts: NDArray[np.int64], fields: Sequence[pa.Array]) -> pa.ListArray:
+    """Return a column of lists of entries: how many each message has, and the fields of all of them in turn."""
+    structs = pa.StructArray.from_arrays(fields, names=[name for name, _ in ENTRY_FIELDS])
+    return pa.ListArray.from_arrays(pa.array(_ends(counts), pa.int32()), structs)
+
+
+def entry_sizes(counts: NDArray[np.int64], lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return what the entries of each message take on either wire: tags of one byte, lengths, and what is in them.
+
+    Given are how many each message has, and of all of them in turn the bytes of each field, 0 for none.
+    """
+    inside = sum((np.where(field > 0, _field_bytes(field), 0) for field in lengths), np.zeros(1, np.int64))
+    ends = _ends(_field_bytes(inside))
+    behind = _ends(counts)
+    sizes: NDArray[np.int64] = ends[behind[1:]] - ends[behind[:-1]]
+    return sizes
 
 
 def _sizes(lists: pa.ListArray) -> NDArray[np.int64]:
-    """Return what the entries of each list take on either wire: tags of one byte, lengths, and what is in them."""
-    inside = np.zeros(len(lists.values), np.int64)
-    for name, _ in _ENTRY_FIELDS:
-        lengths = pc.binary_length(lists.values.field(name)).fill_null(0).to_numpy().astype(np.int64)
-        inside += np.where(lengths > 0, _field_bytes(lengths), 0)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(_field_bytes(inside))])
-    offsets = lists.offsets.to_numpy()
-    sizes: NDArray[np.int64] = ends[offsets[1:]] - ends[offsets[:-1]]
-    return sizes
+    """Return what the entries of each list take."""
+    fields = [lists.values.field(name) for name, _ in ENTRY_FIELDS]
+    lengths = [pc.binary_length(field).fill_null(0).to_numpy().astype(np.int64) for field in fields]
+    return entry_sizes(np.diff(lists.offsets.to_numpy()), lengths)
 
 
 def _field_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return sizes + np.where(sizes < _ONE_BYTE_LENGTH, 2, 3)
+
+
+def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each message's part of all entries begins, and the end of the last."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

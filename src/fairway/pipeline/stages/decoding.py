@@ -1,30 +1,53 @@
-"""`Decoder`: decodes a batch of ``waku_messages``, on the executors, for the stage `sds_messages`.
+"""`BatchDecoder`: decodes a batch of ``waku_messages``, on the executors, for the stage `sds_messages`.
 
 It needs no Spark. Every input row gives an output row, whatever the payload; its `Status` says whether it was decoded.
+
+Encrypted payloads are opened row by row. What is then a canonical message is read with all others of its wire at once
+(`canonical_columns`); every other row is decoded by the codec of its profile, which alone knows what is wrong with it.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fairway.errors import DecodeError, DecryptionError, SegmentError
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys, Opened
+from fairway.pipeline.stages.canonical_columns import canonical_columns, packed, packed_bytes
 from fairway.pipeline.stages.decoded_columns import message_columns, segment_columns
-from fairway.protocol.encryption.hook import Encryption, open_at_once
+from fairway.protocol.encryption.hook import Encryption, decrypt_at_once
+from fairway.wire.columnar.cursor import Packed, rows_of
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp", "content_topic", "payload", "meta")
 """The columns of ``waku_messages`` that are read."""
 
+_FEW_ROWS: Final = 256
+"""Fewer rows of one wire do not repay reading them at once."""
+_JOINED_ROWS: Final = 4_000
+_JOINED_BYTES: Final = 8_388_608
+"""Batches are joined up to so many rows or bytes. With more rows one costs hardly less, and with more bytes they do not
+stay in the processor's cache."""
+
 _MAX_LAMPORT: Final = 2**63 - 1
+_MAX_PACKED_BYTES: Final = 2**31 - 1
+"""Payloads of a batch that are read at once: offsets of Arrow's columns have 32 bits."""
+_PROFILES: Final = tuple(Profile)
+_PROFILE_NAMES: Final = pa.array([profile.value for profile in _PROFILES])
+_NOWHERE: Final = -1
+
+_Opening = Opened | DecryptionError
+"""A payload after decryption: its plaintext, or why no key opens it."""
 
 
 class Status(Enum):
@@ -46,6 +69,25 @@ class Status(Enum):
 _OK: Final = Status.OK.value
 
 
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches that follow each other to a size at which a row costs least; large ones stay as they are."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        rows, size = sum(one.num_rows for one in held), sum(one.nbytes for one in held)
+        if rows >= _JOINED_ROWS or size >= _JOINED_BYTES:
+            yield from _one(held)
+            held = []
+    yield from _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    together: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return together
+
+
 class RefusedMessage(Exception):  # noqa: N818 - it never leaves the stages
     """A message with another status than ok."""
 
@@ -64,7 +106,11 @@ class BatchDecoder:
         encryption: Encryption | None,
         keys: ChannelKeys | None,
         max_total_segments: int,
+        *,
+        few_rows: int = _FEW_ROWS,
     ) -> None:
+        """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one."""
+        self._few_rows = few_rows
         self._profile = profile
         self._encryption = encryption
         self._keys = keys
@@ -73,22 +119,97 @@ class BatchDecoder:
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch, as many and in the same order."""
         with _without_collector():
-            return self._batch(batch)
+            payloads = _bytes_column(batch, "payload")
+            profiles = self._profile_numbers(batch)
+            opened = self._opened_rows(batch)
+            decoded = _Gathering(batch.num_rows)
+            if batch.num_rows >= self._few_rows:
+                messages = packed(payloads) if opened is None else packed_bytes([_plaintext(one) for one in opened])
+                self._read_columns(messages, profiles, opened, decoded)
+            rows = decoded.missing()
+            if opened is None:
+                remaining: list[_Opening] = [Opened(payload or b"") for payload in payloads.take(rows).to_pylist()]
+            else:
+                remaining = [opened[row] for row in rows.tolist()]
+            decoded.add(rows, self._row_by_row(remaining, _named(profiles[rows])))
+        columns = {name: batch.column(name) for name in ("message_hash", "timestamp", "content_topic")}
+        if "sources" in batch.schema.names:
+            columns["sources"] = batch.column("sources")
+        columns["payload_bytes"] = pc.binary_length(payloads).fill_null(0).cast(pa.int32())
+        found = decoded.columns()
+        columns["status"], columns["error"] = found.pop("status"), found.pop("error")
+        columns["profile"] = pa.DictionaryArray.from_arrays(profiles, _PROFILE_NAMES).dictionary_decode()
+        return pa.RecordBatch.from_pydict(columns | found)
 
-    def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
+        """Return the SDS message in a payload, or raise `RefusedMessage`."""
+        return self._message(self._open(payload, content_topic), profile)
+
+    def profiles(self, batch: pa.RecordBatch) -> list[Profile]:
+        """Return the profile of each message, by its ``meta`` unless one profile holds for all."""
+        return _named(self._profile_numbers(batch))
+
+    def _profile_numbers(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
+        if self._profile is not None:
+            return np.full(batch.num_rows, _PROFILES.index(self._profile), np.int8)
+        # A null is not in the dictionary of the values; its place is behind them.
+        metas = _bytes_column(batch, "meta").dictionary_encode()
+        distinct: list[bytes | None] = [*metas.dictionary.to_pylist(), None]
+        numbers = np.array([_PROFILES.index(Profile.of_marker(meta)) for meta in distinct], np.int8)
+        found: NDArray[np.int8] = numbers[metas.indices.fill_null(len(distinct) - 1).to_numpy()]
+        return found
+
+    def _opened_rows(self, batch: pa.RecordBatch) -> list[_Opening] | None:
+        """Return the payloads as the keys open them; None if nothing is encrypted."""
+        if self._keys is None and self._encryption is None:
+            return None
         payloads: list[bytes | None] = batch.column("payload").to_pylist()
         topics: list[str | None] = batch.column("content_topic").to_pylist()
-        profiles = self._profiles(batch)
+        return [self._open(payload or b"", topic) for payload, topic in zip(payloads, topics, strict=True)]
+
+    def _read_columns(
+        self,
+        messages: Packed,
+        profiles: NDArray[np.int8],
+        opened: list[_Opening] | None,
+        decoded: _Gathering,
+    ) -> None:
+        """Read the canonical messages of each wire at once."""
+        if len(messages.data) > _MAX_PACKED_BYTES:
+            return
+        for number, profile in enumerate(_PROFILES):
+            rows = rows_of(profiles == number)
+            if len(rows) < self._few_rows:
+                continue
+            canonical, columns = canonical_columns(messages.only(rows), profile, self._max_total_segments)
+            rows = rows[canonical]
+            columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
+            columns["error"] = pa.nulls(len(rows), pa.string())
+            decoded.add(rows, columns, self._accepted(rows, columns["channel_id"], opened))
+
+    def _accepted(
+        self, rows: NDArray[np.intp], channel_ids: pa.Array, opened: list[_Opening] | None
+    ) -> NDArray[np.bool_] | None:
+        """Return which messages their channels accept under the key that opened them; None for all."""
+        if self._keys is None or opened is None:
+            return None
+        accepted = np.ones(len(rows), np.bool_)
+        for place, (row, channel_id) in enumerate(zip(rows.tolist(), channel_ids.to_pylist(), strict=True)):
+            opening = opened[row]
+            accepted[place] = isinstance(opening, Opened) and self._keys.refusal(opening, channel_id) is None
+        return accepted
+
+    def _row_by_row(self, opened: Sequence[_Opening], profiles: Sequence[Profile]) -> dict[str, pa.Array]:
         statuses: list[str] = []
         errors: list[str | None] = []
         messages: list[SdsMessage | None] = []
         segments: list[Segment | None] = []
-        for payload, topic, profile in zip(payloads, topics, profiles, strict=True):
+        for opening, profile in zip(opened, profiles, strict=True):
             message: SdsMessage | None = None
             segment: Segment | None = None
             status, error = _OK, None
             try:
-                message = self.message(payload or b"", topic, profile)
+                message = self._message(opening, profile)
                 segment = self._segment(message, profile.segments)
             except RefusedMessage as refusal:
                 message, status, error = None, refusal.status.value, refusal.error
@@ -96,53 +217,41 @@ class BatchDecoder:
             errors.append(error)
             messages.append(message)
             segments.append(segment)
-        columns = {name: batch.column(name) for name in ("message_hash", "timestamp", "content_topic")}
-        if "sources" in batch.schema.names:
-            columns["sources"] = batch.column("sources")
-        columns["payload_bytes"] = pa.array([len(payload or b"") for payload in payloads], pa.int32())
-        columns["status"] = pa.array(statuses, pa.string())
-        columns["error"] = pa.array(errors, pa.string())
-        columns["profile"] = pa.array([profile.value for profile in profiles], pa.string())
-        return pa.RecordBatch.from_pydict(columns | message_columns(messages) | segment_columns(segments))
+        return {
+            **message_columns(messages),
+            **segment_columns(segments),
+            "status": pa.array(statuses, pa.string()),
+            "error": pa.array(errors, pa.string()),
+        }
 
-    def message(self, payload: bytes, content_topic: str | None, profile: Profile) -> SdsMessage:
-        """Return the SDS message in a payload, or raise `RefusedMessage`."""
+    def _message(self, opening: _Opening, profile: Profile) -> SdsMessage:
         # LIP-173, "Incoming message processing": decrypt, then SDS, then reassemble.
+        if isinstance(opening, DecryptionError):
+            raise RefusedMessage(Status.NOT_FOR_US, opening) from opening
         try:
-            opened = self._open(payload, content_topic)
-        except DecryptionError as error:
-            raise RefusedMessage(Status.NOT_FOR_US, error) from error
-        try:
-            message = profile.codec.decode(opened.plaintext)
+            message = profile.codec.decode(opening.plaintext)
         except DecodeError as error:
-            if opened.in_clear:
+            if opening.in_clear:
                 detail = f"no key opens it, and in clear it is none: {error}"
                 raise RefusedMessage(Status.NOT_FOR_US, detail) from error
             raise RefusedMessage(Status.NOT_SDS, error) from error
         if not (message.message_id and message.channel_id):
             raise RefusedMessage(Status.NO_ID, "an SDS message without message id or channel id")
-        refusal = None if self._keys is None else self._keys.refusal(opened, message.channel_id)
+        refusal = None if self._keys is None else self._keys.refusal(opening, message.channel_id)
         if refusal is not None:
             raise RefusedMessage(Status.NOT_FOR_US, refusal)
         if (message.lamport_timestamp or 0) > _MAX_LAMPORT:
             raise RefusedMessage(Status.LAMPORT_RANGE, f"Lamport timestamp {message.lamport_timestamp}")
         return message
 
-    def profiles(self, metas: Iterable[bytes | None]) -> list[Profile]:
-        """Return the profile of each message, by its ``meta`` unless one profile holds for all."""
-        if self._profile is not None:
-            return [self._profile for _ in metas]
-        return [Profile.of_marker(meta) for meta in metas]
-
-    def _profiles(self, batch: pa.RecordBatch) -> list[Profile]:
-        if self._profile is not None:
-            return [self._profile] * batch.num_rows
-        return self.profiles(batch.column("meta").to_pylist())
-
-    def _open(self, payload: bytes, content_topic: str | None) -> Opened:
-        if self._keys is not None:
-            return self._keys.open(content_topic, payload)
-        return Opened(payload if self._encryption is None else open_at_once(self._encryption, payload))
+    def _open(self, payload: bytes, content_topic: str | None) -> _Opening:
+        """Return a payload opened, or the error for one that no key opens."""
+        try:
+            if self._keys is not None:
+                return self._keys.open(content_topic, payload)
+            return Opened(payload if self._encryption is None else decrypt_at_once(self._encryption, payload))
+        except DecryptionError as error:
+            return error
 
     def _segment(self, message: SdsMessage, segment_format: SegmentFormat) -> Segment | None:
         """Return the segment that a message carries, or None for a whole message."""
@@ -153,6 +262,52 @@ class BatchDecoder:
             return segment_format.decode(message.content, self._max_total_segments)
         except SegmentError as error:
             raise RefusedMessage(Status.BAD_SEGMENT, error) from error
+
+
+class _Gathering:
+    """The columns of a batch whose rows are decoded in several parts."""
+
+    def __init__(self, rows: int) -> None:
+        self._parts: list[dict[str, pa.Array]] = []
+        self._size = 0
+        self._places = np.full(rows, _NOWHERE, np.int64)
+        """Where each row is, the parts laid end to end."""
+
+    def add(self, rows: NDArray[np.intp], columns: dict[str, pa.Array], valid: NDArray[np.bool_] | None = None) -> None:
+        """Add the columns of some rows; those that are not valid are still missing."""
+        if not len(rows) and len(self._places):
+            return
+        places = self._size + np.arange(len(rows))
+        self._places[rows] = places if valid is None else np.where(valid, places, _NOWHERE)
+        self._parts.append(columns)
+        self._size += len(rows)
+
+    def missing(self) -> NDArray[np.intp]:
+        """Return the rows that no part has."""
+        return rows_of(self._places == _NOWHERE)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns in the order of the batch; every row must have been added."""
+        if len(self._parts) == 1 and self._size == len(self._places):
+            return self._parts[0]
+        order = pa.array(self._places)
+        return {name: pa.concat_arrays([part[name] for part in self._parts]).take(order) for name in self._parts[0]}
+
+
+def _bytes_column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of bytes, of a type that has offsets."""
+    column = batch.column(name)
+    with_offsets = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column if with_offsets else column.cast(pa.large_binary())
+
+
+def _named(numbers: NDArray[np.int8]) -> list[Profile]:
+    return [_PROFILES[number] for number in numbers.tolist()]
+
+
+def _plaintext(opening: _Opening) -> bytes:
+    """Return what is read of a payload: nothing if no key opens it."""
+    return b"" if isinstance(opening, DecryptionError) else opening.plaintext
 
 
 @contextmanager

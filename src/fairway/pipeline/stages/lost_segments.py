@@ -77,23 +77,23 @@ class LackingSegments:
 
 def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     """Return the lost segments of a message; ``config.parity_rate`` gives the parity count if no segment does."""
-    places = {seen.order(whole.data_count): seen for seen in whole.seen}
-    parts = _parts(whole, places, config)
-    first, last = min(places), max(places)
-    base = places[first].lamport - first
-    if last < len(parts) and 0 <= base <= base + len(parts) < _LAMPORT_END:
+    by_order = {seen.order(whole.data_count): seen for seen in whole.seen}
+    segments = _all_segments(whole, by_order, config)
+    first, last = min(by_order), max(by_order)
+    base = by_order[first].lamport - first
+    if last < len(segments) and 0 <= base <= base + len(segments) < _LAMPORT_END:
         # All segments of a message are made together, so that their Lamport timestamps are consecutive.
         for rule in _KNOWN_RULES:
-            if all(_made(rule, whole, base, parts[place]) == places[place].sds_id for place in (first, last)):
-                lost = (part for part in parts if part.chunk_index not in places)
-                return LackingSegments(rebuilt=tuple(_made(rule, whole, base, part) for part in lost))
-    return LackingSegments(guessed=tuple(_guessed(whole, places)))
+            if all(_made(rule, whole, base, segments[order]) == by_order[order].sds_id for order in (first, last)):
+                lost = (segment for segment in segments if segment.order not in by_order)
+                return LackingSegments(rebuilt=tuple(_made(rule, whole, base, segment) for segment in lost))
+    return LackingSegments(guessed=tuple(_guessed(whole, by_order)))
 
 
-def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) -> tuple[OutgoingSegment, ...]:
+def _all_segments(whole: Whole, by_order: dict[int, Seen], config: SegmentationConfig) -> tuple[OutgoingSegment, ...]:
     """Return all segments as they were sent; empty if that does not follow from the segments that are there."""
     last = whole.data_count - 1  # the one segment that may be shorter than the others
-    piece = next((seen for place, seen in places.items() if place != last), None)
+    piece = next((seen for order, seen in by_order.items() if order != last), None)
     if piece is None:
         return ()  # one segment is the whole message, and it is here
     size = len(whole.segment_format.decode(piece.content, config.max_total_segments).payload)
@@ -117,23 +117,25 @@ def _parts(whole: Whole, places: dict[int, Seen], config: SegmentationConfig) ->
         return ()
 
 
-def _made(rule: IdRule, whole: Whole, base: int, part: OutgoingSegment) -> str:
-    lamport = base + part.chunk_index
-    return make_message_id(rule, sender_id=whole.sender_id, lamport=lamport, content=part.content, now_ms=0, sequence=0)
+def _made(rule: IdRule, whole: Whole, base: int, segment: OutgoingSegment) -> str:
+    lamport = base + segment.order
+    return make_message_id(
+        rule, sender_id=whole.sender_id, lamport=lamport, content=segment.content, now_ms=0, sequence=0
+    )
 
 
-def _guessed(whole: Whole, places: dict[int, Seen]) -> Iterator[str]:
+def _guessed(whole: Whole, by_order: dict[int, Seen]) -> Iterator[str]:
     """Yield the ids that segments cite in the positions of their lost siblings."""
     total = whole.data_count + (whole.parity_count or 0)
     senders = {None, "", whole.sender_id}
     found: dict[str, set[int]] = {}
-    for own_place, seen in places.items():
+    for own_order, seen in by_order.items():
         siblings = reversed(seen.cited[-SIBLINGS_CITED:])
-        for place, entry in zip(range(own_place - 1, -1, -1), siblings, strict=False):
-            sibling = places.get(place)
+        for order, entry in zip(range(own_order - 1, -1, -1), siblings, strict=False):
+            sibling = by_order.get(order)
             if entry.sender_id not in senders or (sibling is not None and sibling.sds_id != entry.message_id):
                 break
-            if sibling is None and place < total:
-                found.setdefault(entry.message_id, set()).add(place)
+            if sibling is None and order < total:
+                found.setdefault(entry.message_id, set()).add(order)
     # An id that is found in two positions is not used.
     yield from (message_id for message_id, at in found.items() if len(at) == 1)

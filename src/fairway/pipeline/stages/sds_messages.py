@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, Status
+from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, Status, joined
 from fairway.protocol.encryption.hook import Encryption
 from fairway.wire.segment import MAX_SEGMENTS
 
@@ -75,7 +75,7 @@ def sds_mapper(
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = BatchDecoder(profile, encryption, keys, max_total_segments)
-        for batch in batches:
+        for batch in joined(batches):
             yield decoder.batch(batch)
 
     return decode

@@ -45,7 +45,7 @@ def sender_stats(
 
     Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages, nanoseconds; null for
     an author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody
-    acknowledged). ``sender_id`` is null for missing messages whose author nobody told.
+    acknowledged). ``sender_id`` is null for missing messages whose author is not named.
     """
     counted = [
         unique_messages.select(
